@@ -39,13 +39,13 @@ class MediaInput:
     problem: DataError | None = None
 
 
-def open_model(model: str) -> tuple[str | ModelFolder, ModelKind | None]:
-    """Open the folder of ``--model``, and find its kind.
+def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind | None]:
+    """Open the folder of ``--model``, if it is not open yet, and find its kind.
 
     The name itself and None for a model that cannot be found or read, and for one with a short name: the verb loads it
     or says why not.
     """
-    if not model or not (Path(model).expanduser().is_dir() or "/" in model):
+    if isinstance(model, str) and not (model and (Path(model).expanduser().is_dir() or "/" in model)):
         return model, None
     from regard.models.load import find_kind
     from regard.models.model_folder import ModelFolder

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from regard.comparison import MechanismChoice
     from regard.media import MediaKind
+    from regard.models.model_folder import ModelFolder
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
 
@@ -155,7 +156,7 @@ def view(
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         check_output_path(path, overwrite=overwrite)
-    kind = _find_kind(texts or [], picture or [], model, source or target)
+    opened, kind = _find_kind(texts or [], picture or [], model, source or target)
     if kind is not None:
         from regard.cli.broken_pipe import PipedConsole
 
@@ -164,7 +165,7 @@ def view(
             {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()), kind
         )
         console, arguments = PipedConsole(highlight=False, markup=False), [*(texts or []), *(picture or [])]
-        written = show_media(kind, arguments, model, label or [], path, console, overwrite=overwrite)
+        written = show_media(kind, arguments, opened, label or [], path, console, overwrite=overwrite)
         _tell_where(written, console, open_page=open_page, example=f"{kind.one}.html")
         return
     if label:
@@ -177,17 +178,17 @@ def view(
             got="both",
             do="leave out --source",
         )
+    reader = DEFAULT_MODEL if opened is None else opened
     if choices:
-        name = DEFAULT_MODEL if model is None else model
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
-        compared = _read_side_by_side(name, named, choices, truncate=truncate)
-        _show_side_by_side(compared, name, path, overwrite=overwrite, open_page=open_page)
+        compared = _read_side_by_side(reader, named, choices, truncate=truncate)
+        _show_side_by_side(compared, str(reader), path, overwrite=overwrite, open_page=open_page)
         return
     if source or target:
         _check_no_text_options(data, field, truncate=truncate)
-        name = choose_translator(texts or [], model)
-        readings: Sequence[Reading | PairReading] = read_pairs(name, source or [], target or [], prefix)
+        reader = translator = choose_translator(texts or [], model)
+        readings: Sequence[Reading | PairReading] = read_pairs(translator, source or [], target or [], prefix)
     else:
         if prefix is not None:
             raise OptionError(
@@ -196,26 +197,27 @@ def view(
                 got="--prefix",
                 do="leave out --prefix",
             )
-        name = DEFAULT_MODEL if model is None else model
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
-        readings = read_texts(name, named, truncate=truncate)
-    _show(readings, name, path, overwrite=overwrite, open_page=open_page)
+        readings = read_texts(reader, named, truncate=truncate)
+    _show(readings, str(reader), path, overwrite=overwrite, open_page=open_page)
 
 
-def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None) -> MediaKind | None:
-    """Pictures or sounds, by the arguments or by the model; None for texts.
+def _find_kind(
+    texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None
+) -> tuple[str | ModelFolder | None, MediaKind | None]:
+    """The model, opened if it decides, and pictures or sounds, by the arguments or by the model; None for texts.
 
     Raises OptionError for a model of pictures or sounds that is given texts.
     """
     if pictures:
         from regard.vision.picture_file import PICTURES
 
-        return PICTURES
+        return model, PICTURES
     named = find_named_kind(texts)
     if named is not None or model is None or pairs:
-        return named
-    _, model_kind = open_model(model)
+        return model, named
+    opened, model_kind = open_model(model)
     kind = None if model_kind is None or model_kind.texts else model_kind.files
     if kind is not None and texts and not any(map(is_path, texts)):
         if kind.is_name(Path(texts[0])):
@@ -231,7 +233,7 @@ def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: 
             got=repr(texts[0][:60]),
             do=f'regard view {kind.example} --model {model}, or leave --model out: regard view "..."',
         )
-    return kind
+    return opened, kind
 
 
 def _check_only_media(names: set[str], kind: MediaKind) -> None:
@@ -308,7 +310,7 @@ def _parse_mechanisms(texts: list[str] | None) -> list[MechanismChoice]:
 
 
 def _read_side_by_side(
-    model: str, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
+    model: str | ModelFolder, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
 ) -> list[SideBySide]:
     from regard.models.load import find_class, has_class, load
     from regard.models.model_folder import ModelFolder

@@ -40,7 +40,7 @@ def find_named_kind(arguments: list[str]) -> MediaKind | None:
     return next(kinds, None)
 
 
-def read_pictures(model: str | None, arguments: list[str], labels: list[str]) -> list[PictureReading]:
+def read_pictures(model: str | ModelFolder | None, arguments: list[str], labels: list[str]) -> list[PictureReading]:
     """Load the model, and capture its attention over each picture; a folder is all pictures in it.
 
     ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that reads no
@@ -81,7 +81,7 @@ def _make_reader(model: str | ModelFolder, labels: list[str], *, by_texts: bool)
     return partial(read_picture_attention, ImageEncoder.load(model), label=labels[0] if labels else None)
 
 
-def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
+def read_sounds(model: str | ModelFolder | None, arguments: list[str]) -> list[SoundReading]:
     """Load the model, and capture its attention over each sound; a folder is all sounds in it.
 
     Raises OptionError for a model that reads no sounds, too many sounds or none.
@@ -103,7 +103,7 @@ def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
 def show_media(
     kind: MediaKind,
     arguments: list[str],
-    model: str | None,
+    model: str | ModelFolder | None,
     labels: list[str],
     path: Path | None,
     console: Console,
@@ -121,7 +121,7 @@ def show_media(
         pictures = read_pictures(model, arguments, labels)
         if path is not None:
             with indeterminate_progress("writing the page"):
-                write_pictures(pictures, path, model=model or "", overwrite=overwrite)
+                write_pictures(pictures, path, model=str(model or ""), overwrite=overwrite)
         print_pictures(pictures, console)
         return path
     from regard.view.sound_page import write_sounds
@@ -132,13 +132,13 @@ def show_media(
     sounds = read_sounds(model, arguments)
     if path is not None:
         with indeterminate_progress("writing the page"):
-            write_sounds(sounds, path, model=model or "", overwrite=overwrite)
+            write_sounds(sounds, path, model=str(model or ""), overwrite=overwrite)
     print_sounds(sounds, console)
     return path
 
 
 def _check_files(
-    model: str | None, arguments: list[str], kind: MediaKind
+    model: str | ModelFolder | None, arguments: list[str], kind: MediaKind
 ) -> tuple[str | ModelFolder, ModelKind, list[str]]:
     """The model, its kind, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, kind)
@@ -162,7 +162,7 @@ def _check_files(
     return opened, model_kind, paths
 
 
-def _no_model_error(model: str | None, path: str, kind: MediaKind) -> Exception:
+def _no_model_error(model: str | ModelFolder | None, path: str, kind: MediaKind) -> Exception:
     from regard.models.kinds import AUDIO_ENCODER, IMAGE_ENCODER
     from regard.models.model_folder import ModelFolder
 

@@ -20,6 +20,7 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, MissingPackageError, check_kind
 from regard.generation.chat_prompt import ChatPrompt
 from regard.models.language_model_files import LanguageModelFiles
+from regard.models.model_folder import ModelFolder
 
 _UNUSED = {"tools": None, "documents": None}
 """What a template may ask for, and no prompt has here: it is None, as in ``transformers``, and not undefined."""
@@ -41,7 +42,11 @@ class ChatTemplate:
     @classmethod
     def from_folder(cls, folder: Path) -> ChatTemplate | None:
         """Read the template of a model's folder; None if it has none. Raises CheckpointError for unreadable files."""
-        files = LanguageModelFiles.read(folder)
+        return cls.from_files(LanguageModelFiles.read(ModelFolder(folder)))
+
+    @classmethod
+    def from_files(cls, files: LanguageModelFiles) -> ChatTemplate | None:
+        """Make the template of what the files of a model's folder say; None if they have none."""
         config = files.tokenizer_config or {}
         source: object = config.get("chat_template")
         if isinstance(source, list):  # several, each with a name

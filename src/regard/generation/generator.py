@@ -103,9 +103,10 @@ class Generator(TextGenerator):
         """Load a language model and its chat template. Raises CheckpointError if the folder holds no such model."""
         opened = ModelFolder.open(folder, LANGUAGE_MODEL)
         template = None if opened.adapters is None else ChatTemplate.from_folder(opened.adapters)
+        model = CausalLanguageModel.load(opened, device=device, dtype=dtype)
         return cls(
-            CausalLanguageModel.load(opened, device=device, dtype=dtype),
-            chat_template=template or ChatTemplate.from_folder(opened.path),
+            model,
+            chat_template=template or ChatTemplate.from_files(model.files),
             tokens=tokens,
             cache_bytes=cache_bytes,
             prefix_cache_bytes=prefix_cache_bytes,

@@ -127,7 +127,7 @@ class CausalLanguageModel(CausalStack, Model, ABC):
         self.tokenizer = folder.read_tokenizer(
             pad_id=self.config.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
         )
-        self.files = LanguageModelFiles.read(folder.path)
+        self.files = LanguageModelFiles.read(folder)
 
     @final
     def folder_texts(self) -> dict[str, str]:

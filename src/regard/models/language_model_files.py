@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from regard.errors import CheckpointError
-from regard.models.config_file import ConfigFile, read_json_object, to_json_text
+from regard.models.config_file import ConfigFile, to_json_text
 from regard.models.model_folder import ModelFolder
 from regard.text.tokenizer import Tokenizer
 
@@ -57,13 +57,13 @@ class LanguageModelFiles:
     generation_config: Mapping[str, Any] | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
+    def read(cls, folder: ModelFolder) -> Self:
         """Read the files of a folder. Raises CheckpointError for a damaged one."""
-        template = folder / TEMPLATE_FILE
+        template = folder.path / TEMPLATE_FILE
         return cls(
             _read_tokenizer_config(folder),
             _read_text(template) if template.exists() else None,
-            _read_optional(folder / GENERATION_CONFIG_FILE),
+            folder.read_json(GENERATION_CONFIG_FILE),
         )
 
     def texts(
@@ -143,17 +143,13 @@ def _make_tokenizer_config(
     }
 
 
-def _read_tokenizer_config(folder: Path) -> dict[str, Any] | None:
+def _read_tokenizer_config(folder: ModelFolder) -> dict[str, Any] | None:
     """The fields of tokenizer_config.json, with the special tokens of older folders, which have a file of their own."""
-    config, old = _read_optional(folder / TOKENIZER_CONFIG_FILE), _read_optional(folder / _OLD_TOKENS_FILE)
+    config, old = folder.read_json(TOKENIZER_CONFIG_FILE), folder.read_json(_OLD_TOKENS_FILE)
     if old is None or config is None or "added_tokens_decoder" in config:
         return config
     named = {name: value.get("content") if isinstance(value, dict) else value for name, value in old.items()}
     return config | {name: value for name, value in named.items() if isinstance(value, str)}
-
-
-def _read_optional(path: Path) -> dict[str, Any] | None:
-    return read_json_object(path) if path.exists() else None
 
 
 def _read_text(path: Path) -> str:
