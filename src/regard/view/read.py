@@ -46,7 +46,7 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     through_latents = reads_through_latents(model)
     if through_latents and not isinstance(model, Encoder):
         raise OptionError(
-            "this model does not answer for each token of a text",
+            "this Perceiver is no text encoder",
             expected="a Perceiver with a TextInput, and a TextOutput or a PositionOutput",
             got=type(model).__name__,
             do="record its layers in Python: with regard.record(model) as seen",
