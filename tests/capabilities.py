@@ -8,7 +8,7 @@ from regard.mechanisms import Mechanism
 
 def scale_head_dim(name: str, part: int) -> int:
     """Return the head_dim of a mechanism of the catalogue, each of whose parts has a size of ``part``."""
-    return part * next(row.mechanism.score_parts for row in regard.catalogue() if row.name == name)
+    return part * next(row.mechanism.traits.score_parts for row in regard.catalogue() if row.name == name)
 
 
 def causal_or_none(mechanism: Mechanism) -> Mask | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, Scalin
 from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster
 from regard import masks
-from regard.kernels.implementations.scan import NATIVE, ScanRequest
-from regard.kernels.reference.scan import scan_chunks
+from regard.kernels.implementations.scan import NATIVE
+from regard.kernels.reference.scan import ScanRequest, scan_chunks
 
 _HEADS, _HEAD_DIM, _CHUNK = 8, 64, 64
 _LENGTHS = (2048, 4096, 16384)
@@ -80,11 +80,13 @@ class _ScanProblem:
         return Contestant(partial(self._solve, compute), lambda: list(compared()))
 
     def _native(self, leaves: list[Tensor]) -> Tensor:
-        query, key, value, *rest = (leaf.transpose(1, 2) for leaf in leaves)
-        log_decay, beta = rest or (None, None)
-        request = ScanRequest(query, key, value, log_decay, beta, scale=_HEAD_DIM**-0.5)
-        output: Tensor = NATIVE.compute(request).output
+        output: Tensor = NATIVE.compute(self._make_request(leaves)).output
         return output.transpose(1, 2)
+
+    def _make_request(self, leaves: list[Tensor]) -> ScanRequest:
+        query, key, value, *rest = (leaf.transpose(1, 2) for leaf in leaves)
+        log_decay, beta = (one[..., None] for one in rest) if rest else (None, None)
+        return ScanRequest(query, key, value, log_decay, beta, scale=_HEAD_DIM**-0.5)
 
     def _cumulative_sum(self, leaves: list[Tensor]) -> Tensor:
         query, key, value = leaves
@@ -123,9 +125,7 @@ class _ScanProblem:
         allowed = TOLERANCES[torch.float32]
         compares_gradients = self.backward and self.leaves[0].shape[1] <= max(_LENGTHS)  # in float64, 14 GB beyond it
         exact = [leaf.detach().double().requires_grad_(compares_gradients) for leaf in self.leaves]
-        parts: list[Any] = [part.transpose(1, 2) for part in exact]
-        parts[3:] = [part[..., None] for part in parts[3:]]
-        expected = scan_chunks(*parts, scale=_HEAD_DIM**-0.5)[0].transpose(1, 2)
+        expected = scan_chunks(self._make_request(exact)).output.transpose(1, 2)
         output = compute(self.leaves)
         yield deviation("output", output.detach(), expected.detach(), allowed)
         if compares_gradients:

@@ -77,7 +77,7 @@ def draw(name: str, scheme: str) -> None:
     """Write one picture: the panels of a mechanism side by side, a row for each query, a column for each key."""
     made = torch.Generator().manual_seed(2020)
     query, key = (torch.randn(1, 1, LENGTH, HEAD_DIM, generator=made) for _ in range(2))
-    key = query if regard.mechanism(name, heads=1, head_dim=HEAD_DIM).shares_query_key else key
+    key = query if regard.mechanism(name, heads=1, head_dim=HEAD_DIM).traits.shares_query_key else key
     noise = torch.randn(key.shape, generator=made)  # an indexer sees something else than attention
     text = TEXT_COLOURS[scheme]
     colours = mpl.colors.LinearSegmentedColormap.from_list(name, COLOUR_MAPS[scheme])

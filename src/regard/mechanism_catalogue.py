@@ -65,7 +65,7 @@ class CatalogueRow:
     @property
     def approximates(self) -> str | None:
         """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
-        return self.mechanism.approximates
+        return self.mechanism.traits.approximates
 
     @property
     def exact(self) -> bool:
@@ -75,7 +75,7 @@ class CatalogueRow:
     @property
     def weights_are(self) -> str:
         """The kind of a query's weights: "distribution", "non-negative" or "signed"."""
-        return self.mechanism.weights_are
+        return self.mechanism.traits.weights_are
 
     @property
     def options(self) -> tuple[str, ...]:

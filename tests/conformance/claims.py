@@ -23,10 +23,10 @@ class Claim(NamedTuple):
 
 def implementations(entry: Any) -> Sequence[str]:
     """Return the implementations of a mechanism that run on this machine; FlexAttention needs a GPU."""
-    if not entry.mechanism.implementations:
+    if not entry.mechanism.traits.implementations:
         return ("its own",)
     available = ("reference", "native", "sdpa", "auto", *(("flex",) if torch.cuda.is_available() else ()))
-    return tuple(name for name in available if name == "auto" or name in entry.mechanism.implementations)
+    return tuple(name for name in available if name == "auto" or name in entry.mechanism.traits.implementations)
 
 
 def _list_claims() -> list[Claim]:

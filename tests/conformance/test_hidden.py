@@ -76,7 +76,7 @@ def hidden_extra_input(one: ExtraInput, rows: np.ndarray, allowed: np.ndarray) -
 
 def other_queries(mechanism, layout: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """(batch, heads, queries): True for queries that have no influence on the chosen rows."""
-    if not mechanism.mixes_queries:
+    if not mechanism.traits.mixes_queries:
         return ~rows
     return ~rows & ~allowed.any(2) if layout.queries == layout.keys else np.zeros_like(rows)
 
@@ -117,7 +117,7 @@ def test_masked_positions_have_no_influence(case: ClaimCase, without_shape_check
             allowed, mask = expand_allowed(mask_case, layout), mask_case.mask(layout)
             for round_number in case.rounds(ROUNDS):
                 tensors = make_tensors(claim, layout, bias=(number + round_number) % 2 == 0)
-                rows = choose_rows(layout, round_number, all_heads=mechanism.mixes_heads)
+                rows = choose_rows(layout, round_number, all_heads=mechanism.traits.mixes_heads)
                 other = other_queries(mechanism, layout, rows, allowed)
                 hidden = torch.from_numpy(hidden_keys(layout, rows, allowed))[..., None]
                 marks = {"query": torch.from_numpy(other)[..., None], "key": hidden, "value": hidden}

@@ -54,7 +54,7 @@ def _check_refusals_of_the_implementation(claim: Claim, mechanism, tensors) -> N
             mechanism(query, key, value, bias=relative)
     else:
         mechanism(query, key, value, bias=relative)
-    names = ", ".join(sorted(("auto", *type(mechanism).implementations)))
+    names = ", ".join(sorted(("auto", *mechanism.traits.implementations)))
     with pytest.raises(OptionError, match=rf"(?s)unknown impl 'refrence'.*{names}.*'reference'\?"):
         regard.mechanism(claim.mechanism, heads=mechanism.heads, head_dim=mechanism.head_dim, impl="refrence")
 

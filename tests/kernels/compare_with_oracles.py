@@ -30,14 +30,14 @@ from oracles import sigmoid as sigmoid_oracle
 from oracles import talking_heads as talking_heads_oracle
 from regard import masks
 from regard.kernels import extension, results
+from regard.kernels.implementations import scan
 from regard.kernels.operators import (  # the first two define operators
     cross_entropy_op,  # noqa: F401
     dropout_op,  # noqa: F401
     paged_attention_op,
-    scan_op,
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments
-from regard.kernels.reference.scan import scan_tokens
+from regard.kernels.reference.scan import ScanRequest, scan_tokens
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
 GROUP = HEADS // KEY_HEADS
@@ -239,12 +239,12 @@ def compare_scan(dtype: torch.dtype, length: int = 131, kinds: Sequence[tuple[in
         leaves = [part.detach().requires_grad_() for part in inputs]
         rest = iter(leaves[3:])
         given = (*leaves[:3], next(rest) if channels else None, next(rest) if delta else None, next(rest))
-        output, final = scan_op.scan(*given, 1.0)
+        output, final = scan.NATIVE.compute(ScanRequest(*given))
         upstream = random_tensor(dtype, *output.shape), random_tensor(final.dtype, *final.shape)
         ours = torch.autograd.grad((output, final), leaves, upstream)
         wide = [None if part is None else part.detach().double().requires_grad_() for part in given]
         with one_thread():
-            exact = scan_tokens(*wide)
+            exact = scan_tokens(ScanRequest(*wide))
             exacts = torch.autograd.grad(
                 exact, [part for part in wide if part is not None], [part.double() for part in upstream]
             )

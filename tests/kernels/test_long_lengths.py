@@ -23,11 +23,11 @@ from regard.kernels import extension
 from regard.kernels.bucket_request import BucketRequest
 from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
 from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
-from regard.kernels.implementations.scan import ScanRequest
 from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.operators.highest_keys_op import highest_keys
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues, paged_attention
+from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.request import Request, Terms
 from regard.kernels.select import select
 from regard.masks.base import Mask
@@ -382,12 +382,12 @@ def test_scan(length: int, dtype: torch.dtype, seed: int, channels: int | None, 
     draws, heads, head_dim, value_dim = Draws(seed), 2, 5, 7
     query, key, value = (draws.normal(1, heads, length, size) for size in (head_dim, head_dim, value_dim))
     key = key / key.norm(dim=-1, keepdim=True)
-    shape = (1, heads, length) if channels == 1 else (1, heads, length, head_dim)
+    shape = (1, heads, length, 1 if channels == 1 else head_dim)
     decay = -torch.nn.functional.softplus(draws.normal(*shape))
     decay = decay.masked_fill(draws.bools(closed, *shape), -1e5)
     inputs = [query, key, value]
     inputs += [] if channels is None else [decay]
-    inputs += [draws.normal(1, heads, length).sigmoid()] if delta else []
+    inputs += [draws.normal(1, heads, length, 1).sigmoid()] if delta else []
 
     def scan(name: str) -> Callable[..., Tensor]:
         def call(query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ from oracles import complex_step
 from oracles import scan as oracle
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.kernels import extension
-from regard.kernels.implementations.scan import ScanRequest, ScanResult
-from regard.kernels.operators import scan_op
-from regard.kernels.reference.scan import scan_chunks, scan_tokens
+from regard.kernels.implementations import scan
+from regard.kernels.reference import scan as reference_scan
+from regard.kernels.reference.scan import ScanRequest, ScanResult
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import explain_choice, select
 from sampled_parameters import parametrize_sample
@@ -94,8 +94,16 @@ def with_gradients(function, inputs: Inputs, dtype: torch.dtype | None = None):
     return output, state, dict(zip(names, gradients, strict=True))
 
 
-def native(query, key, value, log_decay=None, beta=None, state=None, scale=1.0):
-    return scan_op.scan(query, key, value, log_decay, beta, state, scale)
+def native(**inputs):
+    return scan.NATIVE.compute(ScanRequest(**inputs))
+
+
+def scan_tokens(**inputs):
+    return reference_scan.scan_tokens(ScanRequest(**inputs))
+
+
+def scan_chunks(**inputs):
+    return reference_scan.scan_chunks(ScanRequest(**inputs))
 
 
 def assert_close(ours: Tensor, expected: Tensor, terms: int, dtype: torch.dtype, largest: float | None = None):
@@ -395,7 +403,7 @@ class TestOperator:
     def test_operator_and_eager_path_give_the_same_bits(self, variant, without_shape_checks):
         inputs = make_inputs(variant, dtype=torch.float32)
         results = []
-        for function in (scan_op.SCAN.torch_op, scan_op.SCAN.compute_with_grad):
+        for function in (scan.SCAN.torch_op, scan.SCAN.compute_with_grad):
             output, state, gradients = with_gradients(lambda f=function, **parts: f(*parts.values(), 1.0), inputs)
             results.append((output, state, *gradients.values()))
         assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
@@ -489,7 +497,6 @@ class TestSelection:
     @staticmethod
     def request(**change):
         inputs = make_inputs("gated delta", dtype=torch.float32)
-        inputs["log_decay"], inputs["beta"] = inputs["log_decay"][..., 0], inputs["beta"][..., 0]
         return ScanRequest(**inputs | change)
 
     def test_auto_prefers_the_kernel(self):
@@ -505,7 +512,6 @@ class TestSelection:
 
     def test_half_precision_is_rounded_once(self):
         inputs = make_inputs("gated delta", dtype=torch.bfloat16)
-        inputs["log_decay"], inputs["beta"] = inputs["log_decay"][..., 0], inputs["beta"][..., 0]
         request = ScanRequest(**inputs)
         actual, expected = (select("scan", impl, request).compute(request) for impl in ("native", "reference"))
         assert actual.output.dtype == expected.output.dtype == torch.bfloat16
@@ -521,7 +527,7 @@ class TestSelection:
 
     @pytest.mark.parametrize("impl", ["native", "reference"])
     def test_a_decay_above_1_is_refused(self, impl):
-        decay = torch.zeros(BATCH, HEADS, 131)
+        decay = torch.zeros(BATCH, HEADS, 131, 1)
         decay[1, 2, 99] = 1e-3
         request = self.request(log_decay=decay)
         with pytest.raises(OptionError, match=r"(?s)log_decay is above 0.*at most 0.*softplus"):
@@ -536,19 +542,19 @@ class TestSelection:
         [
             ({"key": torch.ones(BATCH, HEADS, 131, 3)}, ShapeError),
             ({"log_decay": torch.zeros(BATCH, HEADS, 131, 2)}, ShapeError),
-            ({"beta": torch.zeros(BATCH, HEADS, 130)}, ShapeError),
+            ({"beta": torch.zeros(BATCH, HEADS, 130, 1)}, ShapeError),
             ({"state": torch.zeros(BATCH, HEADS, 37, 19)}, ShapeError),
             ({"value": torch.zeros(BATCH, HEADS, 131, 37).half()}, DtypeError),
-            ({"beta": torch.zeros(BATCH, HEADS, 131).double()}, DtypeError),
+            ({"beta": torch.zeros(BATCH, HEADS, 131, 1).double()}, DtypeError),
         ],
     )
     def test_mismatched_requests_are_refused(self, change, error):
-        with pytest.raises(error, match=f"{next(iter(change))} does not fit the query"):
-            self.request(**change)
+        for impl in (scan.NATIVE, scan.REFERENCE):
+            with pytest.raises(error, match=f"{next(iter(change))} does not fit the query"):
+                impl.compute(self.request(**change))
 
     def test_torch_func_uses_the_reference(self, without_shape_checks):
         inputs = make_inputs("gated delta", length=5)
-        inputs["log_decay"], inputs["beta"] = inputs["log_decay"][..., 0], inputs["beta"][..., 0]
 
         def loss(value):
             request = ScanRequest(**inputs | {"value": value})

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from peers.onnx_cases import OnnxCase
+from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.linear_state import LinearState
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
 class LinearAttention(ScanMechanism):
@@ -19,9 +20,8 @@ class LinearAttention(ScanMechanism):
         sizes = {"decay": self.head_dim, "beta": 1}
         return tuple(ExtraInput(name, side="key", heads=self.heads, size=size) for name, size in sizes.items())
 
-    def make_terms(self, query, key, value, inputs) -> ScanTerms:
-        beta = inputs["beta"][..., 0] if "beta" in inputs else None
-        return ScanTerms(query, key, value, inputs.get("decay"), beta)
+    def make_scan(self, query, key, value, inputs) -> ScanRequest:
+        return ScanRequest(query, key, value, inputs.get("decay"), inputs.get("beta"))
 
 
 def compute(case: OnnxCase) -> tuple[dict[str, Tensor], float]:

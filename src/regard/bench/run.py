@@ -107,7 +107,7 @@ def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechan
         built = _build(choice, settings, settings.lengths[-1])
         untrained = sum(one.numel() for one in built.parameters())
         left_out = tuple(one.name for one in built.extra_inputs if one.projected)
-        approximates, weights_are, is_causal = built.approximates, built.weights_are, built.hides_later_keys
+        approximates, weights_are, is_causal = built.approximates, built.weights_are, built.traits.hides_later_keys
     except RegardError:
         untrained, left_out, is_causal = 0, (), False
     return BenchedMechanism(

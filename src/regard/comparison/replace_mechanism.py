@@ -105,7 +105,7 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
     Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
     """
     row = get_row(name)
-    if "shared" in row.options and not old.shares_query_key:
+    if "shared" in row.options and not old.traits.shares_query_key:
         options = {"shared": False, **options}
     keeps_dropout = "dropout" in row.options and "dropout" not in options and old.dropout > 0
     new = mechanism(
@@ -115,7 +115,7 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
         **options,
         **({"dropout": old.dropout} if keeps_dropout else {}),
     )
-    if new.shares_query_key and not old.shares_query_key:
+    if new.traits.shares_query_key and not old.traits.shares_query_key:
         raise RefusedError(
             f"{name} with shared=True has one projection for queries and keys, and the model has two",
             expected="shared=False",

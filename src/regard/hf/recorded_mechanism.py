@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
 from regard.kernels.select import select
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.dot_product import DotProduct
 
 
@@ -34,11 +34,11 @@ class RecordedDotProduct(Mechanism):
         super().__init__(heads=heads, head_dim=head_dim)
         self.factor, self.softcap = head_dim**-0.5 if scale is None else float(scale), softcap
         self.sinks = None
-        self.no_steps_reason = "This layer caps its scores (softcap)."
+        self.traits = Traits(no_steps_reason="This layer caps its scores (softcap).")
         if sinks is not None:
             self.sinks = sinks.detach().clone().reshape((1, -1, 1, 1) if sinks.dim() == 1 else sinks.shape)
-            self.no_steps_reason = "This layer has an attention sink, a trained score without a token."
-            self.weights_are = "non-negative"
+            reason = "This layer has an attention sink, a trained score without a token."
+            self.traits = Traits(weights_are="non-negative", no_steps_reason=reason)
 
     @property
     def scale(self) -> float:

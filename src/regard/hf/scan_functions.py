@@ -23,7 +23,7 @@ from torch import Tensor
 from regard.errors import RefusedError
 from regard.hf.other_arguments import refuse_unknown_arguments
 from regard.kernels.autocast import disable_autocast
-from regard.kernels.implementations.scan import ScanRequest
+from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.mechanisms.l2_norm import l2_normalize
@@ -208,8 +208,8 @@ def _scan(
         query.transpose(1, 2),
         key.transpose(1, 2),
         value.transpose(1, 2),
-        log_decay.transpose(1, 2),
-        None if beta is None else beta.transpose(1, 2),
+        (log_decay if log_decay.dim() == 4 else log_decay[..., None]).transpose(1, 2),
+        None if beta is None else beta[..., None].transpose(1, 2),
         None if state is None else state.to(query.dtype),
         scale,
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_number, check_size, check_weights
 from regard.kernels.operators.activation_op import activate
-from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
+from regard.layers.scan_mixer import ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms.gated_delta import GatedDelta
 
@@ -84,7 +84,7 @@ class GatedDeltaNet(ScanMixer):
 
     def split_heads(
         self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
-    ) -> MixerInputs:
+    ) -> dict[str, Tensor]:
         """Split into heads; each head of queries and keys serves several heads of values."""
         key_width = self.key_heads * self.head_dim
         query, key, value = convolved.split([key_width, key_width, self.heads * self.value_dim], dim=-1)
@@ -95,7 +95,7 @@ class GatedDeltaNet(ScanMixer):
         value = value.unflatten(-1, (self.heads, self.value_dim))
         beta, decay = (one(tokens).transpose(1, 2)[..., None] for one in (self.beta_projection, self.decay_projection))
         query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-        return MixerInputs(query, key, value, {"beta": beta, "decay": decay})
+        return {"query": query, "key": key, "value": value, "beta": beta, "decay": decay}
 
     def finish(
         self,

@@ -21,7 +21,7 @@ from regard.arguments import explain_arguments
 from regard.errors import check_flag, check_number, check_size, check_weights
 from regard.kernels.operators.activation_op import activate
 from regard.layers.gated_delta_net import check_divides
-from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
+from regard.layers.scan_mixer import ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms.mamba2 import Mamba2
 
@@ -92,7 +92,7 @@ class Mamba2Mixer(ScanMixer):
 
     def split_heads(
         self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
-    ) -> MixerInputs:
+    ) -> dict[str, Tensor]:
         """Split into heads; B and C serve the heads of their group."""
         group_width = self.groups * self.state_size
         value, key, query = convolved.split([self.heads * self.value_dim, group_width, group_width], dim=-1)
@@ -103,7 +103,7 @@ class Mamba2Mixer(ScanMixer):
         value = value.unflatten(-1, (self.heads, self.value_dim))
         time_step = self.time_step_projection(tokens).transpose(1, 2)[..., None]
         query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-        return MixerInputs(query, key, value, {"time_step": time_step})
+        return {"query": query, "key": key, "value": value, "time_step": time_step}
 
     def finish(
         self,

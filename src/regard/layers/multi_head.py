@@ -37,7 +37,7 @@ from regard.layers.rotate_tokens import rotate_tokens
 from regard.layers.torch_multi_head import read_options, rename_weights
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
-from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.extra_input import AbsorbsProjections, ExtraInput
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state_error
 from regard.positions.base import PairBias, Rotation
@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
             normalization for transformers", and Dehghani et al. 2023, section 2, have such norms.
         key_norm: the same for the keys.
 
-    ``key_projection`` is None if the mechanism shares queries and keys (``Mechanism.shares_query_key``): keys are then
+    ``key_projection`` is None if the mechanism shares queries and keys (``mechanisms.Traits``): keys are then
     projected by ``query_projection``. ``input_projections`` holds a projection for each input that the mechanism
     declares beside query, key and value. Positions are counted along the keys, and the last query has the position of
     the last key (``contract.Frame``).
@@ -125,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         self.output_projection = nn.Linear(heads * self.value_head_dim, width, bias=bool(output_bias))
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         check_mechanism_position(self.mechanism, position)
-        if self.mechanism.shares_query_key:
+        if self.mechanism.traits.shares_query_key:
             check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
             check_shared_norms(self.mechanism, query_norm, key_norm)
             self.key_projection = None
@@ -209,7 +209,9 @@ class MultiHeadAttention(nn.Module):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
         mechanism = self.mechanism
-        absorbed = self._absorb_keys(key, value) if mechanism.may_absorb_keys and cache is None else None
+        absorbed = None
+        if cache is None and isinstance(mechanism, AbsorbsProjections):
+            absorbed = self._absorb_keys(mechanism, key, value)
         if absorbed is not None:
             return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
@@ -330,10 +332,12 @@ class MultiHeadAttention(nn.Module):
             if not one.projected or one.side != side or one.name not in self.input_projections:
                 continue  # a layer that was trained without an input has no projection for it
             projection = cast("nn.Linear", self.input_projections[one.name])
-            read = None if frame is None else self.mechanism.tokens_read(one, frame, passed)
-            if frame is not None and read is None and self._absorbs_input(one, projection, frame, passed):
-                inputs[one.name] = _leave_to_mechanism(side, tokens, projection, one.heads)
-                continue
+            read, mechanism = None, self.mechanism
+            if frame is not None and isinstance(mechanism, AbsorbsProjections):
+                read = mechanism.tokens_read(one, frame, passed)
+                if read is None and self._is_plain(one, projection) and mechanism.absorbs_input(one, frame, passed):
+                    inputs[one.name] = _leave_to_mechanism(side, tokens, projection, one.heads)
+                    continue
             if read is None:
                 heads = self._project_heads(tokens, projection, side, size=one.size)
             elif read.shape[0] == 0:
@@ -346,7 +350,9 @@ class MultiHeadAttention(nn.Module):
             inputs[one.name] = self._rotate(heads, offsets) if one.rotates else heads
         return inputs
 
-    def _absorb_keys(self, key: Tensor, value: Tensor) -> tuple[TokenProjection, TokenProjection] | None:
+    def _absorb_keys(
+        self, mechanism: AbsorbsProjections, key: Tensor, value: Tensor
+    ) -> tuple[TokenProjection, TokenProjection] | None:
         """Return keys and values as tokens and their projections, if the mechanism needs fewer products then."""
         of_key, of_value = self.key_projection, self.value_projection
         if of_key is None or self.key_norm is not None or isinstance(self.position, Rotation) or is_traced():
@@ -356,15 +362,12 @@ class MultiHeadAttention(nn.Module):
         keys = _leave_to_mechanism("key", key, of_key, self.key_value_heads)
         value = keys.tokens if value is key else value  # one tensor, so that the mechanism sees that they are the same
         values = _leave_to_mechanism("value", value, of_value, self.key_value_heads)
-        return (keys, values) if self.mechanism.absorbs_keys(keys, values) else None
+        return (keys, values) if mechanism.absorbs_keys(keys, values) else None
 
-    def _absorbs_input(
-        self, one: ExtraInput, projection: nn.Linear, frame: Frame, passed: Mapping[str, Tensor]
-    ) -> bool:
-        """Whether the mechanism attends to the tokens of an extra input faster than they are projected."""
+    def _is_plain(self, one: ExtraInput, projection: nn.Linear) -> bool:
+        """Whether an extra input is nothing but a projection of the tokens, so that it may be left to the mechanism."""
         changes = self._bias is not None or (one.rotates and isinstance(self.position, Rotation))
-        plain = not changes and is_plain_linear(projection) and not is_traced()
-        return plain and self.mechanism.absorbs_input(one, frame, passed)
+        return not changes and is_plain_linear(projection) and not is_traced()
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:
         """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, size); None is head_dim."""
@@ -391,7 +394,7 @@ class MultiHeadAttention(nn.Module):
         position = self.position
         if not isinstance(position, Rotation):
             return tokens
-        return rotate_tokens(position, tokens, offsets, parts=self.mechanism.score_parts)
+        return rotate_tokens(position, tokens, offsets, parts=self.mechanism.traits.score_parts)
 
     def choose_bias(self, passed: Bias | None) -> Bias | None:
         """Return the bias of a call: the layer's own, or the one passed. Raises OptionError if there are both."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple, final, overload
+from typing import final, overload
 
 import torch
 from jaxtyping import Float, Int
@@ -57,16 +57,6 @@ class MixerCache(State):
         return MixerCache(recent, self.state.reordered(entries))
 
 
-@final
-class MixerInputs(NamedTuple):
-    """What a mixer's mechanism is called with: tokens split into heads, and extra inputs by name."""
-
-    query: Float[Tensor, "batch heads length head_dim"]
-    key: Float[Tensor, "batch heads length head_dim"]
-    value: Float[Tensor, "batch heads length value_dim"]
-    extra: dict[str, Tensor]
-
-
 @explain_arguments
 class ScanMixer(nn.Module, ABC):
     """Base class of mixers; a subclass makes the projections, splits what was convolved, and computes the output."""
@@ -82,8 +72,10 @@ class ScanMixer(nn.Module, ABC):
     @abstractmethod
     def split_heads(
         self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
-    ) -> MixerInputs:
-        """Split the activated outputs of the convolution into heads, and project the extra inputs from the tokens."""
+    ) -> dict[str, Tensor]:
+        """Return the arguments of the mechanism by name: the activated outputs of the convolution, split into heads as
+        query, key and value, and the extra inputs, projected from the tokens.
+        """
 
     @abstractmethod
     def finish(
@@ -136,11 +128,11 @@ class ScanMixer(nn.Module, ABC):
         if hidden is not None:
             tokens, projected = tokens.masked_fill(hidden, 0.0), projected.masked_fill(hidden, 0.0)
         convolved, recent = self.convolution(projected, None if cache is None else cache.recent)
-        query, key, value, extra = self.split_heads(activate(convolved, "silu"), tokens)
+        heads = self.split_heads(activate(convolved, "silu"), tokens)
         if cache is None:
-            return self.finish(self.mechanism(query, key, value, mask, **extra), value, tokens)
-        mixed, state = self.mechanism.step(query, key, value, cache.state, mask, **extra)
-        return self.finish(mixed, value, tokens), MixerCache(recent, state)
+            return self.finish(self.mechanism(**heads, mask=mask), heads["value"], tokens)
+        mixed, state = self.mechanism.step(**heads, state=cache.state, mask=mask)
+        return self.finish(mixed, heads["value"], tokens), MixerCache(recent, state)
 
     def _hidden_tokens(self, tokens: Tensor, mask: Mask | None, known: int) -> Tensor | None:
         """True for tokens that are hidden from every query, (batch or 1, length, 1); None if none is."""

@@ -35,7 +35,15 @@ from regard.layers.decoder import DecoderBlock
 from regard.layers.decoder_cache import DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
-from regard.layers.sublayer_step import can_step, fit_heads, read_attention, read_feed_forward, read_norm, read_norms
+from regard.layers.sublayer_step import (
+    can_step,
+    fit_heads,
+    read_attention,
+    read_feed_forward,
+    read_norm,
+    read_norms,
+    read_terms,
+)
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.window_cache import WindowCache
@@ -211,7 +219,7 @@ def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLaye
         return None
     norms = read_norms(block.attention_residual, tokens.dtype)
     linear = read_attention(attention, tokens, has_keys=True)
-    terms = attention.mechanism.kernel_terms(Frame(1, 1), tokens, None, None)
+    terms = read_terms(attention.mechanism, Frame(1, 1), tokens, None, None)
     if norms is None or linear is None or terms is None:
         return None
     if terms.bias is not None or terms.table is not None or terms.seed is not None:

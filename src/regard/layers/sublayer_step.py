@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.kernels.operators import sublayer_op
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
 from regard.kernels.operators.sublayer_op import (
     AttentionLayers,
     FeedForwardLayers,
@@ -26,7 +28,8 @@ from regard.kernels.operators.sublayer_op import (
     SublayerNorms,
     can_read,
 )
-from regard.kernels.request import Bias
+from regard.kernels.request import Bias, Terms, is_scale_in_range
+from regard.kernels.support import MAX_HEAD_DIM
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
 from regard.layers.int8_linear import Int8Linear
@@ -36,9 +39,12 @@ from regard.layers.projection import uses_own_kernel
 from regard.layers.residual import Residual
 from regard.layers.rms_norm import RMSNorm
 from regard.masks.base import Mask
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.state import State
-from regard.positions.base import Rotation
+from regard.positions.base import DistanceBias, Rotation
+from regard.validation import check_mask
 
 
 def can_step(tokens: Tensor) -> bool:
@@ -80,9 +86,8 @@ def attention_step(
         rotation = position.factors(tokens, attention.head_dim, starts[0], length)
         if rotation is None or not is_unmodified(position):
             return None
-    terms = attention.mechanism.kernel_terms(
-        Frame(length, state.visible_keys(length)), tokens, mask, attention.choose_bias(bias)
-    )
+    frame = Frame(length, state.visible_keys(length))
+    terms = read_terms(attention.mechanism, frame, tokens, mask, attention.choose_bias(bias))
     if terms is None:
         return None
     following = state.reserved(length)
@@ -105,10 +110,42 @@ def cross_attention_step(
     key, value = memory.key, memory.value
     if not fit_heads(key, value, tokens, attention.key_value_heads, attention.head_dim, attention.value_head_dim):
         return None
-    terms = attention.mechanism.kernel_terms(Frame(tokens.shape[1], memory.length), tokens, mask, None)
+    terms = read_terms(attention.mechanism, Frame(tokens.shape[1], memory.length), tokens, mask, None)
     if terms is None:
         return None
     return sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, None, terms)
+
+
+def read_terms(
+    mechanism: Mechanism,
+    frame: Frame,
+    tokens: Float[Tensor, "batch length width"],
+    mask: Mask | None,
+    bias: Bias | None,
+) -> KernelArguments | None:
+    """Return the arguments of the native kernel for attention of such tokens; None if the mechanism is to be called.
+
+    It is called unless it is the dot product, without hooks, dropout, another implementation or a dense bias.
+    """
+    if not isinstance(mechanism, DotProduct):
+        return None
+    if mechanism._forward_pre_hooks or mechanism._forward_hooks or "forward" in mechanism.__dict__:
+        return None
+    heads, head_dim, scale = mechanism.heads, mechanism.head_dim, mechanism.scale
+    if mechanism.active_dropout or mechanism.impl not in ("auto", "native"):
+        return None
+    if not is_scale_in_range(scale) or head_dim > MAX_HEAD_DIM:
+        return None
+    if bias is not None and not (isinstance(bias, DistanceBias) and bias.heads in (1, heads)):
+        return None
+    batch = tokens.shape[0]
+    if mask is not None:
+        check_mask(mask)
+        mask.check(batch, heads, frame.queries, frame.keys)
+    terms = dict(mechanism.terms)
+    if mechanism.sinks is not None:
+        terms["sinks"] = mechanism.sinks[None, :, None, None]
+    return make_kernel_arguments(frame, batch, tokens.dtype, Terms(mask, bias, **terms))
 
 
 def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLayers | None:

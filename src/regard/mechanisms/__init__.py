@@ -1,7 +1,7 @@
 """Attention mechanisms: one file each, with its equation and paper at the top."""
 
 from regard.mechanisms.additive import Additive
-from regard.mechanisms.base import Mechanism, ScoredMechanism
+from regard.mechanisms.base import Mechanism, ScoredMechanism, Traits
 from regard.mechanisms.bigbird import BigBird
 from regard.mechanisms.differential import Differential
 from regard.mechanisms.dot_product import DotProduct
@@ -68,5 +68,6 @@ __all__ = [
     "State",
     "TalkingHeads",
     "TopK",
+    "Traits",
     "WindowCache",
 ]

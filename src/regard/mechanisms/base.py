@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, final
+from dataclasses import dataclass
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments, unknown_argument_error
-from regard.contract import Frame, Observation
-from regard.errors import RefusedError, ShapeError, check_dropout, check_size
-from regard.kernels.operators.kernel_arguments import KernelArguments
+from regard.contract import Observation
+from regard.errors import RefusedError, ShapeError, check_choice, check_dropout, check_size
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request, Terms
@@ -46,6 +46,40 @@ _LENGTHS_OF_MASKS = (2, 2**10, 2**20)
 """Numbers of keys for which it is asked whether a mask is refused, until one is enough for the mask."""
 
 
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class Traits:
+    """Facts about a mechanism, by which the catalogue, layers and views treat it.
+
+    Args:
+        weights_are: the kind of a query's weights: 0 or more with a sum of 1, 0 or more with any sum, or of any sign.
+        approximates: name of the mechanism that it approximates; None if it computes its own equation exactly.
+        implementations: valid values of its option ``impl`` besides "auto"; empty if it has no such option.
+        divides_scores: whether scores are divided by the square root of the size of a query, or of its part.
+        score_parts: number of equal parts of a query and key that have scores of their own; a rotation rotates each.
+        hides_later_keys: whether a query attends to no key after it, whatever the mask.
+        mixes_queries: whether the output of a query also depends on the other queries of its text and head.
+        mixes_heads: whether the weights of a head also depend on the queries and keys of the other heads.
+        shares_query_key: whether keys are projected as queries are: a layer then has one projection for both.
+        uses_all_parameters: whether every call gives gradients to all parameters, also to those that project extra
+            inputs in a layer.
+        no_steps_reason: why ``Mechanism.steps`` returns None, as a sentence; not used if it returns steps.
+    """
+
+    weights_are: Literal["distribution", "non-negative", "signed"] = "distribution"
+    approximates: str | None = None
+    implementations: tuple[str, ...] = ()
+    divides_scores: bool = False
+    score_parts: int = 1
+    hides_later_keys: bool = False
+    mixes_queries: bool = False
+    mixes_heads: bool = False
+    shares_query_key: bool = False
+    uses_all_parameters: bool = True
+    no_steps_reason: str = "This mechanism forms no scores."
+
+
 @explain_arguments
 class Mechanism(nn.Module, ABC):
     """Base class of attention mechanisms, for ``heads`` query heads of ``head_dim``.
@@ -53,29 +87,8 @@ class Mechanism(nn.Module, ABC):
     ``dropout`` is the probability of dropping a weight in training.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = ()
-    """Valid values of its option ``impl`` besides "auto"; empty if it has no such option."""
-    weights_are: Literal["distribution", "non-negative", "signed"] = "distribution"
-    """The kind of a query's weights: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
-    approximates: str | None = None
-    """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
-    mixes_queries: ClassVar[bool] = False
-    """Whether the output of a query also depends on the other queries of its text and head."""
-    shares_query_key: bool = False
-    """Whether keys are projected as queries are: a layer then has one projection for both."""
-
-    hides_later_keys: bool = False
-    """Whether a query attends to no key after it, whatever the mask."""
-    mixes_heads: ClassVar[bool] = False
-    """Whether the weights of a head also depend on the queries and keys of the other heads."""
-    uses_all_parameters: ClassVar[bool] = True
-    """Whether every call gives gradients to all parameters, also to those that project extra inputs in a layer."""
-    may_absorb_keys: ClassVar[bool] = False
-    """Whether ``absorbs_keys`` may return True, so that layers ask it."""
-    score_parts: ClassVar[int] = 1
-    """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
-    no_steps_reason: str = "This mechanism forms no scores."
-    """Why ``steps`` returns None, as a sentence; not used if it returns steps."""
+    traits: Traits = Traits()
+    """Facts about the mechanism; of an instance, if its options change them."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -85,35 +98,24 @@ class Mechanism(nn.Module, ABC):
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 
     @property
+    def weights_are(self) -> Literal["distribution", "non-negative", "signed"]:
+        """The kind of a query's weights, as in ``Traits``."""
+        return self.traits.weights_are
+
+    @property
+    def approximates(self) -> str | None:
+        """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
+        return self.traits.approximates
+
+    @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The inputs that a call may pass beside query, key and value; a layer projects them from its tokens."""
         return ()
 
-    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
-        """Return the tokens of its side at which an extra input is read, so that a layer projects those alone.
-
-        ``inputs`` are those that the layer's caller passed. None is all tokens; without any, the layer leaves it out.
-        """
-        del one, frame, inputs
-        return None
-
-    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
-        """Whether a layer should pass an extra input as a ``TokenProjection``, since its queries are few.
-
-        ``inputs`` are those that the layer's caller passed. The mechanism may still compute the input.
-        """
-        del one, frame, inputs
-        return False
-
-    def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
-        """Whether a layer should pass such keys and values as they are, since ``forward`` needs fewer products then."""
-        del key, value
-        return False
-
     @property
     def scale(self) -> float:
-        """Factor of the scores, which the bias of a position may need."""
-        return 1.0
+        """Factor of the scores: 1/sqrt(head_dim / score_parts) if they are divided, else 1."""
+        return float((self.head_dim / self.traits.score_parts) ** -0.5) if self.traits.divides_scores else 1.0
 
     @property
     def terms(self) -> Mapping[str, Any]:
@@ -216,10 +218,12 @@ class Mechanism(nn.Module, ABC):
         """
         request = self.make_request(query, key, value, mask, bias, inputs)
         check_top(top, request.frame.keys)
-        index = query_rows(rows, request.frame.queries, request.device)
-        return observe_by_weights(
-            self.attend, self.row_weights, request, top=top, rows=index, entropy=self.weights_are == "distribution"
-        )
+        return self.observe_request(request, top, query_rows(rows, request.frame.queries, request.device))
+
+    def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
+        """Compute what ``observe`` returns for a call that was checked and is not refused."""
+        has_entropy = self.traits.weights_are == "distribution"
+        return observe_by_weights(self.attend, self.row_weights, request, top=top, rows=rows, entropy=has_entropy)
 
     def normalize_heads(
         self, output: Float[Tensor, "batch heads queries value_dim"]
@@ -241,22 +245,6 @@ class Mechanism(nn.Module, ABC):
         """
         del size
         return self.empty_state()
-
-    @property
-    def reads_pages(self) -> bool:
-        """Whether decoding reads the keys and values of many sequences in the pages of a pool, without copies."""
-        return False
-
-    def kernel_terms(
-        self, frame: Frame, tokens: Float[Tensor, "batch length width"], mask: Mask | None, bias: Bias | None
-    ) -> KernelArguments | None:
-        """Return the terms by which the native kernel of exact attention computes a call of this mechanism.
-
-        For a layer that projects ``tokens``, and computes attention within a larger kernel, without gradients. None if
-        the mechanism is to be called: the default.
-        """
-        del frame, tokens, mask, bias
-        return None
 
     def step(
         self,
@@ -384,6 +372,12 @@ class Mechanism(nn.Module, ABC):
         """The probability of dropping a weight now: ``dropout`` in training, else 0."""
         return self.dropout if self.training else 0.0
 
+    @final
+    def check_impl(self, impl: str) -> str:
+        """Return an option ``impl``. Raises OptionError unless it is "auto" or one of the implementations."""
+        check_choice("impl", impl, ("auto", *self.traits.implementations))
+        return impl
+
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout:g}"
@@ -424,20 +418,6 @@ class ScoredMechanism(Mechanism):
         """Compute the softmax of the scores of some queries."""
         return reference_attention.compute_weights(self.make_problem(request), rows)
 
-    def observe(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        top: int = 8,
-        rows: Sequence[int] | Tensor | None = None,
-        **inputs: Tensor,
-    ) -> Observation:
-        """Compute the output and statistics of the weights, before dropout, in plain torch."""
-        request = self.make_request(query, key, value, mask, bias, inputs)
-        check_top(top, request.frame.keys)
-        index = query_rows(rows, request.frame.queries, request.device)
-        return reference_observe.observe(self.make_problem(request), top=top, rows=index, dtype=query.dtype)
+    def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
+        """Compute the output and statistics of the weights in plain torch, in tiles."""
+        return reference_observe.observe(self.make_problem(request), top=top, rows=rows, dtype=request.query.dtype)

@@ -21,6 +21,7 @@ step by step does not give what the whole text gives, and a longer text has othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, final
 
@@ -37,7 +38,7 @@ from regard.kernels.select import select
 from regard.masks.as_tensor import as_integers
 from regard.masks.base import Mask
 from regard.masks.block_lists import BlockLists
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.block_draw import draw_blocks, list_blocks
 from regard.mechanisms.pattern_cache import PatternCache
 from regard.mechanisms.steps import Steps
@@ -66,7 +67,7 @@ class BigBird(Mechanism):
     last block are those of all tokens, padding included: a text alone and in a longer batch differ by what is drawn.
     """
 
-    approximates: str = "dot_product"
+    traits = Traits(approximates="dot_product", divides_scores=True)
 
     def __init__(
         self,
@@ -90,15 +91,10 @@ class BigBird(Mechanism):
         check_count("seed", seed, least=0, most=2**63 - 1)
         self.block, self.window_blocks, self.global_tokens = int(block), int(window_blocks), int(global_tokens)
         self.causal, self.seed = bool(causal), int(seed)
-        self.hides_later_keys = self.causal
+        self.traits = replace(self.traits, hides_later_keys=self.causal)
         self.global_blocks = _check_global_blocks(global_blocks, self.causal)
         self.random_blocks = _check_random_blocks(random_blocks, heads)
         self._patterns = PatternCache()
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse more blocks than ``random_blocks`` lists, if it is a list."""

@@ -27,7 +27,7 @@ from regard.kernels.request import Request
 from regard.kernels.select import select
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_zeros, is_false
 from regard.mechanisms.steps import Steps
 
@@ -38,12 +38,7 @@ _CELLS_AT_ONCE = 1 << 23
 class ChosenKeysMechanism(Mechanism):
     """Base class of exact attention to chosen keys: a subclass chooses them."""
 
-    approximates: str | None = "dot_product"
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
+    traits = Traits(approximates="dot_product", divides_scores=True)
 
     @abstractmethod
     def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:

@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import check_flag
+from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.l2_norm import l2_normalize
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
 class DeltaRule(ScanMechanism):
@@ -37,8 +38,10 @@ class DeltaRule(ScanMechanism):
         """The number of decays of a head and token."""
 
     @abstractmethod
-    def compute_log_decay(self, logits: Float[Tensor, "batch heads keys decay_size"]) -> Tensor:
-        """Compute the logarithms of the decays, one for each head and token or for each channel (``ScanRequest``)."""
+    def compute_log_decay(
+        self, logits: Float[Tensor, "batch heads keys decay_size"]
+    ) -> Float[Tensor, "batch heads keys decay_size"]:
+        """Compute the logarithms of the decays."""
 
     @property
     @final
@@ -50,19 +53,19 @@ class DeltaRule(ScanMechanism):
         )
 
     @final
-    def make_terms(
+    def make_scan(
         self,
-        query: Float[Tensor, "batch heads queries head_dim"],
+        query: Float[Tensor, "batch heads keys head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_dim"],
         inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
+    ) -> ScanRequest:
         """Normalize queries and keys, and compute the rates and the decays."""
         if self.normalize:
             query, key = l2_normalize(query), l2_normalize(key)
-        beta = inputs["beta"][..., 0].sigmoid() if "beta" in inputs else key.new_ones(key.shape[:3])
+        beta = inputs["beta"].sigmoid() if "beta" in inputs else key.new_ones(*key.shape[:3], 1)
         log_decay = self.compute_log_decay(inputs["decay"]) if "decay" in inputs else None
-        return ScanTerms(query, key, value, log_decay, beta)
+        return ScanRequest(query, key, value, log_decay, beta)
 
     @final
     def extra_repr(self) -> str:

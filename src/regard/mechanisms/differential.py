@@ -18,7 +18,7 @@ normalisation is not linear in the values, so it is not part of the weights; lay
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ from regard.kernels.reference.attention import compute_weights, make_dot_product
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_numbers
 from regard.positions.base import DistanceBias, PairBias
 from regard.tensors import check_tensor
@@ -46,8 +46,7 @@ class Differential(Mechanism):
     normalisation. Weights are dropped in each softmax independently.
     """
 
-    weights_are: Literal["signed"] = "signed"
-    score_parts: ClassVar[int] = 2
+    traits = Traits(weights_are="signed", divides_scores=True, score_parts=2)
 
     def __init__(
         self, *, heads: int, head_dim: int, depth: int = 0, epsilon: float = 1e-5, dropout: float = 0.0
@@ -65,11 +64,6 @@ class Differential(Mechanism):
         self.depth, self.epsilon = depth, float(epsilon)
         self.lambda_query = nn.Parameter(0.1 * torch.randn(2, head_dim // 2))
         self.lambda_key = nn.Parameter(0.1 * torch.randn(2, head_dim // 2))
-
-    @property
-    def scale(self) -> float:
-        """Factor of the dot products: 1/sqrt(head_dim / 2)."""
-        return float((self.head_dim / 2) ** -0.5)
 
     @property
     def lambda_init(self) -> float:

@@ -9,30 +9,28 @@ plain torch. It takes every mask, bias and dropout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.contract import Frame, Observation
-from regard.errors import check_choice, check_flag
-from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.contract import Observation
+from regard.errors import check_flag
 from regard.kernels.reference.attention import cap_scores
-from regard.kernels.request import Bias, Request, Terms, is_scale_in_range
+from regard.kernels.request import Bias, Request
 from regard.kernels.select import impl_names, select
-from regard.kernels.support import MAX_HEAD_DIM
 from regard.masks.base import Mask
-from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.base import ScoredMechanism, Traits
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
-from regard.positions.base import DistanceBias
-from regard.validation import check_mask, check_scale, check_softcap, check_top, query_rows
+from regard.validation import check_scale, check_softcap
 
 
 @final
@@ -45,7 +43,7 @@ class DotProduct(ScoredMechanism):
     the parameter ``sinks`` (heads,); the weights of the keys then add up to less than 1.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("attention")
+    traits = Traits(implementations=impl_names("attention"), divides_scores=True)
 
     def __init__(
         self,
@@ -59,15 +57,14 @@ class DotProduct(ScoredMechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_choice("impl", impl, ("auto", *self.implementations))
+        self.impl = self.check_impl(impl)
         check_scale(scale)
         check_softcap(softcap)
         check_flag("sinks", sinks)
-        self.impl = impl
         self.softcap = None if softcap is None else float(softcap)
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
         if sinks:
-            self.weights_are = "non-negative"
+            self.traits = replace(self.traits, weights_are="non-negative")
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property
@@ -99,44 +96,12 @@ class DotProduct(ScoredMechanism):
             return None
         return Steps(request.query, request.repeated_key, request.mask, scale=self.factor)
 
-    def observe(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        top: int = 8,
-        rows: Sequence[int] | Tensor | None = None,
-        **inputs: Tensor,
-    ) -> Observation:
-        """Compute the output and statistics of the weights, before dropout, with the chosen implementation.
+    def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
+        """Compute the output and statistics of the weights with the chosen implementation.
 
         Raises RefusedError if ``impl`` names one that does not expose its weights, as "sdpa" and "flex" do not.
         """
-        request = self.make_request(query, key, value, mask, bias, inputs)
-        check_top(top, request.frame.keys)
-        index = query_rows(rows, request.frame.queries, request.device)
-        return select("observe", self.impl, request).compute(request, top, index)
-
-    def kernel_terms(
-        self, frame: Frame, tokens: Float[Tensor, "batch length width"], mask: Mask | None, bias: Bias | None
-    ) -> KernelArguments | None:
-        """Return the terms of a call, unless there are hooks, dropout, another implementation or a dense bias."""
-        if self._forward_pre_hooks or self._forward_hooks or "forward" in self.__dict__ or self.active_dropout:
-            return None
-        if self.impl not in ("auto", "native") or not is_scale_in_range(self.factor) or self.head_dim > MAX_HEAD_DIM:
-            return None
-        if bias is not None and not (isinstance(bias, DistanceBias) and bias.heads in (1, self.heads)):
-            return None
-        batch = tokens.shape[0]
-        if mask is not None:
-            check_mask(mask)
-            mask.check(batch, self.heads, frame.queries, frame.keys)
-        sinks = None if self.sinks is None else self.sinks[None, :, None, None]
-        terms = Terms(mask, bias, **{**self.terms, "sinks": sinks})
-        return make_kernel_arguments(frame, batch, tokens.dtype, terms)
+        return select("observe", self.impl, request).compute(request, top, rows)
 
     def empty_window_state(self, size: int) -> WindowCache:
         """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""

@@ -23,7 +23,7 @@ queries, index_dim), index_key (batch, 1, keys, index_dim), index_weight (batch,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -59,7 +59,7 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
     ``index_dim``; without ``index_weight`` its heads count alike.
     """
 
-    uses_all_parameters: ClassVar[bool] = False  # the indexer learns from its own loss
+    traits = replace(ChosenKeysMechanism.traits, uses_all_parameters=False)  # the indexer learns from its own loss
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Declaration of the inputs that a mechanism takes beside query, key and value, and the check of a call's.
+"""Inputs that a mechanism takes beside query, key and value: their declaration, and which a layer need not project.
 
 Longformer (Beltagy et al. 2020) has projections of their own for global tokens, gated mechanisms a gate for each token,
 recurrent ones a decay. A mechanism declares them (``Mechanism.extra_inputs``), and a layer computes each by a linear
@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.contract import Frame
 from regard.errors import DeviceError, DtypeError, ShapeError
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
+from regard.kernels.token_projection import TokenProjection
 from regard.tensors import check_tensor
 
 
@@ -90,6 +93,34 @@ class ExtraInput:
 
     def _length(self, request: Request) -> int:
         return request.frame.queries if self.side == "query" else request.frame.keys
+
+
+class AbsorbsProjections:
+    """Mixin of mechanisms that need not have all that a layer projects from its tokens; the layer asks before a call.
+
+    The ``inputs`` are those that the caller of the layer passed.
+    """
+
+    def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
+        """Whether a layer should pass such keys and values as they are, since ``forward`` needs fewer products then."""
+        del key, value
+        return False
+
+    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
+        """Return the tokens of its side at which an extra input is read, so that a layer projects those alone.
+
+        None is all tokens; without any, the layer leaves the input out.
+        """
+        del one, frame, inputs
+        return None
+
+    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether a layer should pass an extra input as a ``TokenProjection``, since its queries are few.
+
+        The mechanism may still compute the input.
+        """
+        del one, frame, inputs
+        return False
 
 
 def names_of_side(declared: tuple[ExtraInput, ...], side: Literal["query", "key"]) -> frozenset[str]:

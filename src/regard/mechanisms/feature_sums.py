@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.kernels.implementations.scan import ScanRequest
+from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.select import select
 
 HIDDEN_LOG_WEIGHT = -(2.0**100)
@@ -75,7 +75,7 @@ def sum_prefixes(
     value, log_decay, log_scale = keys.value, None, None
     if keys.log_weight is not None and before.log_scale is not None:
         scale = _running_maximum(keys.log_weight, before.log_scale)
-        log_decay, log_scale = scale[..., :-1] - scale[..., 1:], scale[..., -1]
+        log_decay, log_scale = (scale[..., :-1] - scale[..., 1:])[..., None], scale[..., -1]
         value = value * (keys.log_weight - scale[..., 1:]).exp()[..., None]
     # Features of a query add up to 1 if there is a floor, so adding it to each feature of a key adds it to s_ij.
     key = keys.key + keys.floor if keys.floor else keys.key

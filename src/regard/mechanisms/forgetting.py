@@ -32,7 +32,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.masks.causal_parts import causal_parts
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import has_values
@@ -52,7 +52,7 @@ class Forgetting(Mechanism):
     dot-product attention.
     """
 
-    hides_later_keys: bool = True
+    traits = Traits(hides_later_keys=True, divides_scores=True)
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
@@ -61,11 +61,6 @@ class Forgetting(Mechanism):
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the forget gates, one for each head and token."""
         return (ExtraInput("forget", side="key", heads=self.heads, size=1, may_be_wide=True),)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse a bias, and masks that hide earlier keys from some queries only."""

@@ -62,7 +62,9 @@ class GatedDelta(DeltaRule):
         """One for each head and token."""
         return 1
 
-    def compute_log_decay(self, logits: Float[Tensor, "batch heads keys decay_size"]) -> Tensor:
+    def compute_log_decay(
+        self, logits: Float[Tensor, "batch heads keys decay_size"]
+    ) -> Float[Tensor, "batch heads keys decay_size"]:
         """Compute -exp(log_rate) softplus(decay + decay_bias) for each head and token."""
-        rate, bias = (one.to(logits.dtype)[:, None] for one in (self.log_rate, self.decay_bias))
-        return -rate.exp() * softplus(logits[..., 0] + bias)
+        rate, bias = (one.to(logits.dtype)[:, None, None] for one in (self.log_rate, self.decay_bias))
+        return -rate.exp() * softplus(logits + bias)

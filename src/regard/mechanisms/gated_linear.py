@@ -25,8 +25,9 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import check_number
+from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
 @final
@@ -61,18 +62,18 @@ class GatedLinear(ScanMechanism):
         """The logits of the forget gates, one for each channel of a key."""
         return (ExtraInput("forget", side="key", heads=self.heads, size=self.head_dim, may_be_wide=True),)
 
-    def make_terms(
+    def make_scan(
         self,
-        query: Float[Tensor, "batch heads queries head_dim"],
+        query: Float[Tensor, "batch heads keys head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_dim"],
         inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
+    ) -> ScanRequest:
         """Compute the logarithms of the gates."""
         log_decay = None
         if "forget" in inputs:
             log_decay = torch.nn.functional.logsigmoid(inputs["forget"]) / self.temperature
-        return ScanTerms(query, key, value, log_decay)
+        return ScanRequest(query, key, value, log_decay)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

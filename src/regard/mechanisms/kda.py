@@ -62,7 +62,9 @@ class KimiDelta(DeltaRule):
         """One for each channel of the key."""
         return self.head_dim
 
-    def compute_log_decay(self, logits: Float[Tensor, "batch heads keys decay_size"]) -> Tensor:
+    def compute_log_decay(
+        self, logits: Float[Tensor, "batch heads keys decay_size"]
+    ) -> Float[Tensor, "batch heads keys decay_size"]:
         """Compute -exp(log_rate) softplus(decay + decay_bias) for each channel."""
         rate = self.log_rate.to(logits.dtype).exp()[:, None, None]
         return -rate * softplus(logits + self.decay_bias.to(logits.dtype)[:, None])

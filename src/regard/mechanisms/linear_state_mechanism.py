@@ -15,20 +15,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, TypeAlias, final
+from typing import TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import check_choice
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import impl_names
 from regard.masks.base import Mask
 from regard.masks.causal_parts import CausalParts, causal_parts
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.weights import weights_by_gradient
@@ -46,12 +45,11 @@ class LinearStateMechanism(Mechanism):
     native if it supports the call. ``weights`` with gradients are plain torch.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
+    traits = Traits(implementations=impl_names("scan"))
 
     def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
-        check_choice("impl", impl, ("auto", *self.implementations))
-        self.impl = impl
+        self.impl = self.check_impl(impl)
 
     @abstractmethod
     def state_size(self, value_dim: int) -> tuple[int, int]:

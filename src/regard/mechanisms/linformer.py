@@ -23,7 +23,7 @@ supported, since the projection mixes keys for all queries alike.
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Literal, cast, final
+from typing import Literal, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -39,8 +39,9 @@ from regard.kernels.select import select
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_zeros, is_finite, mark_heads
+from regard.mechanisms.extra_input import AbsorbsProjections
 from regard.mechanisms.weights import weights_by_gradient
 
 SHARINGS = ("headwise", "key-value", "layerwise", "none")
@@ -48,7 +49,7 @@ SHARINGS = ("headwise", "key-value", "layerwise", "none")
 
 @final
 @explain_arguments
-class Linformer(Mechanism):
+class Linformer(AbsorbsProjections, Mechanism):
     """Linformer: softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``.
 
     Args:
@@ -62,9 +63,7 @@ class Linformer(Mechanism):
             new one; a model lets all of its layers have that of the first.
     """
 
-    weights_are: Literal["signed"] = "signed"
-    approximates: str = "dot_product"
-    may_absorb_keys: ClassVar[bool] = True
+    traits = Traits(weights_are="signed", approximates="dot_product", divides_scores=True)
 
     def __init__(
         self,
@@ -90,11 +89,6 @@ class Linformer(Mechanism):
         else:
             self.key_projection = make_projection(*own_heads, projected, length)
             self.value_projection = make_projection(*own_heads, projected, length)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse masks that differ between queries, a bias, and more keys than ``length``."""

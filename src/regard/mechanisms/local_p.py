@@ -16,7 +16,7 @@ Time and memory are queries * keys, since every score is computed, in plain torc
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +30,7 @@ from regard.kernels.reference.attention import ScoreProblem, compute_weights, fu
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks import Mask
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.luong import LuongGeneral
 from regard.mechanisms.per_head_linear import per_head_linear
 from regard.mechanisms.steps import Gaussian, Steps
@@ -44,7 +44,7 @@ class LocalPredictive(Mechanism):
     ``position_weight`` (heads, head_dim, head_dim) and ``position_vector`` (heads, head_dim) are W_p and v_p.
     """
 
-    weights_are: Literal["non-negative"] = "non-negative"
+    traits = Traits(weights_are="non-negative")
 
     def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)

@@ -43,8 +43,8 @@ from regard.masks.band import check_dilations
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
 from regard.masks.reindexed import reindex
-from regard.mechanisms.base import Mechanism
-from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.base import Mechanism, Traits
+from regard.mechanisms.extra_input import AbsorbsProjections, ExtraInput
 from regard.mechanisms.pattern_cache import PatternCache
 from regard.mechanisms.steps import Steps
 from regard.positions.base import PairBias
@@ -72,7 +72,7 @@ class _GlobalTokens(NamedTuple):
 
 @final
 @explain_arguments
-class Longformer(Mechanism):
+class Longformer(AbsorbsProjections, Mechanism):
     """Longformer: a window of ``window`` keys beside the token itself, half on each side, and global tokens.
 
     Args:
@@ -86,7 +86,7 @@ class Longformer(Mechanism):
     and ``is_global`` (batch, 1, keys, 1), which marks global tokens of each text, beside ``global_tokens``.
     """
 
-    approximates: str = "dot_product"
+    traits = Traits(approximates="dot_product", divides_scores=True)
 
     def __init__(
         self,
@@ -161,11 +161,6 @@ class Longformer(Mechanism):
             device = which.device
         found = self._find_global_tokens(which, frame, device)
         return torch.zeros(0, dtype=torch.long) if found is None else found.rows
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse ``is_global`` without values, and global values that do not have the size of the ordinary ones."""

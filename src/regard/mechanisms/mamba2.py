@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, short_repr
+from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.scan_mechanism import ScanMechanism
 from regard.mechanisms.softplus_step import draw_log_rate, draw_step_bias, softplus
 
 
@@ -67,17 +68,17 @@ class Mamba2(ScanMechanism):
         """The logits of the steps, one for each head and token."""
         return (ExtraInput("time_step", side="key", heads=self.heads, size=1, may_be_wide=True),)
 
-    def make_terms(
+    def make_scan(
         self,
-        query: Float[Tensor, "batch heads queries head_dim"],
+        query: Float[Tensor, "batch heads keys head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_dim"],
         inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
+    ) -> ScanRequest:
         """Multiply the values by their steps, and compute the decays."""
-        logits = inputs["time_step"][..., 0] if "time_step" in inputs else key.new_zeros(key.shape[:3])
-        step = softplus(logits + self.step_bias.to(key.dtype)[:, None]).clamp(*self.time_step_limit)
-        return ScanTerms(query, key, value * step[..., None], -self.log_rate.to(key.dtype).exp()[:, None] * step)
+        logits = inputs["time_step"] if "time_step" in inputs else key.new_zeros(*key.shape[:3], 1)
+        step = softplus(logits + self.step_bias.to(key.dtype)[:, None, None]).clamp(*self.time_step_limit)
+        return ScanRequest(query, key, value * step, -self.log_rate.to(key.dtype).exp()[:, None, None] * step)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -10,20 +10,20 @@ one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, final
+from typing import final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, ShapeError, check_choice, check_size, check_weights
+from regard.errors import DtypeError, ShapeError, check_size, check_weights
 from regard.kernels.implementations.mlp_score import MlpScore
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import impl_names, select
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
-from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.base import ScoredMechanism, Traits
 from regard.mechanisms.steps import Steps
 from regard.validation import check_tokens
 
@@ -37,15 +37,15 @@ class MLPScoreMechanism(ScoredMechanism):
     torch, in tiles.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("mlp score")
+    traits = Traits(implementations=impl_names("mlp score"))
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float, inner: int | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        self.impl = self.check_impl(impl)
         inner = head_dim if inner is None else inner
         check_size("inner", inner)
         check_weights(heads=heads, inner=inner, head_dim=2 * head_dim)
-        check_choice("impl", impl, ("auto", *self.implementations))
-        self.inner, self.impl = inner, impl
+        self.inner = inner
 
     @abstractmethod
     def project_query(

@@ -21,6 +21,7 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -49,7 +50,7 @@ class MixtureOfBlocks(ChosenKeysMechanism):
     ``block`` is the number of tokens in a block; ``chosen_blocks`` counts the own block.
     """
 
-    hides_later_keys: bool = True
+    traits = replace(ChosenKeysMechanism.traits, hides_later_keys=True)
 
     def __init__(
         self, *, heads: int, head_dim: int, block: int = 512, chosen_blocks: int = 3, dropout: float = 0.0

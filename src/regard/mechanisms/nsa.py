@@ -28,7 +28,7 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim),
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -46,6 +46,7 @@ from regard.kernels.select import select
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
+from regard.mechanisms.base import Traits
 from regard.mechanisms.block_compression import BlockCompression
 from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, visible_keys
 from regard.mechanisms.clean_tokens import fill_nan, fill_zeros, is_finite
@@ -78,11 +79,13 @@ class NativeSparseAttention(ChosenKeysMechanism):
     them each gate is 1/2.
     """
 
-    hides_later_keys: bool = True
-    approximates: str | None = None
-    weights_are: Literal["distribution", "non-negative", "signed"] = "non-negative"
-    mixes_heads: ClassVar[bool] = True  # those that share a key head choose together
-    uses_all_parameters: ClassVar[bool] = False  # a text shorter than a block has none to compress
+    traits = Traits(
+        weights_are="non-negative",
+        divides_scores=True,
+        hides_later_keys=True,
+        mixes_heads=True,  # those that share a key head choose together
+        uses_all_parameters=False,  # a text shorter than a block has none to compress
+    )
 
     def __init__(
         self,

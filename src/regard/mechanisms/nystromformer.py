@@ -27,7 +27,7 @@ landmarks).
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -42,7 +42,7 @@ from regard.kernels.select import select
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.masks.dense_mask import keep
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import has_norm_below, mark_heads
 from regard.mechanisms.segments import Segments
 from regard.mechanisms.value_convolution import add_convolution
@@ -67,9 +67,7 @@ class Nystromformer(Mechanism):
             texts in the batch.
     """
 
-    weights_are: Literal["signed"] = "signed"
-    approximates: str = "dot_product"
-    mixes_queries: ClassVar[bool] = True
+    traits = Traits(weights_are="signed", approximates="dot_product", divides_scores=True, mixes_queries=True)
 
     def __init__(
         self,
@@ -88,11 +86,6 @@ class Nystromformer(Mechanism):
         check_choice("initial_norm", initial_norm, ("matrix", "batch"))
         self.landmarks, self.iterations, self.initial_norm = landmarks, iterations, initial_norm
         self.convolution = None if convolution is None else _make_filters(heads, convolution)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse a bias, and masks that differ between queries."""

@@ -26,6 +26,7 @@ every query, and both; no bias of scores, since there are no scores, and no drop
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal, final
 
 import torch
@@ -57,7 +58,7 @@ class Performer(FeatureMechanism):
     The features are a buffer, ``projection`` (features, head_dim), shared by the heads and saved with the weights.
     """
 
-    approximates: str | None = "dot_product"  # by the softmax kernel
+    traits = replace(FeatureMechanism.traits, approximates="dot_product")  # by the softmax kernel
 
     projection: Float[Tensor, "features head_dim"]
 
@@ -78,7 +79,7 @@ class Performer(FeatureMechanism):
         check_choice("kernel", kernel, ("softmax", "relu"))
         self.kernel = kernel
         if kernel == "relu":
-            self.approximates = None
+            self.traits = FeatureMechanism.traits
         self.register_buffer("projection", torch.empty(features, head_dim))
         self.redraw(seed)
 

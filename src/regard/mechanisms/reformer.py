@@ -8,7 +8,7 @@
 (``mechanisms.locality_hash`` defines h so that it is the same on every processor.)
 
 Kitaev et al. 2020, "Reformer: the efficient Transformer", section 2. Queries and keys are one projection, which
-layers read from ``shares_query_key``; so a query's own key is nearly always the closest, and it is left out unless
+layers read from its ``traits``; so a query's own key is nearly always the closest, and it is left out unless
 there is no other. Keys are divided by their norm, as in the authors' code: k / sqrt(mean(k^2) + 10^-6), with a scale of
 1/sqrt(head_dim). Rounds are merged by their log-sum-exp, and a key that shares a bucket in several rounds counts once
 (section 2, equation 6), since every round leaves out the pairs of earlier ones. Time is n * (n / buckets) * rounds * d.
@@ -39,6 +39,7 @@ queries x keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -63,7 +64,7 @@ from regard.masks.compose import Not
 from regard.masks.dense_mask import Keep
 from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.bucket_counts import check_buckets, choose_factors, choose_level, count_buckets, split_buckets
 from regard.mechanisms.clean_tokens import fill_nan, is_false
 from regard.mechanisms.extra_input import ExtraInput
@@ -100,7 +101,7 @@ class Reformer(Mechanism):
     heads, keys, rounds), integers that replace the hash; -1 is no bucket.
     """
 
-    approximates: str = "dot_product"
+    traits = Traits(approximates="dot_product", divides_scores=True)
 
     def __init__(
         self,
@@ -121,7 +122,8 @@ class Reformer(Mechanism):
         self.rounds, self.seed = rounds, seed
         self.factors = check_buckets(buckets)
         self.chunk = None if chunk is None else int(chunk)
-        self.shares_query_key = bool(shared)
+        self.shared = bool(shared)
+        self.traits = replace(self.traits, shares_query_key=self.shared)
         self._rotations = Memo()
 
     @property
@@ -156,11 +158,6 @@ class Reformer(Mechanism):
             ExtraInput("query_buckets", "query", self.heads, self.rounds, projected=False),
             ExtraInput("key_buckets", "key", self.heads, self.rounds, projected=False),
         )
-
-    @property
-    def scale(self) -> float:
-        """Factor of the scores: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse, with chunks, what needs tokens in their own order: a bias, other masks, and fewer queries."""
@@ -273,7 +270,7 @@ class Reformer(Mechanism):
 
     def _divide(self, wide: Request) -> Request:
         """Return the request with divided keys, if queries and keys are one projection."""
-        return wide.replace(key=divide_keys(wide.key)) if self.shares_query_key else wide
+        return wide.replace(key=divide_keys(wide.key)) if self.shared else wide
 
     def _attend_sorted(
         self, wide: Request, parts: CausalParts, impl: str
@@ -283,7 +280,7 @@ class Reformer(Mechanism):
         of_queries, of_keys = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
         if visible is not None:
             of_keys = of_keys.masked_fill(~visible[..., None], -1)
-        of_query = self.shares_query_key and wide.key is wide.query
+        of_query = self.shared and wide.key is wide.query
         request = BucketRequest(
             wide.query,
             None if of_query else self._divide(wide).key,
@@ -292,13 +289,13 @@ class Reformer(Mechanism):
             of_keys,
             buckets=self._bound_buckets(of_queries, of_keys),
             high=parts.high,
-            except_self=self.shares_query_key,
+            except_self=self.shared,
             chunk=self.chunk,
             scale=wide.terms.scale,
             dropout=wide.terms.dropout,
         )
         result: BucketResult = select("bucket attention", impl, request).compute(request)
-        if not self.shares_query_key:
+        if not self.shared:
             return result.output
         return _attend_to_own(wide, result, visible, parts.high)
 
@@ -307,7 +304,7 @@ class Reformer(Mechanism):
         frame = wide.frame
         pairs: Mask = SharedBuckets(wide.inputs["query_buckets"], wide.inputs["key_buckets"])
         pairs = pairs if wide.mask is None else pairs & wide.mask
-        if not self.shares_query_key:
+        if not self.shared:
             return pairs
         own = masks.window(0, 0)
         # Not(own) is ~own, which torch.compile cannot trace.
@@ -393,7 +390,7 @@ class Reformer(Mechanism):
         buckets = None if self.factors is None else self.factors[0] if len(self.factors) == 1 else list(self.factors)
         return (
             f"{super().extra_repr()}, rounds={self.rounds}, buckets={buckets if self.factors != () else 1}, "
-            f"chunk={self.chunk}, shared={self.shares_query_key}, seed={self.seed}"
+            f"chunk={self.chunk}, shared={self.shared}, seed={self.seed}"
         )
 
 

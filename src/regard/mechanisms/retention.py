@@ -28,7 +28,8 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_number, short_repr
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.kernels.reference.scan import ScanRequest
+from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
 @final
@@ -56,17 +57,17 @@ class Retention(ScanMechanism):
         decays = tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads)) if decays is None else decays
         self.decays = _check_decays(decays, heads)
 
-    def make_terms(
+    def make_scan(
         self,
-        query: Float[Tensor, "batch heads queries head_dim"],
+        query: Float[Tensor, "batch heads keys head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_dim"],
         inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
+    ) -> ScanRequest:
         """Return the tokens with the logarithm of gamma at each."""
         logarithms = [math.log(decay) for decay in self.decays]
         log_decay = torch.tensor(logarithms, dtype=key.dtype, device=key.device)
-        return ScanTerms(query, key, value, log_decay[:, None].expand(key.shape[:3]))
+        return ScanRequest(query, key, value, log_decay[:, None, None].expand(*key.shape[:3], 1))
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -3,7 +3,7 @@
     S_t = D_t S_(t-1) + k_t u_t^T,    o_t = scale S_t^T q_t        D_t = diag(exp(log_decay_t)), between 0 and 1
     u_t = v_t, or with the delta rule beta_t (v_t - (D_t S_(t-1))^T k_t)
 
-A subclass computes the decays, the rates beta, and what else it does to its tokens (``make_terms``); the causal form,
+A subclass computes the decays, the rates beta, and what else it does to its tokens (``make_scan``); the causal form,
 the decoding state and the promises follow. The scan kernels compute chunks of tokens at once, in time and memory linear
 in the length; one token after the other, the same equations are the steps of decoding.
 
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.kernels.implementations.scan import ScanRequest
+from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
@@ -35,20 +36,6 @@ from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_n
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.validation import check_scale
-
-
-@final
-class ScanTerms(NamedTuple):
-    """What is scanned, for each head of the queries: log_decay (batch, heads, keys) for one decay a token, (batch,
-    heads, keys, head_dim) for one a channel, None without decay; beta (batch, heads, keys), None without the delta
-    rule.
-    """
-
-    query: Float[Tensor, "batch heads queries head_dim"]
-    key: Float[Tensor, "batch heads keys head_dim"]
-    value: Float[Tensor, "batch heads keys value_dim"]
-    log_decay: Tensor | None = None
-    beta: Tensor | None = None
 
 
 @final
@@ -67,13 +54,12 @@ class _CleanTokens(NamedTuple):
 
 @explain_arguments
 class ScanMechanism(LinearStateMechanism):
-    """Base class of mechanisms of the scan family, for subclasses that write ``make_terms``.
+    """Base class of mechanisms of the scan family, for subclasses that write ``make_scan``.
 
     ``scale`` is the factor of the queries; ``impl`` is ``LinearStateMechanism``'s.
     """
 
-    hides_later_keys: bool = True
-    weights_are: Literal["distribution", "non-negative", "signed"] = "signed"
+    traits = replace(LinearStateMechanism.traits, weights_are="signed", hides_later_keys=True)
 
     def __init__(self, *, heads: int, head_dim: int, scale: float | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, impl=impl)
@@ -86,16 +72,17 @@ class ScanMechanism(LinearStateMechanism):
         return self.factor
 
     @abstractmethod
-    def make_terms(
+    def make_scan(
         self,
-        query: Float[Tensor, "batch heads queries head_dim"],
+        query: Float[Tensor, "batch heads keys head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_dim"],
         inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
+    ) -> ScanRequest:
         """Compute what is scanned from finite tokens and extra inputs, all in float32 or float64.
 
-        Hidden tokens are 0 here, and excluded afterwards, so what is computed for them has no effect.
+        Hidden tokens are 0 here, and excluded afterwards, so what is computed for them has no effect; so are queries
+        where there is none for a key. State and scale are not set.
         """
 
     @final
@@ -127,19 +114,19 @@ class ScanMechanism(LinearStateMechanism):
         self, tokens: _CleanTokens, state: LinearState, high: int, impl: str
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
         """Compute the output, and the matrix after all keys; ``high`` is the last key visible to query 0."""
-        terms = self.make_terms(tokens.query, tokens.key, tokens.value, tokens.inputs)
-        queries, keys = terms.query.shape[2], terms.key.shape[2]
+        queries, keys = tokens.query.shape[2], tokens.key.shape[2]
         first, before = min(max(-high, 0), queries), max(high, 0)  # query with a key; keys before that of a query
-        rows = terms.query[:, :, first:]
+        rows = tokens.query[:, :, first:]
         aligned = rows
         if rows.shape[2] != keys:
             aligned = torch.nn.functional.pad(rows, (0, 0, before, keys - before - rows.shape[2]))
-        left_out, log_decay, beta = tokens.left_out, terms.log_decay, terms.beta
-        if log_decay is not None and not is_false(left_out):
-            log_decay = log_decay.masked_fill(left_out if log_decay.dim() == 3 else left_out[..., None], 0.0)
-        if beta is not None and not is_false(left_out):
-            beta = beta.masked_fill(left_out, 0.0)
-        request = ScanRequest(aligned, terms.key, terms.value, log_decay, beta, state.sums, self.scale)
+        scan = self.make_scan(aligned, tokens.key, tokens.value, tokens.inputs)
+        log_decay, beta = scan.log_decay, scan.beta
+        if not is_false(tokens.left_out):
+            log_decay, beta = (
+                None if one is None else one.masked_fill(tokens.left_out[..., None], 0.0) for one in (log_decay, beta)
+            )
+        request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale)
         output, matrix = select("scan", impl, request).compute(request)
         if rows.shape[2] != keys:
             output = output[:, :, before : before + rows.shape[2]]

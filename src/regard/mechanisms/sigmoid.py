@@ -14,17 +14,17 @@ another function of the scores; else in plain torch, in tiles of queries.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import final
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import check_choice, check_number
+from regard.errors import check_number
 from regard.kernels.reference import sigmoid as reference_sigmoid
 from regard.kernels.request import Request
 from regard.kernels.select import impl_names, select
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 
 
 @final
@@ -37,8 +37,7 @@ class Sigmoid(Mechanism):
     ``weights`` run in plain torch, in tiles.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("sigmoid attention")
-    weights_are: Literal["non-negative"] = "non-negative"
+    traits = Traits(weights_are="non-negative", implementations=impl_names("sigmoid attention"), divides_scores=True)
 
     def __init__(
         self,
@@ -50,16 +49,10 @@ class Sigmoid(Mechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_choice("impl", impl, ("auto", *self.implementations))
+        self.impl = self.check_impl(impl)
         if score_bias is not None:
             check_number("score_bias", score_bias)
-        self.impl = impl
         self.score_bias = None if score_bias is None else float(score_bias)
-
-    @property
-    def scale(self) -> float:
-        """Factor of the dot products: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""

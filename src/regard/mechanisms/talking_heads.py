@@ -18,19 +18,19 @@ its own, which compute all heads of a tile of queries together; else in plain to
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_choice, check_weights
+from regard.errors import check_weights
 from regard.kernels.reference import talking_heads as reference_talking_heads
 from regard.kernels.reference.talking_heads import HeadMixing
 from regard.kernels.request import Request
 from regard.kernels.select import impl_names, select
-from regard.mechanisms.base import Mechanism
+from regard.mechanisms.base import Mechanism, Traits
 
 
 @final
@@ -43,22 +43,16 @@ class TalkingHeads(Mechanism):
     call. ``observe`` and ``weights`` run in plain torch, in tiles.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("talking heads")
-    weights_are: Literal["signed"] = "signed"
-    mixes_heads: ClassVar[bool] = True
+    traits = Traits(
+        weights_are="signed", implementations=impl_names("talking heads"), divides_scores=True, mixes_heads=True
+    )
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, impl: str = "auto") -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        self.impl = self.check_impl(impl)
         check_weights(heads=heads, rows=heads)
-        check_choice("impl", impl, ("auto", *self.implementations))
-        self.impl = impl
         self.score_mixing = nn.Parameter(torch.eye(heads) + 0.1 * torch.randn(heads, heads))
         self.weight_mixing = nn.Parameter(torch.eye(heads) + 0.1 * torch.randn(heads, heads))
-
-    @property
-    def scale(self) -> float:
-        """Factor of the dot products: 1/sqrt(head_dim)."""
-        return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse masks that differ between heads."""

@@ -28,6 +28,7 @@ from regard.layers.paged_stack_step import paged_stack_step
 from regard.layers.stack_step import stack_step
 from regard.masks import Mask
 from regard.masks.band import Band
+from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import RaggedStep
@@ -202,7 +203,7 @@ class CausalStack(Decoder, ABC):
             return f"pages are read in place by native kernels, and {reason}"
         layers = [block.attention for block in self._blocks]
         for attention in layers:
-            if not attention.mechanism.reads_pages:
+            if not (isinstance(attention.mechanism, DotProduct) and attention.mechanism.reads_pages):
                 return f"{attention.mechanism!r} does not read pages in place"
         if self.depends_on_length:
             return "its rotation depends on the length of the text"

@@ -57,7 +57,7 @@ def share_projections(layers: nn.Module) -> None:
 def count_score_parts(mechanism: str) -> int:
     """Return into how many parts with scores of their own a mechanism splits queries and keys."""
     row = _find_row(mechanism)
-    return 1 if row is None else row.mechanism.score_parts
+    return 1 if row is None else row.mechanism.traits.score_parts
 
 
 def _find_row(mechanism: object) -> CatalogueRow | None:

@@ -24,7 +24,7 @@ def make_head_position(
 ) -> Rotation | PairBias | None:
     """Build the position of one layer's self-attention; None for any other name of ``POSITIONS``.
 
-    ``parts`` is the number of parts of a head that are rotated each (``Mechanism.score_parts``).
+    ``parts`` is the number of parts of a head that are rotated each (``Traits.score_parts``).
     """
     if name == "rotary":
         return Rotary(width // heads // parts)

@@ -64,7 +64,7 @@ def check_sharding(plugin: Any) -> None:
 def check_shardable(model: nn.Module, plugin: Any) -> None:
     """Raise RefusedError for a model that FSDP trains otherwise than one process, OptionError for unknown layers."""
     for module in model.modules():
-        if isinstance(module, Mechanism) and not module.uses_all_parameters:
+        if isinstance(module, Mechanism) and not module.traits.uses_all_parameters:
             raise RefusedError(
                 f"FSDP is refused for {type(module).__name__}, which leaves parameters without gradients",
                 expected="a gradient of each parameter in each step, which the processes sum",

@@ -130,7 +130,7 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
     request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
     steps = call.mechanism.steps(request)
     if steps is None:
-        return call.mechanism.no_steps_reason
+        return call.mechanism.traits.no_steps_reason
     if isinstance(call.bias, ShawRelative | RelativeSinusoidal):
         if not _is_dot_product(steps, request):
             return UNSUPPORTED_SCORE

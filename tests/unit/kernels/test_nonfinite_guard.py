@@ -120,7 +120,7 @@ def test_nonfinite_bias_affects_only_its_row(wrong):
 
 
 @pytest.mark.parametrize(
-    "name", [row.name for row in regard.catalogue() if row.bias and row.mechanism.score_parts == 1]
+    "name", [row.name for row in regard.catalogue() if row.bias and row.mechanism.traits.score_parts == 1]
 )
 @pytest.mark.parametrize(
     "bias", [positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(HEAD_DIM), torch.randn(1, 2, 1, LENGTH)]

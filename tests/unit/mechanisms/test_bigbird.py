@@ -157,7 +157,7 @@ def test_blocks_passed_by_the_caller():
 
 def test_blocks_over_the_whole_text_equal_exact_attention():
     inputs = make_inputs()
-    whole = regard.mechanism(BigBird.approximates, heads=HEADS, head_dim=HEAD_DIM)
+    whole = regard.mechanism(BigBird.traits.approximates, heads=HEADS, head_dim=HEAD_DIM)
     mechanism = BigBird(heads=HEADS, head_dim=HEAD_DIM, block=4, random_blocks=100)
     torch.testing.assert_close(mechanism(*inputs), whole(*inputs), rtol=0, atol=1e-14)
 

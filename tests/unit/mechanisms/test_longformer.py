@@ -124,7 +124,7 @@ def test_without_projections_equals_the_dot_product_with_its_mask():
 
 def test_window_over_the_whole_text_equals_exact_attention():
     inputs = make_inputs(names=())
-    whole = regard.mechanism(Longformer.approximates, heads=HEADS, head_dim=HEAD_DIM)
+    whole = regard.mechanism(Longformer.traits.approximates, heads=HEADS, head_dim=HEAD_DIM)
     mechanism = Longformer(heads=HEADS, head_dim=HEAD_DIM, window=2 * KEYS, global_tokens=[])
     torch.testing.assert_close(mechanism(*inputs.values()), whole(*inputs.values()), rtol=0, atol=1e-14)
 

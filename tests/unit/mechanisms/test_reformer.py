@@ -115,7 +115,7 @@ def test_weights_equal_gradients(bias):
 
 def test_one_bucket_equals_exact_attention():
     inputs = make_inputs()
-    exact = regard.mechanism(Reformer.approximates, heads=HEADS, head_dim=HEAD_DIM)
+    exact = regard.mechanism(Reformer.traits.approximates, heads=HEADS, head_dim=HEAD_DIM)
     actual = make_mechanism(buckets=1, shared=False)(*inputs)
     torch.testing.assert_close(actual, exact(*inputs), rtol=0, atol=1e-13)
 

@@ -109,4 +109,4 @@ def test_which_mechanisms_hide_later_keys(name):
     mechanism = regard.mechanism(name, heads=2, head_dim=8, **options)
     later = torch.ones(5, 5).triu(1).bool()
     weights = mechanism.weights(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))
-    assert mechanism.hides_later_keys == bool((weights[..., later] == 0).all())
+    assert mechanism.traits.hides_later_keys == bool((weights[..., later] == 0).all())

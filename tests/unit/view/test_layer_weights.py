@@ -16,7 +16,7 @@ import regard.mechanisms
 import regard.view
 import regard.view.from_recording
 from regard.errors import DataError, RegardError
-from regard.mechanisms import Mechanism
+from regard.mechanisms import Mechanism, Traits
 from regard.view import print_readings, read_pair
 from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.from_recording import layers_of
@@ -36,7 +36,7 @@ HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11
 class CentredMean(Mechanism):
     """A toy without scores: each query gives weight 1 to the key at its position, and -1 / keys to all."""
 
-    weights_are = "signed"
+    traits = Traits(weights_are="signed")
 
     def attend(self, request):
         own = request.value[:, :, request.frame.offset :] if request.frame.offset else request.value

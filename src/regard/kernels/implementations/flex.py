@@ -26,7 +26,8 @@ from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
 _BLOCK_SIZE = 128
-_COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
+COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
+"""The terms that FlexAttention computes."""
 _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
 _MAX_COMPILATIONS = 4096
@@ -50,7 +51,7 @@ def _refuses(request: Request) -> str | None:
     """Refuse CPUs, other terms, float64, empty tensors, traced masks, and biases that need queries or weights."""
     if request.device.type != "cuda":
         return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
-    other = request.terms.find_other(_COMPUTED_TERMS)
+    other = request.terms.find_other(COMPUTED_TERMS)
     if other is not None:
         return f"FlexAttention has no {other}"
     if request.query.dtype == torch.float64:

@@ -3,108 +3,33 @@
     S_t = D_t S_(t-1) + k_t u_t^T,    output_t = scale S_t^T q_t        D_t = diag(exp(log_decay_t))
     u_t = v_t, or with the delta rule beta_t (v_t - (D_t S_(t-1))^T k_t)
 
-``reference.scan`` has the sources. Every linear-time mechanism with a matrix as its state is a request of this
-operation: linear attention, retention, Mamba-2, gated linear attention, the (gated) delta rule and KDA.
+``reference.scan`` has the sources and the shapes. Every linear-time mechanism with a matrix as its state is a request
+of this operation: linear attention, retention, Mamba-2, gated linear attention, the (gated) delta rule and KDA.
+
+The kernels, regard::scan and regard::scan_backward, compute chunks of 64 tokens; the backward pass computes the state
+before each chunk again, so memory is linear in length, and no state is kept between the passes. Gradients of log_decay,
+beta and the initial state have their dtypes. There is no second derivative.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.errors import DtypeError, RefusedError, ShapeError
+from regard.errors import OptionError, RefusedError
 from regard.kernels.autocast import disable_autocast
+from regard.kernels.extension import native
 from regard.kernels.implementation import Implementation
-from regard.kernels.operators import scan_op
-from regard.kernels.reference import scan as reference_scan
-from regard.kernels.results import accumulation_dtype
+from regard.kernels.operators.operator import Operator, refuse_second_derivative
+from regard.kernels.reference.scan import ScanRequest, ScanResult, scan_chunks
+from regard.kernels.results import accumulation_dtype, empty_token_major
 from regard.kernels.support import unsupported_reason
-from regard.kernels.tracing import is_eager, is_exported_to_onnx
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward, is_exported_to_onnx
 
-
-@final
-@dataclass(frozen=True)
-class ScanRequest:
-    """One call of the scan.
-
-    Args:
-        query: (batch, heads, length, head_dim).
-        key: (batch, heads, length, head_dim); one head for each query head.
-        value: (batch, heads, length, value_dim).
-        log_decay: natural logarithms of decays, at most 0; -Inf is a decay of 0. (batch, heads, length) for one decay
-            a token and head, (batch, heads, length, head_dim) for one a channel of the key; None: nothing decays.
-        beta: (batch, heads, length), the rate of the delta rule; None: without the delta rule.
-        state: (batch, heads, head_dim, value_dim), the state before the first token; None is 0.
-        scale: factor of the queries.
-
-    log_decay, beta and state are in the dtype of the tokens or of sums (float64 for float64, else float32).
-    Raises ShapeError or DtypeError if they do not fit together.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    log_decay: Tensor | None = None
-    beta: Tensor | None = None
-    state: Tensor | None = None
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        batch, heads, length, head_dim = self.query.shape
-        value_dim = self.value.shape[3]
-        by_channel = self.log_decay is not None and self.log_decay.dim() == 4
-        shapes: dict[str, tuple[int, ...]] = {
-            "key": (batch, heads, length, head_dim),
-            "value": (batch, heads, length, value_dim),
-            "log_decay": (batch, heads, length, head_dim) if by_channel else (batch, heads, length),
-            "beta": (batch, heads, length),
-            "state": (batch, heads, head_dim, value_dim),
-        }
-        for name, shape in shapes.items():
-            tensor: Tensor | None = getattr(self, name)
-            if tensor is not None and tuple(tensor.shape) != shape:
-                raise ShapeError(f"{name} does not fit the query", expected=str(shape), got=str(tuple(tensor.shape)))
-        dtypes = (self.query.dtype, accumulation_dtype(self.query.dtype))
-        for name in shapes:
-            tensor = getattr(self, name)
-            allowed = dtypes[:1] if name in ("key", "value") else dtypes
-            if tensor is not None and tensor.dtype not in allowed:
-                expected = " or ".join(str(dtype) for dtype in dict.fromkeys(allowed))
-                raise DtypeError(f"{name} does not fit the query", expected=expected, got=str(tensor.dtype))
-
-    def to(self, dtype: torch.dtype) -> ScanRequest:
-        """Return the request with all of its tensors in ``dtype``."""
-        log_decay, beta, state = (
-            None if one is None else one.to(dtype) for one in (self.log_decay, self.beta, self.state)
-        )
-        tokens = (self.query.to(dtype), self.key.to(dtype), self.value.to(dtype))
-        return ScanRequest(*tokens, log_decay, beta, state, self.scale)
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """The tensors as the operator takes them: log_decay and beta with four dimensions."""
-        decay = self.log_decay if self.log_decay is None or self.log_decay.dim() == 4 else self.log_decay[..., None]
-        beta = None if self.beta is None else self.beta[..., None]
-        return self.query, self.key, self.value, decay, beta, self.state
-
-    def describe(self) -> str:
-        """The request in one line, for messages."""
-        decay = "none" if self.log_decay is None else "one a channel" if self.log_decay.dim() == 4 else "one a token"
-        return (
-            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.query.device}, value "
-            f"{tuple(self.value.shape)}, decay {decay}, {'no' if self.beta is None else 'a'} delta rule"
-        )
-
-
-@final
-class ScanResult(NamedTuple):
-    """Output (batch, heads, length, value_dim), and the state after the last token, in the dtype of sums."""
-
-    output: Tensor
-    state: Tensor
+MAX_SCAN_DIM = 1024
+"""Largest head_dim and value_dim that the kernel supports."""
 
 
 def _refuses(request: ScanRequest) -> str | None:
@@ -113,21 +38,29 @@ def _refuses(request: ScanRequest) -> str | None:
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
     reason = unsupported_reason(*(tensor for tensor in request.tensors if tensor is not None))
-    if reason is None and max(request.query.shape[3], request.value.shape[3]) > scan_op.MAX_SCAN_DIM:
-        return f"native takes a head_dim and value_dim of at most {scan_op.MAX_SCAN_DIM}"
+    if reason is None and max(request.query.shape[3], request.value.shape[3]) > MAX_SCAN_DIM:
+        return f"native takes a head_dim and value_dim of at most {MAX_SCAN_DIM}"
     return reason
 
 
 def _native(request: ScanRequest) -> ScanResult:
-    """Compute it with the kernel. Raises OptionError if a log_decay is above 0."""
-    return ScanResult(*scan_op.scan(*request.tensors, request.scale))
+    """Compute it with the kernel, through the torch operator if torch is tracing, else directly.
+
+    Raises ShapeError or DtypeError if the tensors do not fit, OptionError if a log_decay is above 0.
+    """
+    request.check()
+    compute = SCAN.torch_op
+    if is_eager(*request.tensors):
+        compute = SCAN.compute_with_grad if any_requires_grad(*request.tensors) else SCAN.compute
+    return ScanResult(*compute(*request))
 
 
 def _reference(request: ScanRequest) -> ScanResult:
     """Compute it in plain torch, half precision in float32.
 
-    Raises OptionError if a log_decay is above 0, on a CPU: other devices would have to wait for it.
+    Raises what ``_native`` raises; for a log_decay above 0 on a CPU only: other devices would have to wait for it.
     """
+    request.check()
     if request.beta is not None and is_exported_to_onnx():
         raise RefusedError(
             "the delta rule has no ONNX graph",
@@ -137,12 +70,108 @@ def _reference(request: ScanRequest) -> ScanResult:
         )
     decay = request.log_decay
     if decay is not None and decay.is_cpu and is_eager(decay) and bool((decay > 0).any()):
-        raise scan_op.positive_decay_error()
-    dtype = accumulation_dtype(request.query.dtype)
+        raise _positive_decay_error()
     with disable_autocast(request.query.device):
-        output, state = reference_scan.scan_chunks(*request.to(dtype).tensors, scale=request.scale)
+        output, state = scan_chunks(request.to(accumulation_dtype(request.query.dtype)))
     return ScanResult(output.to(request.query.dtype), state)
 
 
+def _positive_decay_error() -> OptionError:
+    """Make the error for a log_decay above 0."""
+    return OptionError(
+        "a log_decay is above 0",
+        expected="logarithms of decays from 0 to 1, so numbers of at most 0",
+        got="a decay above 1, with which the state grows without bound",
+        do="compute it as -softplus(...), or as the logarithm of a sigmoid",
+    )
+
+
+def _scan(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """Compute regard::scan on a CPU."""
+    request = ScanRequest(*inputs)
+    output, final_state = _empty_results(*inputs)
+    if output.shape[3] == 0 or final_state.shape[2] == 0:
+        return output.zero_(), final_state
+    query, key, value, log_decay, beta, state, scale = request
+    if not native.scan(
+        query, key, value, log_decay, beta, state, output, final_state, scale=scale, threads=torch.get_num_threads()
+    ):
+        raise _positive_decay_error()
+    return output, final_state
+
+
+def _empty_results(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Allocate the output and the final state; also the fake kernel for tracing."""
+    del key, others
+    batch, heads, length, head_dim = query.shape
+    output = empty_token_major(query, length, value.shape[3])
+    dtype = accumulation_dtype(query.dtype)
+    return output, query.new_empty(batch, heads, head_dim, value.shape[3], dtype=dtype)
+
+
+def _scan_backward(grad_output: Tensor, grad_state: Tensor | None, *inputs: Any) -> tuple[Tensor, ...]:
+    """Compute regard::scan_backward on a CPU."""
+    request = ScanRequest(*inputs)
+    gradients = _empty_gradients(grad_output, grad_state, *inputs)
+    if request.query.shape[3] == 0 or request.value.shape[3] == 0:
+        for gradient in gradients:
+            gradient.zero_()
+        return gradients
+    wanted = (None if of is None else gradient for gradient, of in zip(gradients, request.tensors, strict=True))
+    options: dict[str, Any] = {"scale": request.scale, "threads": torch.get_num_threads()}
+    native.scan_backward(grad_output, grad_state, *request.tensors, *wanted, **options)
+    return gradients
+
+
+def _empty_gradients(grad_output: Tensor, grad_state: Tensor | None, *inputs: Any) -> tuple[Tensor, ...]:
+    """Allocate the gradients, empty ones for inputs that are absent; also the fake kernel for tracing."""
+    del grad_output, grad_state
+    query, key, value, *optional, _ = inputs
+    of_tokens = (empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
+    others = (query.new_empty(0) if part is None else part.new_empty(part.shape) for part in optional)
+    return (*of_tokens, *others)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Save the inputs; nothing else is needed."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:-1])
+    ctx.scale = inputs[-1]
+    ctx.output_shape = output[0].shape
+
+
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Compute the gradient of each input of ``regard::scan``; None for inputs without one."""
+    grad_output, grad_state = gradients
+    if grad_output is None and grad_state is None:
+        return (None,) * 7
+    inputs = ctx.saved_tensors
+    if grad_output is None:
+        grad_output = inputs[0].new_zeros(1).expand(ctx.output_shape)
+    eager = is_eager_backward(grad_output, grad_state, *inputs)
+    backward = SCAN_BACKWARD.compute if eager else SCAN_BACKWARD.torch_op
+    results = backward(grad_output, grad_state, *inputs, ctx.scale)
+    given = (None if part is None else gradient for gradient, part in zip(results, inputs, strict=True))
+    return (*given, None)
+
+
+_SCHEMA = "Tensor query, Tensor key, Tensor value, Tensor? log_decay, Tensor? beta, Tensor? state, float scale"
+SCAN_BACKWARD = Operator(
+    "scan_backward",
+    f"(Tensor grad_output, Tensor? grad_final_state, {_SCHEMA}) -> (Tensor grad_query, Tensor grad_key, "
+    "Tensor grad_value, Tensor grad_log_decay, Tensor grad_beta, Tensor grad_state)",
+    compute=_scan_backward,
+    fake=_empty_gradients,
+    differentiate=refuse_second_derivative,
+    vmap=True,
+)
+SCAN = Operator(
+    "scan",
+    f"({_SCHEMA}) -> (Tensor output, Tensor final_state)",
+    compute=_scan,
+    fake=_empty_results,
+    save=_save,
+    differentiate=_differentiate,
+)
 NATIVE = Implementation("native", _native, _refuses, merit="regard's own kernels, made for this CPU")
 REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device, any number of derivatives")

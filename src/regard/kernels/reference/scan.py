@@ -14,32 +14,106 @@ attention transformers" (one a channel of the key); Yang et al. 2024, "Paralleli
 rule over sequence length"; Yang et al. 2025, "Gated delta networks", equation 10; Kimi Linear 2025, equation 1 (the
 delta rule, with one decay a token or a channel). They write the transpose of S, value_dim x head_dim.
 
-query and key (batch, heads, length, head_dim), value (batch, heads, length, value_dim), log_decay (batch, heads,
-length, 1 or head_dim), beta (batch, heads, length, 1), S (batch, heads, head_dim, value_dim).
+``ScanRequest`` has the shapes of all of these.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple, final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from regard.errors import DtypeError, ShapeError
+from regard.kernels.results import accumulation_dtype
 
 _CHUNK, _CHUNK_BY_CHANNEL = 64, 16  # tokens; with one decay a channel, chunk x chunk x head_dim numbers are in memory
 _MIN_LOG = {torch.float32: -200.0, torch.float64: -1000.0}
 """Logarithm of a decay that is 0 in this dtype, in place of -Inf, of which there are no differences."""
 
 
-def scan_tokens(
-    query: Float[Tensor, "batch heads length head_dim"],
-    key: Float[Tensor, "batch heads length head_dim"],
-    value: Float[Tensor, "batch heads length value_dim"],
-    log_decay: Float[Tensor, "batch heads length one_or_head_dim"] | None = None,
-    beta: Float[Tensor, "batch heads length 1"] | None = None,
-    state: Float[Tensor, "batch heads head_dim value_dim"] | None = None,
-    *,
-    scale: float = 1.0,
-) -> tuple[Float[Tensor, "batch heads length value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
+@final
+class ScanRequest(NamedTuple):
+    """One call of the scan: its tensors and numbers, in the order of the operator's schema.
+
+    Args:
+        query: (batch, heads, length, head_dim).
+        key: (batch, heads, length, head_dim); one head for each query head.
+        value: (batch, heads, length, value_dim).
+        log_decay: natural logarithms of decays, at most 0; -Inf is a decay of 0. (batch, heads, length, 1) for one
+            decay a token and head, (batch, heads, length, head_dim) for one a channel of the key; None: nothing decays.
+        beta: (batch, heads, length, 1), the rate of the delta rule; None: without the delta rule.
+        state: (batch, heads, head_dim, value_dim), the state before the first token; None is 0.
+        scale: factor of the queries.
+
+    log_decay, beta and state are in the dtype of the tokens or of sums (float64 for float64, else float32).
+    """
+
+    query: Float[Tensor, "batch heads length head_dim"]
+    key: Float[Tensor, "batch heads length head_dim"]
+    value: Float[Tensor, "batch heads length value_dim"]
+    log_decay: Float[Tensor, "batch heads length one_or_head_dim"] | None = None
+    beta: Float[Tensor, "batch heads length 1"] | None = None
+    state: Float[Tensor, "batch heads head_dim value_dim"] | None = None
+    scale: float = 1.0
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All but the scale."""
+        return self[:6]
+
+    def check(self) -> None:
+        """Raise ShapeError or DtypeError unless the tensors fit together."""
+        batch, heads, length, head_dim = self.query.shape
+        value_dim = self.value.shape[3]
+        by_channel = self.log_decay is not None and self.log_decay.shape[-1] != 1
+        shapes: dict[str, tuple[int, ...]] = {
+            "key": (batch, heads, length, head_dim),
+            "value": (batch, heads, length, value_dim),
+            "log_decay": (batch, heads, length, head_dim if by_channel else 1),
+            "beta": (batch, heads, length, 1),
+            "state": (batch, heads, head_dim, value_dim),
+        }
+        dtypes = (self.query.dtype, accumulation_dtype(self.query.dtype))
+        for (name, shape), tensor in zip(shapes.items(), self[1:6], strict=True):
+            if tensor is None:
+                continue
+            if tuple(tensor.shape) != shape:
+                raise ShapeError(f"{name} does not fit the query", expected=str(shape), got=str(tuple(tensor.shape)))
+            allowed = dtypes[:1] if name in ("key", "value") else dtypes
+            if tensor.dtype not in allowed:
+                expected = " or ".join(str(dtype) for dtype in dict.fromkeys(allowed))
+                raise DtypeError(f"{name} does not fit the query", expected=expected, got=str(tensor.dtype))
+
+    def to(self, dtype: torch.dtype) -> ScanRequest:
+        """Return the request with all of its tensors in ``dtype``."""
+        log_decay, beta, state = (None if one is None else one.to(dtype) for one in self.tensors[3:])
+        tokens = (self.query.to(dtype), self.key.to(dtype), self.value.to(dtype))
+        return ScanRequest(*tokens, log_decay, beta, state, self.scale)
+
+    def describe(self) -> str:
+        """The request in one line, for messages."""
+        decay = "none"
+        if self.log_decay is not None:
+            decay = "one a token" if self.log_decay.shape[-1] == 1 else "one a channel"
+        return (
+            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.query.device}, value "
+            f"{tuple(self.value.shape)}, decay {decay}, {'no' if self.beta is None else 'a'} delta rule"
+        )
+
+
+@final
+class ScanResult(NamedTuple):
+    """The output, and the state after the last token, in the dtype of sums."""
+
+    output: Float[Tensor, "batch heads length value_dim"]
+    state: Float[Tensor, "batch heads head_dim value_dim"]
+
+
+def scan_tokens(request: ScanRequest) -> ScanResult:
     """Compute the output and the final state, one token after the other, in the dtype of the tokens."""
+    query, key, value, log_decay, beta, state, scale = request
     if state is None:
         state = _zero_state(key, value)
     outputs = []
@@ -52,27 +126,19 @@ def scan_tokens(
         state = state + key[:, :, token, :, None] * update
         outputs.append(scale * query[:, :, token, None] @ state)
     output = torch.cat(outputs, dim=2) if outputs else value.new_zeros(value.shape)
-    return output, state
+    return ScanResult(output, state)
 
 
-def scan_chunks(
-    query: Float[Tensor, "batch heads length head_dim"],
-    key: Float[Tensor, "batch heads length head_dim"],
-    value: Float[Tensor, "batch heads length value_dim"],
-    log_decay: Float[Tensor, "batch heads length one_or_head_dim"] | None = None,
-    beta: Float[Tensor, "batch heads length 1"] | None = None,
-    state: Float[Tensor, "batch heads head_dim value_dim"] | None = None,
-    *,
-    scale: float = 1.0,
-) -> tuple[Float[Tensor, "batch heads length value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
+def scan_chunks(request: ScanRequest) -> ScanResult:
     """Compute the same chunk by chunk, in the dtype of the tokens.
 
     A token with NaN or Inf (in log_decay: NaN or +Inf) makes its own and all later rows NaN, and the final state; a
     query with NaN or Inf makes its own row NaN. Such rows have no gradients.
     """
+    query, key, value, log_decay, beta, state, scale = request
     if state is None:
         state = _zero_state(key, value)
-    bad_query, bad = _find_bad_tokens(query, key, value, log_decay, beta)
+    bad_query, bad = _find_bad_tokens(request)
     query = query.masked_fill(bad_query, 0.0) * scale
     key, value = key.masked_fill(bad, 0.0), value.masked_fill(bad, 0.0)
     if beta is not None:
@@ -83,21 +149,20 @@ def scan_chunks(
         size = _CHUNK if log_decay.shape[3] == 1 else _CHUNK_BY_CHANNEL
     # Differences of their sums are exact to the last digits, also after a token that resets the state.
     log_decay = None if log_decay is None else log_decay.double()
+    clean = ScanRequest(query, key, value, log_decay, beta, state)
     if beta is None and (log_decay is None or log_decay.shape[3] == 1):
-        output, state = _sum_chunks(query, key, value, log_decay, state)
+        output, state = _sum_chunks(clean, state)
     else:
-        output, state = _scan_chunk_by_chunk(query, key, value, log_decay, beta, state, size)
+        output, state = _scan_chunk_by_chunk(clean, state, size)
     output = output.masked_fill(bad_query | bad, torch.nan)
-    return output, state.masked_fill(bad.any(2, keepdim=True), torch.nan)
+    return ScanResult(output, state.masked_fill(bad.any(2, keepdim=True), torch.nan))
 
 
-def _sum_chunks(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, state: Tensor
-) -> tuple[Tensor, Tensor]:
+def _sum_chunks(clean: ScanRequest, state: Tensor) -> tuple[Tensor, Tensor]:
     """Compute output and final state without the delta rule: all chunks at once, except the states between them."""
-    length = query.shape[2]
-    query, key, value = (_split_chunks(side) for side in (query, key, value))
-    decays = None if log_decay is None else _split_chunks(log_decay).cumsum(3)
+    length = clean.query.shape[2]
+    query, key, value = (_split_chunks(side) for side in (clean.query, clean.key, clean.value))
+    decays = None if clean.log_decay is None else _split_chunks(clean.log_decay).cumsum(3)
     start, end = _chunk_decays(key, decays)
     totals = (end * key).mT @ value
     if decays is None:
@@ -120,24 +185,17 @@ def _split_chunks(side: Tensor) -> Tensor:
     return side.unflatten(2, (-1, _CHUNK))
 
 
-def _scan_chunk_by_chunk(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor | None,
-    beta: Tensor | None,
-    state: Tensor,
-    size: int,
-) -> tuple[Tensor, Tensor]:
+def _scan_chunk_by_chunk(clean: ScanRequest, state: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Compute output and final state, one chunk of ``size`` tokens after the other."""
     outputs = []
-    for first in range(0, query.shape[2], size):
+    for first in range(0, clean.query.shape[2], size):
         chunk = slice(first, first + size)
-        of_beta = None if beta is None else beta[:, :, chunk]
-        decays = None if log_decay is None else log_decay[:, :, chunk].cumsum(2)
-        output, state = _scan_chunk(query[:, :, chunk], key[:, :, chunk], value[:, :, chunk], decays, of_beta, state)
+        query, key, value = (side[:, :, chunk] for side in clean[:3])
+        decays = None if clean.log_decay is None else clean.log_decay[:, :, chunk].cumsum(2)
+        beta = None if clean.beta is None else clean.beta[:, :, chunk]
+        output, state = _scan_chunk(query, key, value, decays, beta, state)
         outputs.append(output)
-    return torch.cat(outputs, dim=2) if outputs else value, state
+    return torch.cat(outputs, dim=2) if outputs else clean.value, state
 
 
 def _scan_chunk(
@@ -184,10 +242,9 @@ def _pair_differences(sums: Tensor) -> Tensor:
     return sums[..., :, None, :] - sums[..., None, :, :]
 
 
-def _find_bad_tokens(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, beta: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _find_bad_tokens(request: ScanRequest) -> tuple[Tensor, Tensor]:
     """Return which queries are not finite, and which tokens are at or behind one whose other numbers are not."""
+    query, key, value, log_decay, beta, *_ = request
     bad = ~(key.isfinite().all(-1, keepdim=True) & value.isfinite().all(-1, keepdim=True))
     if beta is not None:
         bad = bad | ~beta.isfinite()
