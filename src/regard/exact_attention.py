@@ -13,7 +13,7 @@ from typing import Any
 from regard.arguments import explain_arguments
 from regard.arrays import Array, call_on_tensors, is_foreign
 from regard.kernels.request import Bias
-from regard.kernels.select import Choice, explain_choice, select
+from regard.kernels.select import Choice, attend, explain_choice
 from regard.masks.base import Mask
 from regard.validation import make_request
 
@@ -72,7 +72,7 @@ def attention(
     if is_foreign(query):
         return call_on_tensors(attention, query, key, value, **terms, impl=impl)
     request = make_request(query, key, value, **terms)
-    output: Any = select("attention", impl, request).compute(request)
+    output: Any = attend("attention", impl, request)
     return output
 
 

@@ -6,9 +6,9 @@ import os
 import pytest
 import torch
 
-from regard.kernels.bucket_request import BucketRequest
 from regard.kernels.extension import native
 from regard.kernels.operators.token_hash_op import find_buckets
+from regard.kernels.reference.bucket_attention import BucketRequest
 from regard.kernels.select import select
 from regard.mechanisms.locality_hash import draw_rotations, hash_in_torch, hash_tokens
 from script_process import run_script

@@ -20,13 +20,13 @@ from kernels.rounding import assert_within_rounding
 from long_lengths import length_pairs, many
 from regard import masks
 from regard.kernels import extension
-from regard.kernels.bucket_request import BucketRequest
 from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
 from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
 from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.operators.highest_keys_op import highest_keys
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues, paged_attention
+from regard.kernels.reference.bucket_attention import BucketRequest
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.request import Request, Terms
 from regard.kernels.select import select

@@ -94,16 +94,16 @@ def with_gradients(function, inputs: Inputs, dtype: torch.dtype | None = None):
     return output, state, dict(zip(names, gradients, strict=True))
 
 
-def native(**inputs):
-    return scan.NATIVE.compute(ScanRequest(**inputs))
+def native(*tokens, **inputs):
+    return scan.NATIVE.compute(ScanRequest(*tokens, **inputs))
 
 
-def scan_tokens(**inputs):
-    return reference_scan.scan_tokens(ScanRequest(**inputs))
+def scan_tokens(*tokens, **inputs):
+    return reference_scan.scan_tokens(ScanRequest(*tokens, **inputs))
 
 
-def scan_chunks(**inputs):
-    return reference_scan.scan_chunks(ScanRequest(**inputs))
+def scan_chunks(*tokens, **inputs):
+    return reference_scan.scan_chunks(ScanRequest(*tokens, **inputs))
 
 
 def assert_close(ours: Tensor, expected: Tensor, terms: int, dtype: torch.dtype, largest: float | None = None):

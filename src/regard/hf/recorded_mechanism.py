@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.dot_product import DotProduct
 
@@ -52,8 +52,7 @@ class RecordedDotProduct(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output of a recorded call, by the kernel that "auto" chooses."""
-        output: Tensor = select("attention", "auto", request).compute(request)
-        return output
+        return attend("attention", "auto", request)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries."""

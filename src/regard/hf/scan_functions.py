@@ -26,7 +26,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
-from regard.mechanisms.l2_norm import l2_normalize
+from regard.mechanisms.delta_rule import l2_normalize
 
 _PACKING = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
 

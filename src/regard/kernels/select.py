@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, final
 
+from torch import Tensor
+
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
@@ -134,6 +136,12 @@ def select(operation: Operation, name: str, request: OperationRequest) -> Implem
             do='use impl="auto", and regard.why(...) to see what it picks',
         )
     return chosen
+
+
+def attend(operation: Operation, name: str, request: OperationRequest, *options: object) -> Tensor:
+    """Compute the output of an operation with the implementation that ``select`` returns."""
+    output: Tensor = select(operation, name, request).compute(request, *options)
+    return output
 
 
 def _select_auto(operation: Operation, request: OperationRequest) -> Implementation:

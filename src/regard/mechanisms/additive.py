@@ -18,8 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.mechanisms.mlp_score import MLPScoreMechanism
-from regard.mechanisms.per_head_linear import per_head_linear
+from regard.mechanisms.mlp_score import MLPScoreMechanism, per_head_linear
 
 
 @final

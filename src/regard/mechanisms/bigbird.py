@@ -34,7 +34,7 @@ from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, LARGEST_SIZE, OptionError, check_count, check_flag, check_size, short_repr
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.masks.as_tensor import as_integers
 from regard.masks.base import Mask
 from regard.masks.block_lists import BlockLists
@@ -106,8 +106,7 @@ class BigBird(Mechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute attention under the mask of the pattern."""
         request = self._restrict(request)
-        output: Tensor = select("attention", "auto", request).compute(request)
-        return output
+        return attend("attention", "auto", request)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries in plain torch."""

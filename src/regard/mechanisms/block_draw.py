@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.mechanisms.splitmix64 import shift_right, splitmix64
+from regard.mechanisms.locality_hash import shift_right, splitmix64
 
 _NONE = 2**62
 """Stands for no block; sorts behind every block."""

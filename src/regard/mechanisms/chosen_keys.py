@@ -24,7 +24,7 @@ from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
 from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
 from regard.mechanisms.base import Mechanism, Traits
@@ -127,8 +127,7 @@ def attend_to_blocks(
     plain = request.replace(mask=None, inputs={})
     blocks = ChosenBlocksRequest(plain, chosen, block, partial(attend_exactly, impl=impl), lengths)
     name = "masked" if impl == "reference" else impl
-    output: Tensor = select("chosen blocks", name, blocks).compute(blocks)
-    return output
+    return attend("chosen blocks", name, blocks)
 
 
 def attend_to_keys(
@@ -139,14 +138,12 @@ def attend_to_keys(
     position_heads is 1 if all heads attend to the same keys.
     """
     keys = GatheredKeysRequest(request.replace(mask=None, inputs={}), positions, attend_exactly)
-    output: Tensor = select("gathered keys", "auto", keys).compute(keys)
-    return output
+    return attend("gathered keys", "auto", keys)
 
 
 def attend_exactly(request: Request, impl: str = "auto") -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute exact attention to the keys that the mask of the request allows."""
-    output: Tensor = select("attention", impl, request).compute(request)
-    return output
+    return attend("attention", impl, request)
 
 
 def visible_keys(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows keys"]:

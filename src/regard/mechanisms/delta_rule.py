@@ -17,7 +17,6 @@ from torch import Tensor
 from regard.errors import check_flag
 from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.l2_norm import l2_normalize
 from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
@@ -71,3 +70,12 @@ class DeltaRule(ScanMechanism):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{super().extra_repr()}, normalize={self.normalize}"
+
+
+_EPSILON = 1e-6
+"""Added to the squared norm, as in the code of the authors of Gated DeltaNet; a token of zeros stays 0."""
+
+
+def l2_normalize(tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads length size"]:
+    """Compute x / sqrt(|x|^2 + 10^-6)."""
+    return tokens * (tokens.square().sum(-1, keepdim=True) + _EPSILON).rsqrt()

@@ -30,7 +30,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_numbers
 from regard.positions.base import DistanceBias, PairBias
@@ -96,7 +96,7 @@ class Differential(Mechanism):
         dtype = accumulation_dtype(request.query.dtype)
         with disable_autocast(request.device):
             factor = self.compute_lambda().to(dtype)
-            first, second = (select("attention", "auto", one).compute(one) for one in self._halves(request, dtype))
+            first, second = (attend("attention", "auto", one) for one in self._halves(request, dtype))
             bad = (first + second).detach().isnan()
             # 0 times NaN would be NaN in the gradient of lambda.
             first, second = fill_numbers(first, bad, 0.0), fill_numbers(second, bad, 0.0)

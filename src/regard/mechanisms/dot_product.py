@@ -22,7 +22,7 @@ from regard.contract import Observation
 from regard.errors import check_flag
 from regard.kernels.reference.attention import cap_scores
 from regard.kernels.request import Bias, Request
-from regard.kernels.select import impl_names, select
+from regard.kernels.select import attend, impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism, Traits
 from regard.mechanisms.paged_cache import PagedCache
@@ -88,7 +88,7 @@ class DotProduct(ScoredMechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
-        return select("attention", self.impl, request).compute(request)
+        return attend("attention", self.impl, request)
 
     def steps(self, request: Request) -> Steps | None:
         """Return the inputs of the scaled dot product; None with a softcap or sinks, which the steps do not show."""

@@ -8,6 +8,7 @@ mechanism says what it computes without them.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
@@ -95,7 +96,7 @@ class ExtraInput:
         return request.frame.queries if self.side == "query" else request.frame.keys
 
 
-class AbsorbsProjections:
+class AbsorbsProjections(ABC):
     """Mixin of mechanisms that need not have all that a layer projects from its tokens; the layer asks before a call.
 
     The ``inputs`` are those that the caller of the layer passed.

@@ -30,7 +30,7 @@ from regard.arguments import explain_arguments
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.extra_input import ExtraInput
@@ -109,7 +109,7 @@ class Forgetting(Mechanism):
                     bias=bias,
                     inputs={},
                 )
-                outputs.append(select("attention", impl, block).compute(block))
+                outputs.append(attend("attention", impl, block))
         return torch.cat(outputs, dim=2).to(request.query.dtype)
 
 

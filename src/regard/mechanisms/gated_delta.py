@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.mechanisms.delta_rule import DeltaRule
-from regard.mechanisms.softplus_step import draw_log_rate, draw_step_bias, softplus
+from regard.mechanisms.mamba2 import draw_log_rate, draw_step_bias, softplus
 
 
 @final

@@ -35,7 +35,7 @@ from regard.errors import OptionError, RefusedError, check_choice, check_size, c
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
@@ -247,8 +247,7 @@ def _attend_to_projected(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention of all queries to projected keys and values, in their dtype."""
     projected = request.replace(query=request.query.to(key.dtype), key=key, value=value, mask=None)
-    output: Tensor = select("attention", impl, projected).compute(projected)
-    return output
+    return attend("attention", impl, projected)
 
 
 def _find_left_out(

@@ -32,7 +32,7 @@ from regard.kernels.results import accumulation_dtype
 from regard.masks import Mask
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.luong import LuongGeneral
-from regard.mechanisms.per_head_linear import per_head_linear
+from regard.mechanisms.mlp_score import per_head_linear
 from regard.mechanisms.steps import Gaussian, Steps
 
 

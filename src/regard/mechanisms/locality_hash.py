@@ -27,7 +27,6 @@ from torch import Tensor
 from regard.kernels.operators.token_hash_op import MAX_COLUMNS, find_buckets
 from regard.kernels.support import unsupported_reason
 from regard.mechanisms.clean_tokens import is_false
-from regard.mechanisms.splitmix64 import shift_right, splitmix64
 
 _MEAN = 12 * (2**16 - 1) // 2
 _LARGEST_INPUT = 2.0**60
@@ -103,3 +102,19 @@ def _sum_in_order(
     for row in range(rotation.shape[1]):
         sums = sums + tokens[..., row, None] * rotation[:, None, row]
     return sums
+
+
+def splitmix64(number: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Mix 64-bit integers to random ones, the same on every machine (Steele, Lea and Flood 2014).
+
+    Sums and products wrap around; constants are written as signed numbers.
+    """
+    number = number + (0x9E3779B97F4A7C15 - 2**64)
+    number = (number ^ shift_right(number, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
+    number = (number ^ shift_right(number, 27)) * (0x94D049BB133111EB - 2**64)
+    return number ^ shift_right(number, 31)
+
+
+def shift_right(number: Int[Tensor, "..."], bits: int) -> Int[Tensor, "..."]:
+    """Shift to the right, as an unsigned number."""
+    return (number >> bits) & (2 ** (64 - bits) - 1)

@@ -37,7 +37,7 @@ from regard.contract import Frame
 from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, check_size, short_repr
 from regard.kernels.reference.attention import compute_output, compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.band import check_dilations
 from regard.masks.base import Mask
@@ -235,8 +235,7 @@ class Longformer(AbsorbsProjections, Mechanism):
         saved = self.window * (sum(self.dilations) / len(self.dilations) - 1)
         if saved < _MIN_SAVED or frame.queries != frame.keys or request.bias is not None or is_traced():
             whole = self._ordinary_request(request, found)
-            output: Tensor = select("attention", "auto", whole).compute(whole)
-            return output
+            return attend("attention", "auto", whole)
         if len(self.dilations) == 1:
             return self._attend_reordered(request, found, self.dilations[0], None)
         of_group = request.replace(key=request.repeated_key, value=_repeat(request.value, request.group))
@@ -278,7 +277,7 @@ class Longformer(AbsorbsProjections, Mechanism):
             for one in (request.query, request.key, request.value)
         )
         moved = request.replace(query=query, key=key, value=value, mask=mask, inputs={})
-        output: Tensor = select("attention", "auto", moved).compute(moved)
+        output = attend("attention", "auto", moved)
         return output[:, :, order.argsort()]
 
     def _ordinary_request(self, request: Request, found: _GlobalTokens | None) -> Request:
@@ -333,8 +332,7 @@ def _attend_from_rows(request: Request, found: _GlobalTokens) -> Float[Tensor, "
         problem = make_dot_product_problem(request.replace(mask=_restrict_to_global(request.mask, found)))
         return compute_output(problem, dropout=request.terms.dropout, dtype=request.query.dtype, rows=found.rows)
     request = _of_rows(request, found)
-    output: Tensor = select("attention", "auto", request).compute(request)
-    return output
+    return attend("attention", "auto", request)
 
 
 def _attend_absorbed(
@@ -345,7 +343,7 @@ def _attend_absorbed(
     if key.bias_of_heads is not None:
         bias = request.terms.scale * (request.query * key.bias_of_heads).sum(-1, keepdim=True)
     request = request.replace(query=request.query @ key.weight_of_heads, key=tokens, value=tokens, bias=bias)
-    output: Tensor = select("attention", "auto", request).compute(request) @ value.weight_of_heads.mT
+    output = attend("attention", "auto", request) @ value.weight_of_heads.mT
     if value.bias_of_heads is None:
         return output
     if request.mask is None:

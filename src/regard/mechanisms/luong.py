@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_weights
 from regard.kernels.request import Request
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.mechanisms.base import ScoredMechanism
-from regard.mechanisms.mlp_score import MLPScoreMechanism
-from regard.mechanisms.per_head_linear import per_head_linear
+from regard.mechanisms.mlp_score import MLPScoreMechanism, per_head_linear
 from regard.mechanisms.steps import Steps
 from regard.positions.base import DistanceBias, PairBias
 
@@ -44,7 +43,7 @@ class LuongDot(ScoredMechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the implementation that "auto" picks."""
-        return select("attention", "auto", request).compute(request)
+        return attend("attention", "auto", request)
 
     def steps(self, request: Request) -> Steps:
         """Return the inputs of the dot product."""
@@ -84,7 +83,7 @@ class LuongGeneral(ScoredMechanism):
             per_head_linear(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
         )
         request = request.replace(query=projected)
-        return select("attention", "auto", request).compute(request)
+        return attend("attention", "auto", request)
 
     def steps(self, request: Request) -> Steps:
         """Return the inputs of the dot product, the query after its projection."""

@@ -11,6 +11,9 @@ heads, keys, 1) of each token. The skip connection D x, the convolution and the 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), where head_dim is the paper's state
 size; value (batch, key_heads, keys, value_dim).
 
+As in the authors' code, the initial rates are uniform from 1 to 16, and the logarithms of the initial steps uniform
+between those of 0.001 and 0.1; the gated delta rules begin with the same.
+
 Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
 carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
 bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
@@ -23,6 +26,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -31,7 +35,6 @@ from regard.errors import OptionError, short_repr
 from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.scan_mechanism import ScanMechanism
-from regard.mechanisms.softplus_step import draw_log_rate, draw_step_bias, softplus
 
 
 @final
@@ -96,3 +99,23 @@ def _check_limit(limit: Sequence[float]) -> tuple[float, float]:
             do="leave it out for any step",
         )
     return float(limit[0]), float(limit[1])
+
+
+_RATES = (1.0, 16.0)
+_STEPS = (1e-3, 0.1)
+
+
+def draw_log_rate(*shape: int) -> Tensor:
+    """Draw logarithms of decay rates."""
+    return torch.empty(shape).uniform_(*_RATES).log()
+
+
+def draw_step_bias(*shape: int) -> Tensor:
+    """Draw biases whose softplus is a step: ln(exp(step) - 1)."""
+    step = torch.empty(shape).uniform_(math.log(_STEPS[0]), math.log(_STEPS[1])).exp()
+    return step + torch.log(-torch.expm1(-step))
+
+
+def softplus(logits: Tensor) -> Tensor:
+    """Compute ln(1 + exp(x)); exact for every x, where torch's function returns x from 20 on."""
+    return -torch.nn.functional.logsigmoid(-logits)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from regard.errors import DtypeError, ShapeError, check_size, check_weights
 from regard.kernels.implementations.mlp_score import MlpScore
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import impl_names, select
+from regard.kernels.select import attend, impl_names
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism, Traits
@@ -104,13 +105,11 @@ class MLPScoreMechanism(ScoredMechanism):
         """
         request = self.make_request(query, key, value, mask, bias, inputs)
         self._check_prepared(prepared, request)
-        output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(prepared))
-        return output
+        return attend("mlp score", self.impl, request, self._make_score(prepared))
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
-        output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(None))
-        return output
+        return attend("mlp score", self.impl, request, self._make_score(None))
 
     def steps(self, request: Request) -> Steps:
         """Return the projected queries and keys of the hidden layer, and its score vector."""
@@ -150,3 +149,13 @@ class MLPScoreMechanism(ScoredMechanism):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{super().extra_repr()}, inner={self.inner}, impl={self.impl!r}"
+
+
+def per_head_linear(
+    tokens: Float[Tensor, "batch heads length size"], weight: Float[Tensor, "heads out size"]
+) -> Float[Tensor, "batch heads length out"]:
+    """Multiply every token by the matrix of its head.
+
+    ``tokens @ weight.mT`` would repeat the matrices for each batch entry, and hold as many copies of their gradients.
+    """
+    return torch.einsum("bhls,hos->bhlo", tokens, weight)

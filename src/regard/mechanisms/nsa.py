@@ -42,7 +42,7 @@ from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
@@ -208,7 +208,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
                 value=value[:, :, :stop],
                 mask=Keep(visible),
             )
-            outputs.append(select("attention", impl, part).compute(part))
+            outputs.append(attend("attention", impl, part))
         return torch.cat(outputs, dim=2)
 
     def _visible_compressed(
@@ -225,8 +225,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         if prefix.lengths is not None:
             mask = mask & masks.padding(prefix.lengths)
         request = request.replace(mask=mask)
-        output: Tensor = select("attention", impl, request).compute(request)
-        return output
+        return attend("attention", impl, request)
 
     @torch.no_grad()
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:

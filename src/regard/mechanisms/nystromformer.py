@@ -26,6 +26,7 @@ landmarks).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, final
 
@@ -38,13 +39,12 @@ from regard.errors import LARGEST_SIZE, OptionError, check_choice, check_count, 
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.masks.dense_mask import keep
 from regard.mechanisms.base import Mechanism, Traits
-from regard.mechanisms.clean_tokens import has_norm_below, mark_heads
-from regard.mechanisms.segments import Segments
+from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, mark_heads
 from regard.mechanisms.value_convolution import add_convolution
 from regard.mechanisms.weights import weights_by_gradient
 
@@ -120,7 +120,7 @@ class Nystromformer(Mechanism):
         wide = request.replace(query=request.query.to(dtype), key=key, value=value, mask=parts.keys)
         with disable_autocast(request.device):
             if min(request.frame.queries, request.frame.keys) <= self.landmarks:
-                output = select("attention", impl, wide).compute(wide)
+                output = attend("attention", impl, wide)
             else:
                 output = self._approximate(wide, shown, impl)
             if self.convolution is not None:
@@ -144,7 +144,7 @@ class Nystromformer(Mechanism):
         inverse = self._invert((self.scale * query_means @ key_means.mT).softmax(-1))
 
         of_landmarks = request.replace(query=query_means)
-        mixed = select("attention", impl, of_landmarks).compute(of_landmarks)
+        mixed = attend("attention", impl, of_landmarks)
         broken = broken | ~mixed.isfinite().all(-1).all(-1)
         values = inverse @ mixed.masked_fill(broken[..., None, None], 0.0)
         mask: Mask | None = None
@@ -155,7 +155,7 @@ class Nystromformer(Mechanism):
             values = torch.where(single, segment_values, values)
             mask = keep(key_segments.counts[:, :, None] > 0)
         of_queries = request.replace(key=key_means, value=values, mask=mask)
-        output = select("attention", impl, of_queries).compute(of_queries)
+        output = attend("attention", impl, of_queries)
         empty = torch.zeros_like(broken) if shown is None else ~shown.any(-1).expand_as(broken)
         return mark_heads(output, empty, broken)
 
@@ -192,3 +192,41 @@ def _make_filters(heads: int, size: int) -> nn.Parameter:
         )
     check_weights(heads=heads, convolution=size)
     return nn.Parameter(torch.empty(heads, size).uniform_(-(size**-0.5), size**-0.5))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Segments of the visible tokens of each text and head, whose sizes differ by at most one.
+
+    The p-th of n visible tokens belongs to segment floor(p segments / n). So the segments are equal if n is divisible,
+    and hold at most one token each if there are fewer tokens than segments. Hidden tokens belong to no segment.
+    ``shown`` is None if all tokens are visible, ``counts`` then too. ``shares`` has 1 / count in the columns of a
+    segment's tokens and 0 elsewhere; None if the segments are equal.
+    """
+
+    segments: int
+    shown: Bool[Tensor, "#batch #heads length"] | None
+    counts: Int[Tensor, "#batch #heads segments"] | None
+    shares: Float[Tensor, "#batch #heads segments length"] | None
+
+    @classmethod
+    def of(
+        cls, length: int, segments: int, shown: Bool[Tensor, "#batch #heads length"] | None, like: Tensor
+    ) -> Segments:
+        """Cut the visible tokens, of which there are ``length`` if all are, into ``segments``; dtype as ``like``."""
+        if shown is None and length % segments == 0:
+            return cls(segments, None, None, None)
+        visible = torch.ones(1, 1, length, dtype=torch.bool, device=like.device) if shown is None else shown
+        rank = visible.cumsum(-1) - 1
+        number = rank * segments // visible.sum(-1, keepdim=True).clamp(min=1)
+        belongs = (number[..., None, :] == torch.arange(segments, device=like.device)[:, None]) & visible[..., None, :]
+        counts = belongs.sum(-1)
+        shares = belongs.to(like.dtype) / counts.clamp(min=1).to(like.dtype)[..., None]
+        return cls(segments, shown, counts if shown is not None else None, shares)
+
+    def means(self, tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads segments size"]:
+        """Compute the mean token of each segment; 0 for a segment without tokens."""
+        if self.shares is None:
+            return tokens.unflatten(2, (self.segments, -1)).mean(3)
+        return self.shares @ fill_zeros(tokens, None if self.shown is None else ~self.shown)

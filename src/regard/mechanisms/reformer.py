@@ -51,12 +51,12 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, check_count, check_flag, check_size
 from regard.kernels.autocast import disable_autocast
-from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
+from regard.kernels.reference.bucket_attention import BucketRequest, BucketResult
 from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
+from regard.kernels.select import attend, select
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.masks.causal_parts import CausalParts, causal_parts
@@ -207,7 +207,7 @@ class Reformer(Mechanism):
                 pairs = self._pair_mask(wide, request.frame.all_rows(request.device))
                 dense = pairs.dense(request.frame.queries, request.frame.keys, device=request.device)
                 wide = self._divide(wide).replace(mask=Keep(dense), inputs={})
-                output: Tensor = select("attention", "auto", wide).compute(wide)
+                output = attend("attention", "auto", wide)
             else:
                 output = self._attend_sorted(wide, parts, impl)
         return output.to(request.query.dtype)

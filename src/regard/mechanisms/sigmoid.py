@@ -23,7 +23,7 @@ from regard.arguments import explain_arguments
 from regard.errors import check_number
 from regard.kernels.reference import sigmoid as reference_sigmoid
 from regard.kernels.request import Request
-from regard.kernels.select import impl_names, select
+from regard.kernels.select import attend, impl_names
 from regard.mechanisms.base import Mechanism, Traits
 
 
@@ -56,8 +56,7 @@ class Sigmoid(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
-        output: Tensor = select("sigmoid attention", self.impl, request).compute(request, self.score_bias)
-        return output
+        return attend("sigmoid attention", self.impl, request, self.score_bias)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the sigmoids of the scores of some queries."""

@@ -29,7 +29,7 @@ from regard.errors import check_weights
 from regard.kernels.reference import talking_heads as reference_talking_heads
 from regard.kernels.reference.talking_heads import HeadMixing
 from regard.kernels.request import Request
-from regard.kernels.select import impl_names, select
+from regard.kernels.select import attend, impl_names
 from regard.mechanisms.base import Mechanism, Traits
 
 
@@ -62,8 +62,7 @@ class TalkingHeads(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation; half precision is computed in float32 and rounded once."""
-        output: Tensor = select("talking heads", self.impl, request).compute(request, self._mixing)
-        return output
+        return attend("talking heads", self.impl, request, self._mixing)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the mixed weights of some queries."""

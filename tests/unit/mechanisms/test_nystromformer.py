@@ -13,7 +13,7 @@ from oracles import nystromformer as oracle
 from regard import masks
 from regard.errors import OptionError, RefusedError
 from regard.mechanisms import Nystromformer
-from regard.mechanisms.segments import Segments
+from regard.mechanisms.nystromformer import Segments
 
 BATCH, HEADS, HEAD_DIM, LANDMARKS = 2, 3, 5, 4
 WIDTH = HEADS * HEAD_DIM

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from regard.kernels import support
-from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.implementation import Implementation
 from regard.kernels.operators.bucket_op import bucket_attention
-from regard.kernels.reference.bucket_attention import attend_in_buckets, attend_in_chunks
+from regard.kernels.reference.bucket_attention import BucketRequest, BucketResult, attend_in_buckets, attend_in_chunks
 from regard.kernels.support import MAX_HEAD_DIM
 
 _MAX_BUCKETS = 2**24

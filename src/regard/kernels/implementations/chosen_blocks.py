@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.kernels.implementation import Implementation
-from regard.kernels.implementations.chosen_keys import attend_under_masks, request_unsupported_reason
+from regard.kernels.implementations.gathered_keys import attend_under_masks, request_unsupported_reason
 from regard.kernels.operators import chosen_blocks_op
 from regard.kernels.operators.block_plan import TILE
 from regard.kernels.operators.kernel_arguments import draw_seed

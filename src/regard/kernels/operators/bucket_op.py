@@ -1,6 +1,6 @@
 """regard::bucket_attention, attention of tokens that share a bucket in any hash round, as a torch operator.
 
-``kernels.bucket_request`` has the equation. Each round sorts the tokens by bucket and runs the tile kernels of
+``reference.bucket_attention`` has the equation. Each round sorts the tokens by bucket and runs the tile kernels of
 ``attention_op`` over them; pairs that share a bucket in an earlier round are left out, so that each counts once. With
 m_r and l_r the largest score and the sum of a row in round r, and o_r its output there, the rounds are merged by
 
@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.kernels.bucket_request import BucketRequest
 from regard.kernels.extension import native
 from regard.kernels.operators.attention_op import zero_values
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.reference.bucket_attention import BucketRequest
 from regard.kernels.results import empty_token_major
 from regard.kernels.sorted_tokens import (
     SortedTokens,
