@@ -8,7 +8,7 @@ mechanism says what it computes without them.
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
@@ -102,10 +102,9 @@ class AbsorbsProjections(ABC):
     The ``inputs`` are those that the caller of the layer passed.
     """
 
+    @abstractmethod
     def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
         """Whether a layer should pass such keys and values as they are, since ``forward`` needs fewer products then."""
-        del key, value
-        return False
 
     def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
         """Return the tokens of its side at which an extra input is read, so that a layer projects those alone.

@@ -136,6 +136,11 @@ class Longformer(AbsorbsProjections, Mechanism):
         is_global = ExtraInput("is_global", "key", 1, 1, projected=False)
         return (*projections, is_global) if self.global_projections else (is_global,)
 
+    def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
+        """No: a window has as many products with tokens as with keys, and tokens are wider."""
+        del key, value
+        return False
+
     def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
         """Return the global tokens of the queries for ``global_query``; none of the keys if no query is global."""
         rows = self._global_queries(frame, inputs)
