@@ -163,14 +163,28 @@ def check_fields(value: Any) -> None:
         if "check" in one.facts:
             one.facts["check"](one.name, part)
         elif get_origin(one.kind) is tuple:
-            check_kind(one.name, part, tuple, do=one.facts.get("example", f"for example {one.name}=(2, 2)"))
-            for member in part:
-                if member is not None or type(None) not in get_args(get_args(one.kind)[0]):
-                    is_number = _member_kind(one.kind) in (int, float)
-                    name = f"number in {one.name}" if is_number else one.name
-                    _check_value(one, value, name, member, _member_kind(one.kind))
+            _check_tuple(one, value, part)
         else:
             _check_value(one, value, one.name, part, one.kind)
+
+
+def _check_tuple(one: DeclaredField, owner: Any, value: Any) -> None:
+    """Raise OptionError unless ``value`` is a tuple of the declared length, if there is one, and of such members."""
+    members = get_args(one.kind)
+    is_fixed = ... not in members
+    if is_fixed and (not isinstance(value, tuple) or len(value) != len(members)):
+        raise OptionError(
+            f"wrong {one.name}",
+            expected=f"a tuple of {len(members)} integers",
+            got=short_repr(value),
+            do=f"{one.name}={(28,) * len(members)}",
+        )
+    check_kind(one.name, value, tuple, do=one.facts.get("example", f"for example {one.name}=(2, 2)"))
+    kind = _member_kind(one.kind)
+    name = f"number in {one.name}" if kind in (int, float) and not is_fixed else one.name
+    for member in value:
+        if member is not None or type(None) not in get_args(members[0]):
+            _check_value(one, owner, name, member, kind)
 
 
 def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:

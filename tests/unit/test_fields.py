@@ -62,7 +62,8 @@ class _Numbers(_Base):
         ({"norm": "prr"}, "unknown place of a norm.*did you mean 'pre'"),
         ({"windows": [3]}, "wrong windows.*a tuple"),
         ({"windows": (3, None, 0)}, "wrong number in windows"),
-        ({"pair": (3, None)}, "wrong number in pair"),
+        ({"pair": (3, None)}, "wrong pair"),
+        ({"pair": (3,)}, "wrong pair.*a tuple of 2 integers"),
         ({"options": 3}, "wrong options.*a Mapping.*for example {}"),
     ],
 )

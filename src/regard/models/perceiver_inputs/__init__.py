@@ -18,14 +18,18 @@ An input first cuts raw data into the features of each token, and then embeds th
 between the two, so not even NaN reaches a weight or its gradient.
 """
 
-from regard.models.perceiver_inputs.base import InputLayer, InputTokens, PerceiverInput
-from regard.models.perceiver_inputs.checks import check_part_name
+from regard.models.perceiver_inputs.base import (
+    InputLayer,
+    InputTokens,
+    PerceiverInput,
+    TrainedPositions,
+    check_part_name,
+    trained_numbers,
+)
 from regard.models.perceiver_inputs.flow import FlowInput
-from regard.models.perceiver_inputs.joined import JoinedInput
-from regard.models.perceiver_inputs.labels import LabelInput
+from regard.models.perceiver_inputs.joined import JoinedInput, LabelInput
 from regard.models.perceiver_inputs.pictures import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.models.perceiver_inputs.texts import TextInput, TextLayer, TokenInput
-from regard.models.perceiver_inputs.trained_vectors import TrainedPositions, trained_numbers
 from regard.models.perceiver_inputs.videos import AudioInput, VideoInput
 
 __all__ = [

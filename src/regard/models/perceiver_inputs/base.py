@@ -1,4 +1,4 @@
-"""The interface of a Perceiver's input: its options, its layer, and the tokens that the layer makes."""
+"""The interface of a Perceiver's input: its options, its layer, the tokens that the layer makes; trained vectors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.fields import repr_of_fields
+from regard.errors import DtypeError, OptionError, ShapeError, short_repr
+from regard.fields import check_fields, repr_of_fields
 from regard.models.visible_tokens import find_visible_tokens
+from regard.tensors import check_tensor
 
 
 @final
@@ -77,6 +80,9 @@ class PerceiverInput(ABC):
     kind: ClassVar[str]
     """The name of the kind in config.json."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @abstractmethod
     def build(self, deviation: float) -> InputLayer:
         """Make the layer; ``deviation`` is the standard deviation of initial trained positions."""
@@ -94,3 +100,63 @@ def find_visible(mask: object, features: Tensor) -> Bool[Tensor, "batch tokens"]
         what="a mask of a Perceiver's input shows a token to all latents, or hides it from all",
         do="leave other masks out: latents have no order",
     )
+
+
+def check_part_name(name: object) -> None:
+    """Raise OptionError unless ``name`` is an identifier, by which weights are named in a file."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise OptionError(
+            "wrong name of a part", expected="a word of letters", got=short_repr(name), do='for example "audio"'
+        )
+
+
+def check_floats(inputs: Any, shape: tuple[int | str, ...]) -> None:
+    """Raise DtypeError or ShapeError unless ``inputs`` are floats of this shape; a word stands for any size above 0."""
+    described = "(" + ", ".join(map(str, shape)) + ")"
+    check_tensor("inputs", inputs, f"floats {described}")
+    if not inputs.is_floating_point():
+        raise DtypeError(
+            "inputs are not floating-point numbers",
+            expected=f"floats {described}",
+            got=str(inputs.dtype),
+            do="convert and normalise them, for example pixels.float() / 255",
+        )
+    fits = inputs.dim() == len(shape) and all(
+        got == size if isinstance(size, int) else got > 0 or size == "batch"
+        for got, size in zip(inputs.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            "inputs do not fit the model",
+            expected=described,
+            got=str(tuple(inputs.shape)),
+            do="reshape or resize them, or build the model for this size",
+        )
+
+
+@final
+class TrainedPositions(nn.Module):
+    """Trained vectors (positions, width), normal at first; the parameter has its name in files of ``transformers``."""
+
+    def __init__(self, positions: int, width: int, deviation: float) -> None:
+        super().__init__()
+        self.position_embeddings = nn.Parameter(torch.empty(positions, width))
+        nn.init.normal_(self.position_embeddings, std=deviation)
+
+    def forward(self) -> Float[Tensor, "positions width"]:
+        """Return the vectors."""
+        return self.position_embeddings
+
+
+def trained_numbers(sizes: Mapping[str, int], deviation: float) -> nn.ParameterDict:
+    """Make trained numbers (1, size) for each name, normal at first."""
+    numbers = {name: nn.Parameter(torch.empty(1, size)) for name, size in sizes.items()}
+    for parameter in numbers.values():
+        nn.init.normal_(parameter, std=deviation)
+    return nn.ParameterDict(numbers)
+
+
+def add_positions(features: Tensor, positions: Float[Tensor, "tokens size"]) -> Float[Tensor, "batch tokens width"]:
+    """Put the position of each token behind its features (batch, tokens, ..)."""
+    spread = positions.to(features).expand(features.shape[0], -1, -1)
+    return torch.cat([features, spread], dim=-1)

@@ -13,9 +13,14 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.layers.projection import linear_activation
-from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
-from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
-from regard.models.perceiver_inputs.trained_vectors import add_positions
+from regard.models.hyperparameters import size_field
+from regard.models.perceiver_inputs.base import (
+    InputLayer,
+    PerceiverInput,
+    TokenwiseLayer,
+    add_positions,
+    check_floats,
+)
 from regard.positions import FourierFeatures, grid_positions
 
 
@@ -25,19 +30,14 @@ from regard.positions import FourierFeatures, grid_positions
 class FlowInput(PerceiverInput):
     """Two pictures (batch, 2, channels, height, width) as one token for each pixel of both.
 
-    ``channels`` are those of the neighbourhood of a pixel, 27 for 3x3 pixels of 3 colours. A linear layer maps both
-    pictures to ``width`` numbers, beside Fourier features of the position.
+    A linear layer maps both pictures to ``width`` numbers, beside Fourier features of the position.
     """
 
     kind: ClassVar[str] = "flow"
-    size: tuple[int, int] = (368, 496)
-    channels: int = 27
-    width: int = 64
-    bands: int = 64
-
-    def __post_init__(self) -> None:
-        check_shape("size", self.size, axes=2)
-        check_sizes(self, "channels", "width", "bands")
+    size: tuple[int, int] = size_field((368, 496), "(height, width) of pictures")
+    channels: int = size_field(27, "numbers of the neighbourhood of a pixel, 27 for 3x3 pixels of 3 colours")
+    width: int = size_field(64, "numbers that the linear layer maps both pictures to")
+    bands: int = size_field(64, "number of Fourier features of a position along each side")
 
     def build(self, deviation: float) -> InputLayer:
         """Make the linear layer."""

@@ -1,19 +1,32 @@
-"""Several inputs of a Perceiver at once, by name: the tokens of each are padded by trained numbers to one width."""
+"""Several inputs of a Perceiver at once, by name: the tokens of each are padded by trained numbers to one width.
+
+One of them may be a label, as one token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_count, check_kind, short_repr
-from regard.models.perceiver_inputs.base import InputLayer, InputTokens, PerceiverInput
-from regard.models.perceiver_inputs.checks import check_part_name
-from regard.models.perceiver_inputs.trained_vectors import add_positions, trained_numbers
+from regard.fields import declare
+from regard.models.hyperparameters import model_field, size_field
+from regard.models.perceiver_inputs.base import (
+    InputLayer,
+    InputTokens,
+    PerceiverInput,
+    TokenwiseLayer,
+    add_positions,
+    check_floats,
+    check_part_name,
+    trained_numbers,
+)
 
 
 @final
@@ -22,18 +35,19 @@ from regard.models.perceiver_inputs.trained_vectors import add_positions, traine
 class JoinedInput(PerceiverInput):
     """Several inputs by name, one behind the other, in the order of their names.
 
-    Each is padded with trained numbers, at least ``padding`` of them, to the width of all, which tell the model what
-    it is. The tokens of the parts in ``hidden`` are replaced by one trained token: a model that shall tell the label of
-    a video reads no label.
+    Each is padded with trained numbers to the width of all, which tell the model what it is. A model that shall tell
+    the label of a video reads no label: it is ``hidden``.
     """
 
     kind: ClassVar[str] = "joined"
-    parts: Mapping[str, PerceiverInput]
-    padding: int = 4
-    hidden: tuple[str, ...] = ()
+    parts: Mapping[str, PerceiverInput] = field(
+        metadata=declare("inputs by name", example='for example {"sound": AudioInput(), "picture": PixelInput()}')
+    )
+    padding: int = model_field(4, "least number of trained numbers that pad a part", least=0)
+    hidden: tuple[str, ...] = model_field((), "names of parts whose tokens are replaced by one trained token")
 
     def __post_init__(self) -> None:
-        check_kind("parts", self.parts, Mapping, do='for example {"sound": AudioInput(), "picture": PixelInput()}')
+        super().__post_init__()
         object.__setattr__(self, "parts", dict(sorted(self.parts.items())))
         for name, part in self.parts.items():
             check_part_name(name)
@@ -46,8 +60,7 @@ class JoinedInput(PerceiverInput):
                     do="put its parts beside the others",
                 )
         check_count("number of parts", len(self.parts))
-        check_count("padding", self.padding, least=0)
-        if not isinstance(self.hidden, tuple) or not set(self.hidden) <= set(self.parts):
+        if not set(self.hidden) <= set(self.parts):
             raise OptionError(
                 "hidden names no parts",
                 expected=f"a tuple of names among {', '.join(self.parts)}",
@@ -123,3 +136,37 @@ def _check_batches(tokens: list[Tensor], names: list[str]) -> None:
             got=", ".join(f"{name}: {one.shape[0]}" for name, one in zip(names, tokens, strict=True)),
             do="pass the same number of examples in each part",
         )
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class LabelInput(PerceiverInput):
+    """A vector of numbers (batch, labels), such as a one-hot label, as one token."""
+
+    kind: ClassVar[str] = "label"
+    labels: int = size_field(700, "number of labels")
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the layer, which has no weights."""
+        del deviation
+        return _LabelLayer(self)
+
+
+@final
+class _LabelLayer(TokenwiseLayer):
+    def __init__(self, options: LabelInput) -> None:
+        super().__init__()
+        self.options = options
+
+    @property
+    def width(self) -> int:
+        return self.options.labels
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", self.options.labels))
+        return inputs[:, None], (1,)
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        del grid
+        return features

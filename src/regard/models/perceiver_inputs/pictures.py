@@ -22,9 +22,16 @@ from regard.errors import RefusedError, ShapeError, check_weights, short_repr
 from regard.layers.batch_norm_2d import BatchNorm2d
 from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
-from regard.models.perceiver_inputs.base import InputLayer, InputTokens, PerceiverInput, TokenwiseLayer
-from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
-from regard.models.perceiver_inputs.trained_vectors import TrainedPositions, add_positions
+from regard.models.hyperparameters import size_field
+from regard.models.perceiver_inputs.base import (
+    InputLayer,
+    InputTokens,
+    PerceiverInput,
+    TokenwiseLayer,
+    TrainedPositions,
+    add_positions,
+    check_floats,
+)
 from regard.positions import FourierFeatures, grid_positions
 
 
@@ -34,18 +41,13 @@ from regard.positions import FourierFeatures, grid_positions
 class PixelInput(PerceiverInput):
     """Pixels of pictures (batch, channels, height, width), each with ``bands`` Fourier features of its position.
 
-    ``size`` is (height, width): its Nyquist frequencies are the largest. Pictures of other sizes are read too:
-    positions always run from -1 to 1.
+    Pictures of other sizes than ``size`` are read too: positions always run from -1 to 1.
     """
 
     kind: ClassVar[str] = "pixels"
-    size: tuple[int, int] = (224, 224)
-    channels: int = 3
-    bands: int = 64
-
-    def __post_init__(self) -> None:
-        check_shape("size", self.size, axes=2)
-        check_sizes(self, "channels", "bands")
+    size: tuple[int, int] = size_field((224, 224), "(height, width) whose Nyquist frequencies are the largest")
+    channels: int = size_field(3, "channels of a picture")
+    bands: int = size_field(64, "number of Fourier features of a position along each side")
 
     def build(self, deviation: float) -> InputLayer:
         """Make the layer, which has no weights."""
@@ -59,18 +61,17 @@ class PixelInput(PerceiverInput):
 class TrainedPixelInput(PerceiverInput):
     """Pixels of pictures (batch, channels, height, width) through a 1x1 convolution, each with a trained position.
 
-    Of ``width`` numbers each: a token is twice as wide. The model is told nothing about the grid of pixels. Trained
-    positions of pictures of another size than ``size`` are interpolated (bicubic).
+    A token has ``width`` numbers of each. The model is told nothing about the grid of pixels. Trained positions of
+    pictures of another size than ``size`` are interpolated (bicubic).
     """
 
     kind: ClassVar[str] = "trained_pixels"
-    size: tuple[int, int] = (224, 224)
-    channels: int = 3
-    width: int = 256
+    size: tuple[int, int] = size_field((224, 224), "(height, width) of the trained positions")
+    channels: int = size_field(3, "channels of a picture")
+    width: int = size_field(256, "numbers of a convolved pixel, and of a trained position")
 
     def __post_init__(self) -> None:
-        check_shape("size", self.size, axes=2)
-        check_sizes(self, "channels", "width")
+        super().__post_init__()
         check_weights(positions=math.prod(self.size), width=self.width)
 
     def build(self, deviation: float) -> InputLayer:
@@ -84,22 +85,17 @@ class TrainedPixelInput(PerceiverInput):
 class ConvolutionInput(PerceiverInput):
     """Pictures (batch, channels, height, width) through a 7x7 convolution and pooling: a token for 4x4 pixels.
 
-    ``size`` is that of pictures, and ``resolution`` that of the grid of tokens, for the largest frequencies; None is a
-    quarter of ``size``. Neighbouring tokens share pixels, so a mask of tokens is refused.
+    Neighbouring tokens share pixels, so a mask of tokens is refused.
     """
 
     kind: ClassVar[str] = "convolution"
-    size: tuple[int, int] = (224, 224)
-    channels: int = 3
-    width: int = 64
-    bands: int = 64
-    resolution: tuple[int, int] | None = None
-
-    def __post_init__(self) -> None:
-        check_shape("size", self.size, axes=2)
-        check_sizes(self, "channels", "width", "bands")
-        if self.resolution is not None:
-            check_shape("resolution", self.resolution, axes=2)
+    size: tuple[int, int] = size_field((224, 224), "(height, width) of pictures")
+    channels: int = size_field(3, "channels of a picture")
+    width: int = size_field(64, "channels of the convolution")
+    bands: int = size_field(64, "number of Fourier features of a position along each side")
+    resolution: tuple[int, int] | None = size_field(
+        None, "(rows, columns) of the grid of tokens, for the largest frequencies; None is a quarter of ``size``"
+    )
 
     def build(self, deviation: float) -> InputLayer:
         """Make the convolution and its batch norm."""

@@ -6,17 +6,18 @@ TextInput     token ids, such as bytes      embedding + trained position
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import ShapeError, check_count, check_size, check_weights
+from regard.errors import ShapeError, check_weights
+from regard.fields import size
 from regard.models.check_token_ids import check_token_ids
-from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
-from regard.models.perceiver_inputs.checks import check_floats, check_sizes
+from regard.models.hyperparameters import model_field, size_field
+from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer, check_floats
 from regard.text.byte_tokenizer import VOCABULARY
 
 
@@ -27,10 +28,7 @@ class TokenInput(PerceiverInput):
     """Vectors (batch, tokens, width), as they are."""
 
     kind: ClassVar[str] = "tokens"
-    width: int
-
-    def __post_init__(self) -> None:
-        check_size("width", self.width)
+    width: int = field(metadata=size("size of a vector"))
 
     def build(self, deviation: float) -> InputLayer:
         """Make the layer, which has no weights."""
@@ -45,15 +43,14 @@ class TextInput(PerceiverInput):
     """Token ids (batch, length), by default the bytes of ``regard.text.byte_tokenizer``, of at most ``max_length``."""
 
     kind: ClassVar[str] = "text"
-    vocabulary: int = VOCABULARY
-    max_length: int = 2048
-    width: int = 768
-    pad_id: int = 0
+    vocabulary: int = size_field(VOCABULARY, "number of tokens")
+    max_length: int = size_field(2048, "number of positions")
+    width: int = size_field(768, "size of an embedded token")
+    pad_id: int = model_field(0, "the padding token", below="vocabulary")
 
     def __post_init__(self) -> None:
-        check_sizes(self, "vocabulary", "max_length", "width")
+        super().__post_init__()
         check_weights(rows=max(self.vocabulary, self.max_length), width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
 
     def build(self, deviation: float) -> InputLayer:
         """Make the embeddings of ids and positions."""

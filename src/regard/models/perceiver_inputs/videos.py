@@ -14,9 +14,14 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError
-from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
-from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
-from regard.models.perceiver_inputs.trained_vectors import add_positions
+from regard.models.hyperparameters import size_field
+from regard.models.perceiver_inputs.base import (
+    InputLayer,
+    PerceiverInput,
+    TokenwiseLayer,
+    add_positions,
+    check_floats,
+)
 from regard.positions import FourierFeatures, grid_positions
 
 
@@ -24,20 +29,15 @@ from regard.positions import FourierFeatures, grid_positions
 @explain_arguments
 @dataclass(frozen=True)
 class VideoInput(PerceiverInput):
-    """Patches of videos (batch, frames, channels, height, width), each of ``patch`` x ``patch`` pixels of one frame.
-
-    ``resolution`` is the largest number of frames and of patches along height and width.
-    """
+    """Patches of videos (batch, frames, channels, height, width), each of ``patch`` x ``patch`` pixels of one frame."""
 
     kind: ClassVar[str] = "video"
-    resolution: tuple[int, int, int] = (16, 56, 56)
-    channels: int = 3
-    patch: int = 4
-    bands: int = 32
-
-    def __post_init__(self) -> None:
-        check_shape("resolution", self.resolution, axes=3)
-        check_sizes(self, "channels", "patch", "bands")
+    resolution: tuple[int, int, int] = size_field(
+        (16, 56, 56), "largest number of frames, and of patches along height and width"
+    )
+    channels: int = size_field(3, "channels of a frame")
+    patch: int = size_field(4, "height and width of a patch, in pixels")
+    bands: int = size_field(32, "number of Fourier features of a place along each axis")
 
     def build(self, deviation: float) -> InputLayer:
         """Make the layer, which has no weights."""
@@ -49,15 +49,12 @@ class VideoInput(PerceiverInput):
 @explain_arguments
 @dataclass(frozen=True)
 class AudioInput(PerceiverInput):
-    """Raw samples of sound (batch, samples), in patches of ``patch``; ``samples`` decides the largest frequency."""
+    """Raw samples of sound (batch, samples), in patches of ``patch``."""
 
     kind: ClassVar[str] = "audio"
-    samples: int = 30720
-    patch: int = 16
-    bands: int = 192
-
-    def __post_init__(self) -> None:
-        check_sizes(self, "samples", "patch", "bands")
+    samples: int = size_field(30720, "number of samples that decides the largest frequency")
+    patch: int = size_field(16, "samples of a patch")
+    bands: int = size_field(192, "number of Fourier features of a place")
 
     def build(self, deviation: float) -> InputLayer:
         """Make the layer, which has no weights."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_size
 from regard.layers import PreNorm
 from regard.layers.projection import linear_activation
+from regard.models.hyperparameters import size_field
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import InputLayer, InputTokens, TrainedPositions
-from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
-from regard.models.perceiver_outputs.checks import check_labels, check_no_choice
+from regard.models.perceiver_outputs.base import (
+    OUTPUT_LABELS,
+    Decoded,
+    OutputLayer,
+    OutputQueries,
+    check_no_choice,
+)
 
 
 @final
@@ -24,12 +29,8 @@ class ClassOutput(OutputQueries):
     """Logits of labels, (batch, labels), from one trained query with ``heads`` heads."""
 
     kind: ClassVar[str] = "class"
-    labels: tuple[str, ...]
-    heads: int = 1
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-        check_size("heads", self.heads)
+    labels: tuple[str, ...] = field(default=(), metadata=OUTPUT_LABELS)
+    heads: int = size_field(1, "number of heads")
 
     def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
         """Make the query, its block and the last layer."""

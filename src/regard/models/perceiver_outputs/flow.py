@@ -11,13 +11,12 @@ from typing import Any, ClassVar, final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_number, check_size
 from regard.layers import NoResidual
 from regard.layers.projection import linear_activation
+from regard.models.hyperparameters import model_field, size_field
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import FlowInput, InputLayer, InputTokens
-from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
-from regard.models.perceiver_outputs.checks import check_at, wrong_input_error
+from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries, check_at, wrong_input_error
 
 
 @final
@@ -26,16 +25,12 @@ from regard.models.perceiver_outputs.checks import check_at, wrong_input_error
 class FlowOutput(OutputQueries):
     """Numbers for each token of the input, such as the motion of each pixel: (batch, height, width, channels).
 
-    They are divided by ``divisor``. ``at`` holds the indices of pixels (n,): the result is then (batch, n, channels).
+    ``at`` holds the indices of pixels (n,): the result is then (batch, n, channels).
     """
 
     kind: ClassVar[str] = "flow"
-    channels: int = 2
-    divisor: float = 100.0
-
-    def __post_init__(self) -> None:
-        check_size("channels", self.channels)
-        check_number("divisor", self.divisor, above=0.0)
+    channels: int = size_field(2, "numbers of a pixel")
+    divisor: float = model_field(100.0, "what all numbers are divided by", above=0.0)
 
     def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
         """Make the block and the last layer."""

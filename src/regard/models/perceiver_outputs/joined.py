@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count, check_kind, check_size, short_repr
+from regard.errors import OptionError, check_count, check_kind, short_repr
+from regard.fields import declare
 from regard.layers import NoResidual
 from regard.layers.projection import linear_activation
+from regard.models.hyperparameters import model_field, size_field
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import InputLayer, InputTokens, check_part_name, trained_numbers
 from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
@@ -25,24 +27,23 @@ from regard.models.perceiver_outputs.parts import LabelOutput, PartLayer, PartOu
 class JoinedOutput(OutputQueries):
     """Several outputs by name, decoded by one block; ``at`` is a mapping with the ``at`` of some parts.
 
-    Queries are padded with trained numbers, at least ``padding`` of them, to the width of all. Each is decoded to
-    ``width`` numbers, which the last layer of its part reads.
+    Queries are padded with trained numbers to the width of all.
     """
 
     kind: ClassVar[str] = "joined"
-    parts: Mapping[str, PartOutput]
-    width: int = 512
-    padding: int = 2
+    parts: Mapping[str, PartOutput] = field(
+        metadata=declare("outputs by name", example='for example {"sound": AudioOutput()}')
+    )
+    width: int = size_field(512, "numbers of a decoded query, which the last layer of its part reads")
+    padding: int = model_field(2, "least number of trained numbers that pad a query", least=0)
 
     def __post_init__(self) -> None:
-        check_kind("parts", self.parts, Mapping, do='for example {"sound": AudioOutput()}')
+        super().__post_init__()
         object.__setattr__(self, "parts", dict(sorted(self.parts.items())))
         for name, part in self.parts.items():
             check_part_name(name)
             check_kind(f"part {name!r}", part, PartOutput, do="for example AudioOutput()")
         check_count("number of parts", len(self.parts))
-        check_size("width", self.width)
-        check_count("padding", self.padding, least=0)
 
     def __hash__(self) -> int:
         return hash((tuple(self.parts.items()), self.width, self.padding))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
@@ -15,10 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_size, short_repr
+from regard.errors import OptionError
+from regard.fields import check_fields
 from regard.layers.projection import linear_activation
+from regard.models.hyperparameters import size_field
 from regard.models.perceiver_inputs import TrainedPositions
-from regard.models.perceiver_outputs.checks import check_at, check_labels, check_no_choice
+from regard.models.perceiver_outputs.base import OUTPUT_LABELS, check_at, check_no_choice
 from regard.positions import FourierFeatures
 
 
@@ -26,6 +28,9 @@ class PartOutput(ABC):
     """A part of a ``JoinedOutput``."""
 
     kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def build(self, width: int, deviation: float) -> PartLayer:
@@ -39,13 +44,12 @@ class AudioOutput(PartOutput):
     """Samples of sound (batch, samples), decoded in patches; ``at`` holds indices of patches (n,)."""
 
     kind: ClassVar[str] = "audio"
-    samples: int = 30720
-    patch: int = 16
-    bands: int = 192
+    samples: int = size_field(30720, "number of samples")
+    patch: int = size_field(16, "samples of a patch")
+    bands: int = size_field(192, "number of Fourier features of a place")
 
     def __post_init__(self) -> None:
-        for name in ("samples", "patch", "bands"):
-            check_size(name, getattr(self, name))
+        super().__post_init__()
         if self.samples < self.patch:
             raise OptionError(
                 "the sound is shorter than a patch",
@@ -65,30 +69,15 @@ class AudioOutput(PartOutput):
 @explain_arguments
 @dataclass(frozen=True)
 class VideoOutput(PartOutput):
-    """Pixels of a video (batch, pixels, channels), frame by frame; ``at`` holds indices of pixels (n,).
-
-    ``shape`` is (frames, height, width), and ``resolution`` the same for the largest frequencies; None is ``shape``.
-    """
+    """Pixels of a video (batch, pixels, channels), frame by frame; ``at`` holds indices of pixels (n,)."""
 
     kind: ClassVar[str] = "video"
-    shape: tuple[int, int, int] = (16, 224, 224)
-    channels: int = 3
-    bands: int = 32
-    resolution: tuple[int, int, int] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("channels", "bands"):
-            check_size(name, getattr(self, name))
-        for shape in (self.shape, self.resolution or self.shape):
-            if not isinstance(shape, tuple) or len(shape) != 3:
-                raise OptionError(
-                    "wrong shape of a video",
-                    expected="(frames, height, width)",
-                    got=short_repr(shape),
-                    do="for example shape=(16, 224, 224)",
-                )
-            for size in shape:
-                check_size("shape", size)
+    shape: tuple[int, int, int] = size_field((16, 224, 224), "(frames, height, width)")
+    channels: int = size_field(3, "channels of a pixel")
+    bands: int = size_field(32, "number of Fourier features of a place along each axis")
+    resolution: tuple[int, int, int] | None = size_field(
+        None, "(frames, height, width) for the largest frequencies; None is ``shape``"
+    )
 
     def build(self, width: int, deviation: float) -> PartLayer:
         """Make the last layer."""
@@ -104,12 +93,8 @@ class LabelOutput(PartOutput):
     """Logits of labels (batch, labels), from one trained query of ``width`` numbers; ``at`` is None."""
 
     kind: ClassVar[str] = "label"
-    labels: tuple[str, ...]
-    width: int = 1024
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-        check_size("width", self.width)
+    labels: tuple[str, ...] = field(metadata=OUTPUT_LABELS)
+    width: int = size_field(1024, "size of the trained query")
 
     def build(self, width: int, deviation: float) -> PartLayer:
         """Make the query and the last layer."""

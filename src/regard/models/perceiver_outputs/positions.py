@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_size
 from regard.layers import CrossAttentionBlock, NoResidual
+from regard.models.hyperparameters import size_field
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import InputLayer, InputTokens, TextLayer, TrainedPositions
-from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
-from regard.models.perceiver_outputs.checks import check_at, wrong_input_error
+from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries, check_at, wrong_input_error
 
 
 @final
@@ -31,12 +30,8 @@ class TextOutput(OutputQueries):
     """
 
     kind: ClassVar[str] = "text"
-    heads: int = 8
-    query_key_width: int = 256
-
-    def __post_init__(self) -> None:
-        check_size("heads", self.heads)
-        check_size("query_key_width", self.query_key_width)
+    heads: int = size_field(8, "number of heads")
+    query_key_width: int = size_field(256, "size of all heads of queries and keys")
 
     def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
         """Make the queries and their block."""
@@ -55,12 +50,8 @@ class PositionOutput(OutputQueries):
     """
 
     kind: ClassVar[str] = "positions"
-    heads: int = 8
-    query_key_width: int = 256
-
-    def __post_init__(self) -> None:
-        check_size("heads", self.heads)
-        check_size("query_key_width", self.query_key_width)
+    heads: int = size_field(8, "number of heads")
+    query_key_width: int = size_field(256, "size of all heads of queries and keys")
 
     def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
         """Make the queries and their block."""
