@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
-from regard.cli.completion import choice_completer, model_completer
+from regard.cli.completion import model_completer
 from regard.cli.loaded_model import report_prefix
-from regard.cli.search_options import BeamWidth, LengthPenalty, make_search
+from regard.cli.option_group import expand_option_groups
+from regard.cli.search_options import BeamOptions, make_search
 from regard.cli.shared_options import (
     BatchTokens,
-    Columns,
     Device,
-    Fields,
     Prefix,
     ScoreFormat,
     check_score_format,
@@ -27,8 +26,9 @@ from regard.cli.shared_options import (
 )
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
-from regard.columns import parse_columns, parse_fields
+from regard.columns import PairFormat
 from regard.errors import DataError, OptionError
+from regard.fields import declare
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -80,6 +80,34 @@ def _group_callback() -> None:
     """Measure a model on your data."""
 
 
+@final
+@dataclass(frozen=True)
+class _ScoringOptions:
+    """How translations and word alignments are scored."""
+
+    tokenize: str | None = field(
+        default=None,
+        metadata=declare("BLEU tokenizer: 13a, zh, char, intl, ja-mecab, ko-mecab or none. Default: by language."),
+    )
+    lowercase: bool = field(default=False, metadata=declare("Lowercase translations and references before scoring."))
+    gold: Path | None = field(
+        default=None, metadata=declare("File of gold word alignments of these pairs.", metavar="FILE")
+    )
+    gold_format: str | None = field(
+        default=None,
+        metadata=declare(
+            "Format of --gold: pharaoh, talp or naacl. Default: detected.",
+            completions=("pharaoh", "talp", "naacl"),
+            metavar="FORMAT",
+        ),
+    )
+    gold_first: int | None = field(
+        default=None,
+        metadata=declare("Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1."),
+    )
+
+
+@expand_option_groups(source={"help": "Source language, such as de."}, target={"help": "Target language, such as en."})
 def translate(
     data: Annotated[
         list[Path],
@@ -109,79 +137,41 @@ def translate(
             show_default=False,
         ),
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="LANGUAGE", help="Source language, such as de.", show_default=False),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", metavar="LANGUAGE", help="Target language, such as en.", show_default=False),
-    ] = None,
-    columns: Columns = None,
-    fields: Fields = None,
+    *,
+    where: PairFormat,
     prefix: Prefix = None,
-    beam: BeamWidth = None,
-    length_penalty: LengthPenalty = None,
+    beam: BeamOptions,
     batch_tokens: BatchTokens = None,
-    tokenize: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenize",
-            metavar="NAME",
-            help="BLEU tokenizer: 13a, zh, char, intl, ja-mecab, ko-mecab or none. Default: by language.",
-            show_default=False,
-        ),
-    ] = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Lowercase translations and references before scoring.")
-    ] = False,
-    gold: Annotated[
-        Path | None,
-        typer.Option("--gold", metavar="FILE", help="File of gold word alignments of these pairs.", show_default=False),
-    ] = None,
-    gold_format: Annotated[
-        str | None,
-        typer.Option(
-            "--gold-format",
-            metavar="FORMAT",
-            help="Format of --gold: pharaoh, talp or naacl. Default: detected.",
-            show_default=False,
-            autocompletion=choice_completer(("pharaoh", "talp", "naacl")),
-        ),
-    ] = None,
-    gold_first: Annotated[
-        int | None,
-        typer.Option(
-            "--gold-first",
-            help="Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1.",
-            show_default=False,
-        ),
-    ] = None,
+    scoring: _ScoringOptions,
     form: ScoreFormat = "text",
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
-    from regard.text.pairs import Pair, PairFormat
+    from regard.text.pairs import Pair
     from regard.text.pairs.read_and_report import read_and_report
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Scorer, Translator
 
-    searching = drop_none({"width": beam, "length_penalty": length_penalty})
+    searching, gold = drop_none(vars(beam)), scoring.gold
     loading = drop_none({"device": device, "tokens": batch_tokens, "prefix": prefix})
-    of_gold = drop_none({"form": gold_format, "first": gold_first})
+    of_gold = drop_none({"form": scoring.gold_format, "first": scoring.gold_first})
     _check(model, hypotheses, gold, form)
-    _check_unused_options(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
+    _check_unused_options(
+        model, gold, {"--beam": beam.width, "--length-penalty": beam.length_penalty}, loading, of_gold
+    )
     search = make_search(searching)
     keep_freed_memory()
     translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
         report_prefix(translator.prefix, prefix)
-        source, target = source or translator.model.languages[0], target or translator.model.languages[1]
-    where = PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields))
+        source, target = translator.model.languages
+        where = replace(where, source=where.source or source, target=where.target or target)
     entries = read_and_report(data, where, say)
     pairs = [one for one in entries if isinstance(one, Pair)]
     # Check everything before translating, which may take hours.
-    scorer = Scorer([pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
+    scorer = Scorer(
+        [pair.target for pair in pairs], language=where.target, tokenize=scoring.tokenize, lowercase=scoring.lowercase
+    )
     gold_pairs = None
     if translator is not None:
         translator.check_all([pair.source for pair in pairs], [f"the source in {pair.place}" for pair in pairs])

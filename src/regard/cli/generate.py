@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -11,6 +12,7 @@ import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import convert_loaded_model, require_model
+from regard.cli.option_group import Before, expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -23,11 +25,13 @@ from regard.cli.shared_options import (
     Texts,
     Weights,
     check_number_formats,
+    drop_none,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
+from regard.fields import declare
 from regard.format_share import format_share
 
 if TYPE_CHECKING:
@@ -83,6 +87,121 @@ def register(app: typer.Typer) -> None:
     app.command("generate", cls=Verb, epilog=NOTES)(generate)
 
 
+@final
+@dataclass(frozen=True)
+class _DrawingOptions:
+    """How the next token is chosen."""
+
+    greedy: bool = field(default=False, metadata=declare("Write the most probable token, without chance."))
+    temperature: float | None = field(
+        default=None,
+        metadata=declare("Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", least=0.0),
+    )
+    top_k: int | None = field(default=None, metadata=declare("Draw from this many tokens; 0 is all.", least=0))
+    top_p: float | None = field(
+        default=None,
+        metadata=declare("Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95."),
+    )
+    min_p: float | None = field(
+        default=None,
+        metadata=declare("Draw from tokens with at least this share of the largest probability.", least=0.0, most=1.0),
+    )
+    repetition_penalty: float = field(
+        default=1.0, metadata=declare("Above 1 makes tokens that occurred before less likely; try 1.1.")
+    )
+    samples: int = field(default=1, metadata=declare("Texts for each prompt.", least=1))
+    seed: int = field(default=1, metadata=declare("Random seed.", least=0))
+
+    def make_search(self) -> TokenSearch:
+        """Make the search. Raises OptionError for options of drawing beside --greedy, and for several greedy texts."""
+        from regard.search import Greedy, Sampling
+
+        given = drop_none({name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")})
+        if self.greedy or given.get("temperature") == 0:
+            useless = [f"--{name.replace('_', '-')}" for name in given if name != "temperature" or given[name] != 0]
+            useless += ["--samples"] if self.samples > 1 else []
+            if useless:
+                raise OptionError(
+                    f"{', '.join(useless)} has no effect on greedy search",
+                    expected="--greedy or --temperature 0 without it",
+                    got="both",
+                    do="leave out one of them",
+                )
+            return Greedy(repetition_penalty=self.repetition_penalty)
+        options = {"temperature": _TEMPERATURE, "top_p": _TOP_P, **given}
+        return Sampling(seed=self.seed, best=self.samples, repetition_penalty=self.repetition_penalty, **options)
+
+
+@final
+@dataclass(frozen=True)
+class _ChatOptions:
+    """Whether a prompt is a message."""
+
+    chat: bool = field(default=False, metadata=declare("The prompt is a message in the model's chat template."))
+    system: str | None = field(default=None, metadata=declare("System message before it, for --chat.", metavar="TEXT"))
+
+    def check(self) -> None:
+        """Raise OptionError for a system message without a chat."""
+        if self.system is not None and not self.chat:
+            raise OptionError(
+                "--system has no effect without --chat", expected="--chat", got="--system", do="add --chat"
+            )
+
+    def prompt(self, generator: TextGenerator, text: str) -> str:
+        """The prompt of a text."""
+        return generator.chat_prompt(text, system=self.system) if self.chat else text
+
+
+@final
+@dataclass(frozen=True)
+class _LoadingOptions:
+    """How the model is loaded, and the memory that it takes."""
+
+    batch_tokens: int | None = field(
+        default=None, metadata=declare("Tokens per batch; lower it to save memory. Default: 8192.", least=1)
+    )
+    cache_memory: int | None = field(
+        default=None,
+        metadata=declare(
+            "Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
+            least=1,
+            metavar="MIB",
+        ),
+    )
+    prefix_memory: int = field(
+        default=256,
+        metadata=declare(
+            "Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
+            least=0,
+            metavar="MIB",
+        ),
+    )
+    dtype: Dtype = "float32"
+    weights: Weights = None
+
+    def load(self, model: str, device: str | None) -> TextGenerator:
+        """Load the model."""
+        check_number_formats(self.dtype, self.weights)
+        import torch
+
+        from regard.generation import load_generator
+        from regard.generation.generator import BATCH_TOKENS
+        from regard.train.allocator import keep_freed_memory
+
+        keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
+        generator = load_generator(
+            model,
+            device=device,
+            dtype=getattr(torch, self.dtype),
+            tokens=self.batch_tokens or BATCH_TOKENS,
+            cache_bytes=None if self.cache_memory is None else self.cache_memory * 2**20,
+            prefix_cache_bytes=self.prefix_memory * 2**20,
+        )
+        convert_loaded_model(generator.model, self.dtype, self.weights)
+        return generator
+
+
+@expand_option_groups()
 def generate(
     texts: Texts = None,
     model: Annotated[
@@ -110,84 +229,17 @@ def generate(
     ] = None,
     field: Field = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum new tokens of a text.")] = 256,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Write the most probable token, without chance.")] = False,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            min=0.0,
-            help="Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.",
-            show_default=False,
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", min=0, help="Draw from this many tokens; 0 is all.", show_default=False)
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p",
-            help="Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95.",
-            show_default=False,
-        ),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            "--min-p",
-            min=0.0,
-            max=1.0,
-            help="Draw from tokens with at least this share of the largest probability.",
-            show_default=False,
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float,
-        typer.Option("--repetition-penalty", help="Above 1 makes tokens that occurred before less likely; try 1.1."),
-    ] = 1.0,
+    *,
+    drawing: _DrawingOptions,
     stop: Annotated[
         list[str] | None,
         typer.Option(
             "--stop", metavar="TEXT", help="End a text before this string; repeat for more.", show_default=False
         ),
+        Before("samples"),
     ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Texts for each prompt.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed.")] = 1,
-    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message in the model's chat template.")] = False,
-    system: Annotated[
-        str | None,
-        typer.Option("--system", metavar="TEXT", help="System message before it, for --chat.", show_default=False),
-    ] = None,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-tokens",
-            min=1,
-            help="Tokens per batch; lower it to save memory. Default: 8192.",
-            show_default=False,
-        ),
-    ] = None,
-    cache_memory: Annotated[
-        int | None,
-        typer.Option(
-            "--cache-memory",
-            metavar="MIB",
-            min=1,
-            help="Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
-            show_default=False,
-        ),
-    ] = None,
-    prefix_memory: Annotated[
-        int,
-        typer.Option(
-            "--prefix-memory",
-            metavar="MIB",
-            min=0,
-            help="Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
-        ),
-    ] = 256,
-    dtype: Dtype = "float32",
-    weights: Weights = None,
+    chat: _ChatOptions,
+    loading: _LoadingOptions,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out a prompt that cannot be used, and report it.")
     ] = False,
@@ -199,27 +251,23 @@ def generate(
     form = form or _choose_format(texts, out)
     check_choice("format of texts", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
-    _check_options(model, system, chat=chat)
+    require_model(model, example="regard train lm --data text.txt --out model/")
+    chat.check()
     check_text_options(texts, data, field)
-    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    search = _make_search(drawing, greedy=greedy, penalty=repetition_penalty, samples=samples, seed=seed)
-    memory = {
-        "cache_bytes": None if cache_memory is None else cache_memory * 2**20,
-        "prefix_cache_bytes": prefix_memory * 2**20,
-    }
-    generator = _load(model, device, dtype, weights, batch_tokens, memory)
-    shows_prompt = generator.continues_prompt and not chat
+    search = drawing.make_search()
+    generator = loading.load(model, device)
+    shows_prompt = generator.continues_prompt and not chat.chat
     options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
     ends = _Ends(stop or [])
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
-        if form == "text" and len(texts) == 1 and samples == 1 and out is None:
-            prompt = _prompt(generator, texts[0], system, chat=chat)
+        if form == "text" and len(texts) == 1 and drawing.samples == 1 and out is None:
+            prompt = chat.prompt(generator, texts[0])
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
-            for message, found in _continue_lines(generator, lines, system, options, out, chat=chat, skip_bad=skip_bad):
+            for message, found in _continue_lines(generator, lines, chat, options, out, skip_bad=skip_bad):
                 for one in found:
                     ends.add(one)
-                    file.write(_format(one, form, message if chat else None, shows_prompt=shows_prompt))
+                    file.write(_format(one, form, message if chat.chat else None, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(max_tokens, generator.model.max_tokens)
     _report_prompts(generator)
@@ -269,58 +317,6 @@ def _choose_format(texts: list[str], out: Path | None) -> str:
     return by_suffix or ("text" if texts else "jsonl")
 
 
-def _check_options(model: str, system: str | None, *, chat: bool) -> None:
-    require_model(model, example="regard train lm --data text.txt --out model/")
-    if system is not None and not chat:
-        raise OptionError("--system has no effect without --chat", expected="--chat", got="--system", do="add --chat")
-
-
-def _make_search(drawing: dict[str, Any], *, greedy: bool, penalty: float, samples: int, seed: int) -> TokenSearch:
-    """Make the search. Raises OptionError for options of drawing beside --greedy, and for several greedy texts."""
-    from regard.search import Greedy, Sampling
-
-    given = {name: value for name, value in drawing.items() if value is not None}
-    if greedy or given.get("temperature") == 0:
-        useless = [f"--{name.replace('_', '-')}" for name in given if name != "temperature" or given[name] != 0]
-        useless += ["--samples"] if samples > 1 else []
-        if useless:
-            raise OptionError(
-                f"{', '.join(useless)} has no effect on greedy search",
-                expected="--greedy or --temperature 0 without it",
-                got="both",
-                do="leave out one of them",
-            )
-        return Greedy(repetition_penalty=penalty)
-    options = {"temperature": _TEMPERATURE, "top_p": _TOP_P, **given}
-    return Sampling(seed=seed, best=samples, repetition_penalty=penalty, **options)
-
-
-def _load(
-    model: str,
-    device: str | None,
-    dtype: str,
-    weights: str | None,
-    tokens: int | None,
-    memory: dict[str, int | None],
-) -> TextGenerator:
-    check_number_formats(dtype, weights)
-    import torch
-
-    from regard.generation import load_generator
-    from regard.generation.generator import BATCH_TOKENS
-    from regard.train.allocator import keep_freed_memory
-
-    keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
-    options: dict[str, Any] = {"tokens": tokens or BATCH_TOKENS, **memory}
-    generator = load_generator(model, device=device, dtype=getattr(torch, dtype), **options)
-    convert_loaded_model(generator.model, dtype, weights)
-    return generator
-
-
-def _prompt(generator: TextGenerator, text: str, system: str | None, *, chat: bool) -> str:
-    return generator.chat_prompt(text, system=system) if chat else text
-
-
 def _print_stream(
     generator: TextGenerator, prompt: str, ends: _Ends, options: dict[str, Any], *, shows_prompt: bool
 ) -> None:
@@ -350,11 +346,10 @@ def _print_part(text: str) -> None:
 def _continue_lines(
     generator: TextGenerator,
     lines: LineReader | Sequence[Line],
-    system: str | None,
+    chat: _ChatOptions,
     options: dict[str, Any],
     out: Path | None,
     *,
-    chat: bool,
     skip_bad: bool,
 ) -> Iterator[tuple[str, list[Continuation]]]:
     """Continue the prompts as they arrive, with a progress bar over the file; yield each line with its texts."""
@@ -362,7 +357,7 @@ def _continue_lines(
 
     def read(line: Line) -> str:
         try:
-            prompt = _prompt(generator, line.text, system, chat=chat)
+            prompt = chat.prompt(generator, line.text)
         except DataError as error:
             what = f"{line.name}: {error.what}"
             raise DataError(what, expected=error.expected, got=error.got, do=error.do) from error

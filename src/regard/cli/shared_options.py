@@ -9,7 +9,7 @@ import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.option_group import option_of
-from regard.columns import LabelFormat, PairFormat
+from regard.columns import LabelFormat
 from regard.errors import OptionError, check_choice
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.language_modelling import LanguageModelRecipe
@@ -69,8 +69,6 @@ TextField = Annotated[str, option_of(LanguageModelRecipe, "text_field")]
 Lines = Annotated[bool, option_of(LanguageModelRecipe, "lines")]
 MaskShare = Annotated[float, option_of(MaskedLanguageModelRecipe, "mask_share")]
 Prefix = Annotated[str | None, option_of(TranslationRecipe, "prefix")]
-Columns = Annotated[str | None, option_of(PairFormat, "columns")]
-Fields = Annotated[str | None, option_of(PairFormat, "fields")]
 LabelColumns = Annotated[str | None, option_of(LabelFormat, "columns")]
 Labels = Annotated[str, option_of(LabelFormat, "labels")]
 TextColumns = Annotated[str | None, option_of(ClipRecipe, "columns")]

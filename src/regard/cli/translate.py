@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.interactive import check_interactive_options, run_interactive
 from regard.cli.loaded_model import report_prefix
+from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
-from regard.cli.search_options import BeamWidth, LengthPenalty, make_search
+from regard.cli.search_options import BeamOptions, TranslationSearchOptions
 from regard.cli.shared_options import BatchTokens, Data, Device, Field, OutputFile, Overwrite, Prefix, Texts, drop_none
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _ALIGNMENT_BATCH = 64
 """Translations per batch of word alignment."""
-_DEFAULT_SEED = 1
-"""Seed of sampling without --seed."""
 _MAX_REMARKS = 20
 """Remarks on translations that are printed one by one."""
 
@@ -68,6 +67,7 @@ def register(app: typer.Typer) -> None:
     app.command("translate", cls=Verb, epilog=NOTES)(translate)
 
 
+@expand_option_groups()
 def translate(
     texts: Texts = None,
     model: Annotated[
@@ -93,51 +93,9 @@ def translate(
     ] = "text",
     field: Field = None,
     prefix: Prefix = None,
-    beam: BeamWidth = None,
-    length_penalty: LengthPenalty = None,
-    coverage_penalty: Annotated[
-        float | None,
-        typer.Option(
-            "--coverage-penalty",
-            help="Coverage penalty: beta of Wu et al. 2016; higher omits less of the source. Default: 0.",
-            show_default=False,
-        ),
-    ] = None,
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            "--patience",
-            help="Stop a sentence once this many beam widths of hypotheses have ended; inf searches on until the best "
-            "is certain. Default: 1.",
-            show_default=False,
-        ),
-    ] = None,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Sample translations instead of searching for the best.")
-    ] = False,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Temperature of sampling. Default: 1.", show_default=False)
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            "--top-k", min=0, help="Sample from the k most probable tokens. Default: all.", show_default=False
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p",
-            help="Sample from the most probable tokens that together have this probability. Default: 1.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Random seed of sampling. Default: 1.", show_default=False)
-    ] = None,
-    best: Annotated[
-        int, typer.Option("--best", min=1, help="Translations per sentence; the beam is at least as wide.")
-    ] = 1,
+    *,
+    beam: BeamOptions,
+    searching: TranslationSearchOptions,
     batch_tokens: BatchTokens = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write an empty line for an unusable line and report it.")
@@ -147,17 +105,13 @@ def translate(
 ) -> None:
     """Translate sentences with a trained model."""
     texts = texts or []
-    _check(form, best, model, out, data, overwrite=overwrite)
+    _check(form, searching.best, model, out, data, overwrite=overwrite)
     interactive = not texts and data is None and is_stdin_terminal()
     if interactive:
         check_interactive_options(out, form, field, skip_bad=skip_bad)
     else:
         _check_sentences(texts, data, field)
-    searching = {
-        "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
-    }  # fmt: skip
-    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    search = _choose_search(drop_none(searching), drop_none(drawing), sample=sample, best=best)
+    search = searching.choose_search(beam)
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
 
@@ -203,24 +157,6 @@ def _check(form: str, best: int, model: str, out: Path | None, data: str | None,
             do="add --format tsv",
         )
     check_output_file(out, overwrite=overwrite, data=data)
-
-
-def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
-    """Choose the search strategy. Raises OptionError for an option of another strategy."""
-    from regard.search import Sampling
-
-    other = searching if sample else drawing
-    if other:
-        names = ", ".join("--beam" if name == "width" else f"--{name.replace('_', '-')}" for name in other)
-        raise OptionError(
-            f"{names} has no effect {'with' if sample else 'without'} --sample",
-            expected="options of beam search, or --sample with options of sampling",
-            got=names,
-            do=f"leave out {names}" if sample else f"add --sample, or leave out {names}",
-        )
-    if sample:
-        return Sampling(best=best, **{"seed": _DEFAULT_SEED, **drawing})
-    return make_search(searching, best=best)
 
 
 def _check_sentences(texts: list[str], data: str | None, field: str | None) -> None:
