@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.completion import choice_completer, complete_mechanism
+from regard.cli.completion import complete_mechanism
+from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file
 from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_parent_folder
+from regard.fields import declare
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -47,6 +51,31 @@ def register(app: typer.Typer) -> None:
     app.command("bench", cls=Verb, epilog=NOTES)(bench)
 
 
+@final
+@dataclass(frozen=True)
+class _HowOptions:
+    """What is computed, where and for how long; None is the default of ``BenchSettings``."""
+
+    heads: int | None = dataclass_field(default=None, metadata=declare("Number of heads. Default: 8.", least=1))
+    head_dim: int | None = dataclass_field(default=None, metadata=declare("Size of a head. Default: 64.", least=1))
+    batch: int = dataclass_field(default=1, metadata=declare("Texts per call.", least=1))
+    dtype: str = dataclass_field(
+        default="float32",
+        metadata=declare("Precision: float32, bfloat16, float16 or float64.", choices=DTYPES, metavar="DTYPE"),
+    )
+    causal: bool = dataclass_field(default=False, metadata=declare("Use a causal mask."))
+    backward: bool = dataclass_field(default=False, metadata=declare("Compute gradients too."))
+    device: Device = None
+    threads: int | None = dataclass_field(
+        default=None, metadata=declare("Number of threads. Default: that of torch.", least=1)
+    )
+    seconds: float = dataclass_field(
+        default=2.0,
+        metadata=declare("Time budget per mechanism and length; a longer call is stopped, though not before a second."),
+    )
+
+
+@expand_option_groups()
 def bench(
     mechanisms: Annotated[
         list[str] | None,
@@ -69,36 +98,8 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    heads: Annotated[
-        int | None, typer.Option("--heads", min=1, help="Number of heads. Default: 8.", show_default=False)
-    ] = None,
-    head_dim: Annotated[
-        int | None, typer.Option("--head-dim", min=1, help="Size of a head. Default: 64.", show_default=False)
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per call.")] = 1,
-    dtype: Annotated[
-        str,
-        typer.Option(
-            "--dtype",
-            metavar="DTYPE",
-            help="Precision: float32, bfloat16, float16 or float64.",
-            autocompletion=choice_completer(DTYPES),
-        ),
-    ] = "float32",
-    causal: Annotated[bool, typer.Option("--causal", help="Use a causal mask.")] = False,
-    backward: Annotated[bool, typer.Option("--backward", help="Compute gradients too.")] = False,
-    device: Device = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, help="Number of threads. Default: that of torch.", show_default=False),
-    ] = None,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--seconds",
-            help="Time budget per mechanism and length; a longer call is stopped, though not before a second.",
-        ),
-    ] = 2.0,
+    *,
+    how: _HowOptions,
     data: Annotated[
         str | None,
         typer.Option(
@@ -131,17 +132,8 @@ def bench(
     Also tells from which length each is faster than exact attention on this machine.
     """
     _check_out(out, overwrite=overwrite)
-    settings: dict[str, Any] = drop_none(
-        {
-            "lengths": _parse_lengths(",".join(lengths)) if lengths else None,
-            "heads": heads,
-            "head_dim": head_dim,
-            "causal": causal or None,
-            "device": device,
-            "threads": threads,
-        }
-    )
-    settings |= {"batch": batch, "dtype": dtype, "backward": backward, "seconds": seconds}
+    settings: dict[str, Any] = {"lengths": _parse_lengths(",".join(lengths))} if lengths else {}
+    settings |= drop_none({**vars(how), "causal": how.causal or None})
     chosen = mechanisms or None
     if data is None:
         _check_no_text(field, model)

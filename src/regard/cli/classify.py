@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
@@ -14,6 +16,7 @@ from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import load_classifier
 from regard.cli.media_input import open_model
 from regard.cli.media_options import refuse_options
+from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -34,6 +37,7 @@ from regard.cli.translation_formats import to_one_line
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
 from regard.errors import check_choice
+from regard.fields import declare
 
 if TYPE_CHECKING:
     from regard.classification import Classifier, Prediction
@@ -80,6 +84,28 @@ def register(app: typer.Typer) -> None:
     app.command("classify", cls=Verb, epilog=NOTES)(classify)
 
 
+@final
+@dataclass(frozen=True)
+class _ZeroShotOptions:
+    """The labels of pictures that are classified without training."""
+
+    labels: str | None = dataclass_field(
+        default=None, metadata=declare("Labels for pictures, with a CLIP: texts, separated by commas.", metavar="TEXTS")
+    )
+    template: tuple[str, ...] = dataclass_field(
+        default=(),
+        metadata=declare(
+            "Text around a label, with {} in its place; may be repeated, and is then averaged. Default: {}.",
+            metavar="TEXT",
+        ),
+    )
+
+    def list_given(self) -> list[str]:
+        """The options that were given."""
+        return list(drop_none({"--labels": self.labels, "--template": self.template or None}))
+
+
+@expand_option_groups()
 def classify(
     texts: Texts = None,
     model: Annotated[
@@ -104,24 +130,8 @@ def classify(
         ),
     ] = "tsv",
     field: Field = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--labels",
-            metavar="TEXTS",
-            help="Labels for pictures, with a CLIP: texts, separated by commas.",
-            show_default=False,
-        ),
-    ] = None,
-    template: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--template",
-            metavar="TEXT",
-            help="Text around a label, with {} in its place; may be repeated, and is then averaged. Default: {}.",
-            show_default=False,
-        ),
-    ] = None,
+    *,
+    zero_shot: _ZeroShotOptions,
     threshold: Threshold = None,
     batch_tokens: ClassifierBatchTokens = None,
     truncate: Truncate = False,
@@ -142,9 +152,7 @@ def classify(
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), kind.several, "texts")
         if kind.one != "picture":
-            zero_shot_options = drop_none({"--labels": labels, "--template": template or None})
-            refuse_options(list(zero_shot_options), kind.several, "a CLIP")
-        zero_shot = None if labels is None else [label.strip() for label in labels.split(",")]
+            refuse_options(zero_shot.list_given(), kind.several, "a CLIP")
         classify_media(
             texts,
             data,
@@ -156,12 +164,11 @@ def classify(
             by_texts=model_kind.texts,
             device=device,
             skip_bad=skip_bad,
-            labels=zero_shot,
-            templates=template,
+            labels=None if zero_shot.labels is None else [label.strip() for label in zero_shot.labels.split(",")],
+            templates=[*zero_shot.template] or None,
         )
         return
-    given = drop_none({"--labels": labels, "--template": template or None})
-    refuse_options(list(given), "texts", "a CLIP")
+    refuse_options(zero_shot.list_given(), "texts", "a CLIP")
     classifier = load_classifier(opened, device, batch_tokens, threshold)
     with open_texts(texts, data, field, reads_folder=True) as lines, open_output_file(out) as file:
         for some in _classify_lines(classifier, lines, out, skip_bad=skip_bad, truncate=truncate):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
@@ -15,6 +17,7 @@ from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, o
 from regard.cli.embed_report import describe_counts, describe_model, report_summary
 from regard.cli.media_input import are_picture_paths, open_model
 from regard.cli.media_options import refuse_options
+from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,
@@ -32,6 +35,7 @@ from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
+from regard.fields import declare
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
@@ -95,6 +99,30 @@ def register(app: typer.Typer) -> None:
     app.command("embed", cls=Verb, epilog=NOTES)(embed)
 
 
+@final
+@dataclass(frozen=True)
+class _HowOptions:
+    """How texts become vectors, and where the work is done."""
+
+    dtype: Dtype = "float32"
+    tokens: bool = dataclass_field(
+        default=False, metadata=declare("Write one vector per token instead of one per text.")
+    )
+    batch: int = dataclass_field(default=32, metadata=declare("Texts per batch.", least=1))
+    truncate: Truncate = False
+    skip_bad: bool = dataclass_field(default=False, metadata=declare("Skip unusable lines and report them."))
+    ray: str | None = dataclass_field(
+        default=None,
+        metadata=declare(
+            "Use a Ray cluster: HOST:PORT, auto (started here by ray start), or by default a new one here.",
+            metavar="[ADDRESS]",
+        ),
+    )
+    resume: Resume = False
+    overwrite: Overwrite = False
+
+
+@expand_option_groups()
 def embed(
     texts: Texts = None,
     data: Annotated[
@@ -129,63 +157,64 @@ def embed(
         ),
     ] = None,
     model: ModelName = None,
-    dtype: Dtype = "float32",
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Write one vector per token instead of one per text.")
-    ] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per batch.")] = 32,
-    truncate: Truncate = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unusable lines and report them.")] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="[ADDRESS]",
-            help="Use a Ray cluster: HOST:PORT, auto (started here by ray start), or by default a new one here.",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    how: _HowOptions,
 ) -> None:
     """Turn texts, pictures or sounds into vectors: one each, or with --tokens one contextual vector per token."""
     texts, model = texts or [], DEFAULT_MODEL if model is None else model
-    check_choice("precision", dtype, PRECISIONS)
+    check_choice("precision", how.dtype, PRECISIONS)
     check_text_options(texts, data, field)
-    check_resume(resume=resume, overwrite=overwrite)
+    check_resume(resume=how.resume, overwrite=how.overwrite)
     opened, model_kind = open_model(model)
     kind = None if model_kind is None else model_kind.files
     if model_kind is not None and model_kind.texts and not are_picture_paths(texts, data):
         kind = None
     if kind is not None:
-        given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
-        refuse_options([name for name, is_given in given.items() if is_given], kind.several, "texts")
-        name = choose_format(form, out)
+        useless = {"--tokens": how.tokens, "--truncate": how.truncate, "--ray": how.ray is not None}
+        useless |= {"--resume": how.resume}
+        refuse_options([name for name, is_given in useless.items() if is_given], kind.several, "texts")
         embed_media(
             texts,
             data,
             field,
             out,
-            name,
+            choose_format(form, out),
             kind=kind,
             model=opened,
-            dtype=dtype,
-            batch=batch,
-            skip_bad=skip_bad,
-            overwrite=overwrite,
+            dtype=how.dtype,
+            batch=how.batch,
+            skip_bad=how.skip_bad,
+            overwrite=how.overwrite,
         )
         return
     from regard.text.embedding_files import names_several_files
     from regard.text.embedding_job import EmbeddingOptions
 
-    options = EmbeddingOptions(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
+    options = EmbeddingOptions(tokens=how.tokens, batch=how.batch, truncate=how.truncate, skip_bad=how.skip_bad)
+    run = {"resume": how.resume, "overwrite": how.overwrite}
     if names_several_files(data):
-        _embed_several(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
-        return
-    if ray is not None:
-        _embed_on_ray(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
-        return
-    name = choose_format(form, out)
+        _embed_several(data, field, out, form, model, how.dtype, options, how.ray, **run)
+    elif how.ray is not None:
+        _embed_on_ray(data, field, out, form, model, how.dtype, options, how.ray, **run)
+    else:
+        _embed_lines(texts, data, field, out, choose_format(form, out), model, opened, how.dtype, options, **run)
+
+
+def _embed_lines(
+    texts: list[str],
+    data: str | None,
+    field: str | None,
+    out: Path | None,
+    name: str,
+    model: str,
+    opened: str | ModelFolder,
+    dtype: str,
+    options: EmbeddingOptions,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Embed the texts of the arguments, a file or a pipe, here."""
     parts = None if out is None else open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
     if out is None and (resume or overwrite):
         raise OptionError(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from regard.cli.completion import complete_mechanism
 from regard.cli.media_input import open_model
+from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
 from regard.cli.text_input import is_path
@@ -18,6 +21,7 @@ from regard.cli.view_media import find_named_kind, show_media
 from regard.cli.view_pairs import choose_translator, read_pairs
 from regard.cli.view_texts import collect_texts, hint_at_quotes, read_texts
 from regard.errors import DataError, OptionError
+from regard.fields import declare
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,6 +67,52 @@ def register(app: typer.Typer) -> None:
     app.command("view", cls=Verb, epilog=EXAMPLES)(view)
 
 
+@final
+@dataclass(frozen=True)
+class _PairOptions:
+    """The sentences that a translator is shown on."""
+
+    source: tuple[str, ...] = dataclass_field(
+        default=(), metadata=declare("Sentence to show a translator on; repeat for more.", metavar="TEXT")
+    )
+    target: tuple[str, ...] = dataclass_field(
+        default=(),
+        metadata=declare("Translation of each --source, in order. Default: the model translates.", metavar="TEXT"),
+    )
+    prefix: Prefix = None
+
+
+@final
+@dataclass(frozen=True)
+class _MediaOptions:
+    """The pictures that a model is shown on, and the labels that it is asked about."""
+
+    picture: tuple[str, ...] = dataclass_field(
+        default=(),
+        metadata=declare(
+            "Picture to show an image model on; repeat for more. Or give its path as an argument.", metavar="FILE"
+        ),
+    )
+    label: tuple[str, ...] = dataclass_field(
+        default=(),
+        metadata=declare(
+            "With pictures: a label whose gradient is shown too, beside those of the five most probable ones. With a "
+            "CLIP: a text to compare with the picture; repeat for more."
+        ),
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Page:
+    """The page to write, if any, and whether it is opened."""
+
+    path: Path | None = dataclass_field(kw_only=False)
+    overwrite: bool
+    open_page: bool
+
+
+@expand_option_groups()
 def view(
     texts: Annotated[
         list[str] | None,
@@ -73,22 +123,8 @@ def view(
             show_default=False,
         ),
     ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source", metavar="TEXT", help="Sentence to show a translator on; repeat for more.", show_default=False
-        ),
-    ] = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target",
-            metavar="TEXT",
-            help="Translation of each --source, in order. Default: the model translates.",
-            show_default=False,
-        ),
-    ] = None,
-    prefix: Prefix = None,
+    *,
+    pairs: _PairOptions,
     data: Data = None,
     field: Field = None,
     out: Annotated[
@@ -113,25 +149,7 @@ def view(
             autocompletion=complete_mechanism,
         ),
     ] = None,
-    picture: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--picture",
-            metavar="FILE",
-            help="Picture to show an image model on; repeat for more. Or give its path as an argument.",
-            show_default=False,
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="NAME",
-            help="With pictures: a label whose gradient is shown too, beside those of the five most probable ones. "
-            "With a CLIP: a text to compare with the picture; repeat for more.",
-            show_default=False,
-        ),
-    ] = None,
+    media: _MediaOptions,
     truncate: Truncate = False,
     overwrite: Overwrite = False,
     open_page: Annotated[
@@ -156,22 +174,18 @@ def view(
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         check_output_path(path, overwrite=overwrite)
-    opened, kind = _find_kind(texts or [], picture or [], model, source or target)
+    page = _Page(path, overwrite=overwrite, open_page=open_page)
+    opened, kind = _find_kind(texts or [], [*media.picture], model, is_of_pairs=bool(pairs.source or pairs.target))
     if kind is not None:
-        from regard.cli.broken_pipe import PipedConsole
-
-        others = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": source, "--target": target}
-        _check_only_media(
-            {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()), kind
-        )
-        console, arguments = PipedConsole(highlight=False, markup=False), [*(texts or []), *(picture or [])]
-        written = show_media(kind, arguments, opened, label or [], path, console, overwrite=overwrite)
-        _tell_where(written, console, open_page=open_page, example=f"{kind.one}.html")
+        others: dict[str, Any] = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": pairs.source}
+        others |= {"--target": pairs.target, "--truncate": truncate}
+        _check_only_media({name for name, value in others.items() if value}, kind)
+        _show_media(kind, [*(texts or []), *media.picture], opened, media.label, page)
         return
-    if label:
+    if media.label:
         raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
     choices = _parse_mechanisms(mechanism)
-    if choices and (source or target):
+    if choices and (pairs.source or pairs.target):
         raise OptionError(
             "--mechanism cannot be used with --source",
             expected="texts for an encoder such as BERT",
@@ -183,14 +197,16 @@ def view(
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
         compared = _read_side_by_side(reader, named, choices, truncate=truncate)
-        _show_side_by_side(compared, str(reader), path, overwrite=overwrite, open_page=open_page)
+        _show_side_by_side(compared, str(reader), page)
         return
-    if source or target:
+    if pairs.source or pairs.target:
         _check_no_text_options(data, field, truncate=truncate)
         reader = translator = choose_translator(texts or [], model)
-        readings: Sequence[Reading | PairReading] = read_pairs(translator, source or [], target or [], prefix)
+        readings: Sequence[Reading | PairReading] = read_pairs(
+            translator, [*pairs.source], [*pairs.target], pairs.prefix
+        )
     else:
-        if prefix is not None:
+        if pairs.prefix is not None:
             raise OptionError(
                 "--prefix has no effect without --source",
                 expected='--source "..." for a T5',
@@ -200,11 +216,22 @@ def view(
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
         readings = read_texts(reader, named, truncate=truncate)
-    _show(readings, str(reader), path, overwrite=overwrite, open_page=open_page)
+    _show(readings, str(reader), page)
+
+
+def _show_media(
+    kind: MediaKind, arguments: list[str], model: str | ModelFolder | None, labels: Sequence[str], page: _Page
+) -> None:
+    """Show a model of pictures or sounds, in the terminal and on the page."""
+    from regard.cli.broken_pipe import PipedConsole
+
+    console = PipedConsole(highlight=False, markup=False)
+    written = show_media(kind, arguments, model, [*labels], page.path, console, overwrite=page.overwrite)
+    _tell_where(written, console, open_page=page.open_page, example=f"{kind.one}.html")
 
 
 def _find_kind(
-    texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None
+    texts: list[str], pictures: list[str], model: str | None, *, is_of_pairs: bool
 ) -> tuple[str | ModelFolder | None, MediaKind | None]:
     """The model, opened if it decides, and pictures or sounds, by the arguments or by the model; None for texts.
 
@@ -215,7 +242,7 @@ def _find_kind(
 
         return model, PICTURES
     named = find_named_kind(texts)
-    if named is not None or model is None or pairs:
+    if named is not None or model is None or is_of_pairs:
         return model, named
     opened, model_kind = open_model(model)
     kind = None if model_kind is None or model_kind.texts else model_kind.files
@@ -246,9 +273,7 @@ def _check_only_media(names: set[str], kind: MediaKind) -> None:
         )
 
 
-def _show(
-    readings: Sequence[Reading | PairReading], model: str, path: Path | None, *, overwrite: bool, open_page: bool
-) -> None:
+def _show(readings: Sequence[Reading | PairReading], model: str, page: _Page) -> None:
     """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page."""
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
@@ -263,29 +288,27 @@ def _show(
                 if reading.keys is None:
                     word_pairs(reading)
             advance(done)
-    if path is not None:
+    if page.path is not None:
         with indeterminate_progress("writing the page"):
-            written = write_page(readings, path, model=model, overwrite=overwrite)
+            written = write_page(readings, page.path, model=model, overwrite=page.overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
-    _tell_where(written, console, open_page=open_page)
+    _tell_where(written, console, open_page=page.open_page)
 
 
-def _show_side_by_side(
-    readings: Sequence[SideBySide], model: str, path: Path | None, *, overwrite: bool, open_page: bool
-) -> None:
+def _show_side_by_side(readings: Sequence[SideBySide], model: str, page: _Page) -> None:
     """Write the page of several mechanisms, then print the summary."""
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.side_by_side_page import write_side_by_side
     from regard.view.terminal_side_by_side import print_side_by_side
 
     written = None
-    if path is not None:
+    if page.path is not None:
         with indeterminate_progress("writing the page"):
-            written = write_side_by_side(readings, path, model=model, overwrite=overwrite)
+            written = write_side_by_side(readings, page.path, model=model, overwrite=page.overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_side_by_side(readings, console)
-    _tell_where(written, console, open_page=open_page)
+    _tell_where(written, console, open_page=page.open_page)
 
 
 def _tell_where(written: Path | None, console: Console, *, open_page: bool, example: str = "attention.html") -> None:
