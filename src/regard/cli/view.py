@@ -81,6 +81,16 @@ class _PairOptions:
     )
     prefix: Prefix = None
 
+    def check_no_prefix(self) -> None:
+        """Raise OptionError for a prefix without sentences for a translator."""
+        if self.prefix is not None:
+            raise OptionError(
+                "--prefix has no effect without --source",
+                expected='--source "..." for a T5',
+                got="--prefix",
+                do="leave out --prefix",
+            )
+
 
 @final
 @dataclass(frozen=True)
@@ -103,13 +113,38 @@ class _MediaOptions:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Page:
     """The page to write, if any, and whether it is opened."""
 
-    path: Path | None = dataclass_field(kw_only=False)
-    overwrite: bool
-    open_page: bool
+    out: Path | None = dataclass_field(
+        default=None,
+        metadata=declare(
+            "Write an interactive page to this file, such as attention.html.",
+            option="--out -o",
+            metavar="FILE",
+            before=("model",),
+        ),
+    )
+    overwrite: Overwrite = False
+    open_page: bool = dataclass_field(
+        default=False,
+        metadata=declare(
+            "Open the page in your browser. Without --out it is written to attention.html.", option="--open"
+        ),
+    )
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the page; None for the terminal alone."""
+        return Path("attention.html") if self.open_page and self.out is None else self.out
+
+    def check(self) -> None:
+        """Raise what ``check_output_path`` raises, before a model is loaded."""
+        from regard.view.page import check_output_path
+
+        if self.path is not None:
+            check_output_path(self.path, overwrite=self.overwrite)
 
 
 @expand_option_groups()
@@ -127,16 +162,6 @@ def view(
     pairs: _PairOptions,
     data: Data = None,
     field: Field = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write an interactive page to this file, such as attention.html.",
-            show_default=False,
-        ),
-    ] = None,
     model: ModelName = None,
     mechanism: Annotated[
         list[str] | None,
@@ -151,11 +176,7 @@ def view(
     ] = None,
     media: _MediaOptions,
     truncate: Truncate = False,
-    overwrite: Overwrite = False,
-    open_page: Annotated[
-        bool,
-        typer.Option("--open", help="Open the page in your browser. Without --out it is written to attention.html."),
-    ] = False,
+    page: _Page,
 ) -> None:
     """Show what every head of a model attends to: a summary in the terminal, and with --out an interactive page.
 
@@ -169,12 +190,7 @@ def view(
 
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
-    from regard.view.page import check_output_path
-
-    path = Path("attention.html") if open_page and out is None else out
-    if path is not None:
-        check_output_path(path, overwrite=overwrite)
-    page = _Page(path, overwrite=overwrite, open_page=open_page)
+    page.check()
     opened, kind = _find_kind(texts or [], [*media.picture], model, is_of_pairs=bool(pairs.source or pairs.target))
     if kind is not None:
         others: dict[str, Any] = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": pairs.source}
@@ -206,13 +222,7 @@ def view(
             translator, [*pairs.source], [*pairs.target], pairs.prefix
         )
     else:
-        if pairs.prefix is not None:
-            raise OptionError(
-                "--prefix has no effect without --source",
-                expected='--source "..." for a T5',
-                got="--prefix",
-                do="leave out --prefix",
-            )
+        pairs.check_no_prefix()
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
         readings = read_texts(reader, named, truncate=truncate)
