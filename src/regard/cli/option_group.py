@@ -34,7 +34,7 @@ class Option(NamedTuple):
 
     def spell(self, value: Any) -> str:
         """The name in the shell; for False of a switch with two names, the one that turns it off."""
-        flags = self.parameter.annotation.__metadata__[0].param_decls[0].split("/")
+        flags = self.parameter.annotation.__metadata__[0].default.split("/")  # Typer's name of the first argument
         return str(flags[-1 if value is False else 0])
 
 
