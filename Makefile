@@ -56,7 +56,7 @@ format: $(VENV)/.test  ## put files in the project's format
 	$(BIN)/python -m ruff format .
 
 docs: $(VENV)/.test  ## build the documentation into site/
-	@PYTHONPATH=tests $(BIN)/python -m docs.hyperparameters_page
+	@PYTHONPATH=tests $(BIN)/python -m docs.field_pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs-serve: $(VENV)/.test  ## read the documentation while writing it

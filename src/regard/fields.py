@@ -231,17 +231,23 @@ def describe_arguments(kind: type[Any]) -> str:
     return "\n".join(["Args:", *(f"    {line}" for line in lines)]) if lines else ""
 
 
-def format_table(kind: type[Any]) -> str:
-    """A Markdown table of the declared fields: name, default, name in a published config.json if any, help."""
+def format_table(kind: type[Any], *, has_options: bool = False) -> str:
+    """A Markdown table of the declared fields: name, default, name in a published config.json if any, help.
+
+    ``has_options`` adds their names in the shell.
+    """
     declared = declared_fields(kind)
-    is_stored = any("stored" in one.facts for one in declared)
-    heads = ["field", "default", *(["in config.json"] if is_stored else []), "meaning"]
+    columns = {"in config.json": [one.facts.get("stored") for one in declared]}
+    if has_options:
+        names = [one.facts.get("option", f"--{one.name.replace('_', '-')}") for one in declared]
+        columns["option"] = ["" if is_dataclass(one.kind) else name for one, name in zip(declared, names, strict=True)]
+    columns = {head: names for head, names in columns.items() if any(names)}
+    heads = ["field", "default", *columns, "meaning"]
     rows = [heads, ["---"] * len(heads)]
-    for one in declared:
-        stored = one.facts.get("stored")
+    for number, one in enumerate(declared):
         default = "" if one.default is MISSING else f"`{short_repr(one.default)}`"
-        rows.append([f"`{one.name}`", default, *([f"`{stored}`" if stored else ""] if is_stored else [])])
-        rows[-1].append(one.facts["help"].replace("|", "\\|"))
+        shown = [f"`{listed[number]}`" if listed[number] else "" for listed in columns.values()]
+        rows.append([f"`{one.name}`", default, *shown, spell_for_python(one.facts["help"]).replace("|", "\\|")])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -31,7 +31,7 @@ import regard.text
 import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
-from docs.hyperparameters_page import PAGE, make_page
+from docs.field_pages import make_pages
 from docs.pages import PAGES, READMES, ROOT, blocks, fence_problems, page_name
 from regard.cli.app import app
 from regard.errors import RegardError
@@ -326,8 +326,9 @@ def test_api_page_lists_exactly_the_public_names():
         assert sorted(listed) == sorted(names), name
 
 
-def test_hyperparameters_page_agrees_with_the_fields():
-    assert PAGE.read_text(encoding="utf-8") == make_page(), "make docs writes the page"
+@pytest.mark.parametrize("name", ["hyperparameters.md", "training-options.md"])
+def test_pages_of_fields_agree_with_the_declarations(name):
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == make_pages()[name], "make docs writes the page"
 
 
 def test_errors_page_lists_every_class_and_exit_code():
