@@ -7,6 +7,8 @@ import importlib
 import regard.models
 from docs.pages import ROOT
 from regard.fields import format_table
+from regard.models.perceiver_inputs import PerceiverInput
+from regard.models.perceiver_outputs import OutputQueries, PartOutput
 from regard.train import Schedule, Settings
 
 _HYPERPARAMETERS = """# Hyperparameters
@@ -41,7 +43,7 @@ _TASKS = {
 
 def make_pages() -> dict[str, str]:
     """The texts of the pages, by the names of their files."""
-    configs = [name for name in regard.models.__all__ if name.endswith("Config")]
+    configs = [name for name in regard.models.__all__ if name.endswith("Config") or _is_part_of_perceiver(name)]
     tables = [f"## `{name}`\n\n{format_table(getattr(regard.models, name))}\n" for name in sorted(configs)]
     kinds = [Settings, Schedule]
     for folder, name in _TASKS.items():
@@ -51,6 +53,13 @@ def make_pages() -> dict[str, str]:
         "hyperparameters.md": "\n".join([_HYPERPARAMETERS, *tables]),
         "training-options.md": "\n".join([_TRAINING_OPTIONS, *options]),
     }
+
+
+def _is_part_of_perceiver(name: str) -> bool:
+    """Whether a public name is a kind of input or output of a Perceiver."""
+    kind = getattr(regard.models, name)
+    bases = (PerceiverInput, OutputQueries, PartOutput)
+    return isinstance(kind, type) and issubclass(kind, bases) and kind not in bases
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from regard.models.conformer import (
     conformer_small,
 )
 from regard.models.ctc import ctc_loss, decode_ctc
-from regard.models.cvt import Cvt, cvt_13, cvt_21
-from regard.models.cvt_config import CvtConfig
+from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gato import Gato, GatoState, gato_1_2b, gato_79m, gato_364m
 from regard.models.gato_batch import GatoBatch
@@ -94,8 +93,7 @@ from regard.models.post_norm_encoder import BertOutput
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
-from regard.models.swin import Swin, swin_base, swin_small, swin_tiny
-from regard.models.swin_config import SwinConfig
+from regard.models.swin import Swin, SwinConfig, swin_base, swin_small, swin_tiny
 from regard.models.t5 import (
     T5,
     mt5_base,

@@ -3,7 +3,7 @@
     h_0 = norm(tokens[ids] + positions + segments)
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
-    logits = head(h_L)                                               ``masked_language_head``
+    logits = head(h_L)                                               ``masked_language_model``
 
 Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2; the pooler and the
 layer norm epsilon of 1e-12 are from the published code. ids (batch, length) -> hidden (batch, length, width), logits

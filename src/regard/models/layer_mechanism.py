@@ -1,4 +1,7 @@
-"""What one layer's mechanism needs from its model: its depth, the size of a rotation, and what the layers share."""
+"""The mechanism and the position of one layer, by the names in its model's config, and what layers share.
+
+Positions are those of embeddings, and those inside attention.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,37 @@ from regard.fields import declare
 from regard.mechanism_catalogue import CatalogueRow, find_row
 from regard.mechanisms.linformer import Linformer
 from regard.models.hyperparameters import model_field
+from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
+from regard.positions.base import AbsolutePosition, PairBias, Rotation
+
+ABSOLUTE_POSITIONS = ("sinusoidal", "learned")
+"""Positions that are added to embeddings."""
+HEAD_POSITIONS = ("rotary", "alibi", "t5", "shaw")
+"""Positions in the heads of self-attention: rotations or biases."""
+POSITIONS = (*ABSOLUTE_POSITIONS, *HEAD_POSITIONS, "none")
+
+
+def make_absolute_position(name: str, *, width: int, max_length: int) -> AbsolutePosition | None:
+    """Build the position that is added to embeddings; None for any other name of ``POSITIONS``."""
+    if name == "sinusoidal":
+        return Sinusoidal(width)
+    return Learned(max_length, width) if name == "learned" else None
+
+
+def make_head_position(
+    name: str, *, width: int, heads: int, bidirectional: bool, parts: int = 1
+) -> Rotation | PairBias | None:
+    """Build the position of one layer's self-attention; None for any other name of ``POSITIONS``.
+
+    ``parts`` is the number of parts of a head that are rotated each (``Traits.score_parts``).
+    """
+    if name == "rotary":
+        return Rotary(width // heads // parts)
+    if name == "alibi":
+        return ALiBi(heads)
+    if name == "shaw":
+        return ShawRelative(width // heads)
+    return T5Buckets(heads, bidirectional=bidirectional) if name == "t5" else None
 
 
 def mechanism_field() -> Any:
@@ -20,9 +54,8 @@ def mechanism_field() -> Any:
     return model_field("dot_product", "the mechanism of attention, a name in the catalogue", example=do)
 
 
-def mechanism_options_field() -> Any:
-    """The field of a config with the options of the mechanism of attention."""
-    text = "its options, as for ``regard.mechanism``"
+def mechanism_options_field(text: str = "its options, as for ``regard.mechanism``") -> Any:
+    """The field of a config with the options of a mechanism of attention."""
     return field(default_factory=dict, metadata=declare(text, example="for example mechanism_options={}"))
 
 

@@ -2,6 +2,10 @@
 
     hidden = encoder(ids)               (batch, length, width)
     logits = head(hidden)               (batch, length, vocabulary), of the token at each position, with a head
+    head(h) = W norm(act(V h + a)) + b
+
+W is the matrix of the token embedding if the two are tied. Devlin et al. 2019, "BERT: pre-training of deep
+bidirectional transformers", section 3.1, task 1; the layer V before the output is from the published code.
 
 The masked-language head is a part of the file in some folders and not in others, and so is the pooler of a BERT: a
 model has the parts whose weights its file holds.
@@ -20,16 +24,45 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
+from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.kinds import MASKED_LANGUAGE_MODEL
-from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin, StoredTensor
 from regard.tensors import check_tensor
 from regard.text import Pooling
 from regard.text.transformers_files import encoder_tokenizer_files
+
+
+@final
+class MaskedLanguageHead(nn.Module):
+    """The head of a masked language model for hidden states of ``width``, with its ``activation`` and ``norm``.
+
+    ``bias`` and ``output_bias`` say whether the first and the last linear layer have one.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        *,
+        activation: str,
+        norm: nn.Module,
+        bias: bool = True,
+        output_bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.transform = nn.Linear(width, width, bias=bias)
+        self.norm = norm
+        self.output = nn.Linear(width, vocabulary, bias=output_bias)
+
+    def forward(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Compute the logits of the token at each position from the hidden states after the last layer."""
+        return linear_activation(self.norm(linear_activation(hidden, self.transform, self.activation)), self.output)
+
 
 _OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"
 """The weight that a tied head shares, and the name under which it is saved."""

@@ -3,7 +3,7 @@
     h_0 = norm(tokens[ids])
     a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))            for each layer
     FFN(x) = (gelu(x W_g) * x W_u) W_d
-    hidden = norm(h_L),   logits = head(hidden)                      ``masked_language_head``
+    hidden = norm(h_L),   logits = head(hidden)                      ``masked_language_model``
 
 The first layer has no norm before attention. Queries and keys are rotated by their positions. Every third layer attends
 to all tokens, the others to a window of 64 tokens on each side, with another base of the rotation. Linear layers and
@@ -41,8 +41,7 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.masked_language_head import MaskedLanguageHead
-from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
+from regard.models.masked_language_model import MaskedLanguageHead, MaskedLanguageModel, tied_head_weights
 from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Rotary

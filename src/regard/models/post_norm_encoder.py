@@ -3,7 +3,7 @@
     h_0 = norm(embedding)
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
-    logits = head(h_L)                                               ``masked_language_head``
+    logits = head(h_L)                                               ``masked_language_model``
 
 Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2. ids (batch, length)
 -> hidden (batch, length, width), logits (batch, length, vocabulary).
@@ -38,8 +38,7 @@ from regard.models.hyperparameters import (
     write_published,
 )
 from regard.models.initial_weights import init_from_normal
-from regard.models.masked_language_head import MaskedLanguageHead
-from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
+from regard.models.masked_language_model import MaskedLanguageHead, MaskedLanguageModel, tied_head_weights
 from regard.models.weight_names import Row, WeightNames
 
 _ROWS = (

@@ -4,7 +4,7 @@
     h_0 = norm(tokens[ids] + positions[p] + segment)
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
-    logits = head(h_L)                                               ``masked_language_head``, with GELU
+    logits = head(h_L)                                               ``masked_language_model``, with GELU
 
 Liu et al. 2019, "RoBERTa: a robustly optimized BERT pretraining approach", section 3; Conneau et al. 2020,
 "Unsupervised cross-lingual representation learning at scale" (XLM-R), section 3; Martin et al. 2020, "CamemBERT",

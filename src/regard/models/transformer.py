@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, short_repr
-from regard.fields import declare, repr_of_fields
+from regard.fields import repr_of_fields
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
@@ -31,8 +31,18 @@ from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
-from regard.models.layer_mechanism import count_score_parts, options_at_depth, options_in_decoder, share_projections
-from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
+from regard.models.layer_mechanism import (
+    HEAD_POSITIONS,
+    POSITIONS,
+    count_score_parts,
+    make_absolute_position,
+    make_head_position,
+    mechanism_field,
+    mechanism_options_field,
+    options_at_depth,
+    options_in_decoder,
+    share_projections,
+)
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
 from regard.recording import record
@@ -60,16 +70,12 @@ class TransformerConfig(TokenConfig):
     activation: str = model_field("relu", "activation of the feed-forward layers, as for ``encoder_block``")
     position: str = model_field("sinusoidal", "the position of tokens, a name in ``POSITIONS``", choices=POSITIONS)
     max_length: int = size_field(1024, "number of learned positions")
-    mechanism: str = model_field("dot_product", "the mechanism of self-attention, a name in the catalogue")
-    mechanism_options: Mapping[str, Any] = field(
-        default_factory=dict, metadata=declare("its options, as for ``regard.mechanism``")
-    )
+    mechanism: str = mechanism_field()
+    mechanism_options: Mapping[str, Any] = mechanism_options_field()
     decoder_mechanism: str | None = model_field(
         None, "the mechanism of the decoder's self-attention; None is ``mechanism``, if it supports causal masks"
     )
-    decoder_mechanism_options: Mapping[str, Any] = field(
-        default_factory=dict, metadata=declare("options of ``decoder_mechanism``")
-    )
+    decoder_mechanism_options: Mapping[str, Any] = mechanism_options_field("options of ``decoder_mechanism``")
     epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
 
     model_name = "Transformer"

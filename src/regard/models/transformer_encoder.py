@@ -26,7 +26,7 @@ from regard.errors import (
     check_kind,
     check_weights,
 )
-from regard.fields import check_fields, declare, size
+from regard.fields import check_fields, size
 from regard.layers import Dropout, EncoderBlock, encoder_block
 from regard.masks import Mask
 from regard.models.base import Encoder
@@ -34,9 +34,17 @@ from regard.models.check_token_ids import check_token_ids
 from regard.models.checkpoint_reader import check_layers
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
-from regard.models.layer_mechanism import count_score_parts, options_at_depth, share_projections
+from regard.models.layer_mechanism import (
+    POSITIONS,
+    count_score_parts,
+    make_absolute_position,
+    make_head_position,
+    mechanism_field,
+    mechanism_options_field,
+    options_at_depth,
+    share_projections,
+)
 from regard.models.model_folder import ModelFolder
-from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
 from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.text.subword_training import PAD_ID
 
@@ -65,10 +73,8 @@ class TransformerEncoderConfig:
     activation: str = model_field("gelu", "activation of the feed-forward layers, as for ``encoder_block``")
     position: str = model_field("sinusoidal", "the position of tokens, a name in ``POSITIONS``", choices=POSITIONS)
     max_length: int = size_field(512, "number of learned positions")
-    mechanism: str = model_field("dot_product", "the mechanism of attention, a name in the catalogue")
-    mechanism_options: Mapping[str, Any] = field(
-        default_factory=dict, metadata=declare("its options, as for ``regard.mechanism``")
-    )
+    mechanism: str = mechanism_field()
+    mechanism_options: Mapping[str, Any] = mechanism_options_field()
     epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
     pad_id: int = model_field(PAD_ID, "the padding token", below="vocabulary")
 

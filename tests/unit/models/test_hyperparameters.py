@@ -28,7 +28,7 @@ from regard.models.hyperparameters import model_field, read_published, size_fiel
 from regard.models.llama_types import MODEL_TYPES, PLAIN
 
 CONFIGS = {name: getattr(regard.models, name) for name in regard.models.__all__ if name.endswith("Config")}
-UNCHECKED = {"norm", "activation", "mechanism", "mechanism_options", "decoder_mechanism", "decoder_mechanism_options"}
+UNCHECKED = {"norm", "activation"}
 """Fields of a Transformer that its layers check."""
 
 
