@@ -39,7 +39,7 @@ from regard.errors import RegardError
 EXECUTED_PAGES = [page for page in PAGES if page != READMES[1]]  # a test checks that its code equals that of the first
 WITH_PYTHON = [page for page in EXECUTED_PAGES if blocks(page, "python")]
 WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
-_GENERATED = ("speed", "results")
+_GENERATED = ("speed", "results", "hyperparameters", "training-options")
 """Pages that repeat their notes for each machine or result."""
 _LONG_PARAGRAPH = 60
 _SHORTENED = ("clip", "translating")
