@@ -563,3 +563,26 @@ class TestSelection:
         leaf = inputs["value"].detach().requires_grad_()
         (expected,) = torch.autograd.grad(loss(leaf), leaf)
         torch.testing.assert_close(torch.func.grad(loss)(inputs["value"]), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["native", "reference"])
+def test_no_digits_are_lost_behind_a_token_that_resets_the_state(name):
+    """In float64, against the recurrence in long double: a chunk has many resets, so sums of its decays are large."""
+    generator = torch.Generator().manual_seed(0)
+    length, head_dim, value_dim = 211, 5, 7
+    query, key, value, decay = (
+        torch.randn(1, 1, length, size, generator=generator, dtype=torch.float64)
+        for size in (head_dim, head_dim, value_dim, 1)
+    )
+    decay = -torch.nn.functional.softplus(decay)
+    decay = decay.masked_fill(torch.rand(decay.shape, generator=generator) < 0.3, -1e5)
+    request = ScanRequest(query, key, value, decay)
+    found = select("scan", name, request).compute(request).output[0, 0].numpy()
+    queries, keys, values, decays = (
+        part[0, 0].numpy().astype(np.longdouble) for part in (query, key, value, decay.exp())
+    )
+    state, expected = np.zeros((head_dim, value_dim), np.longdouble), []
+    for token in range(length):
+        state = decays[token] * state + np.outer(keys[token], values[token])
+        expected.append(queries[token] @ state)
+    assert np.abs(found - np.stack(expected)).max() < 1e-15 * np.abs(expected).max()

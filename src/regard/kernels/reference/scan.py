@@ -104,6 +104,46 @@ class ScanRequest(NamedTuple):
 
 
 @final
+class _LogDecays(NamedTuple):
+    """Logarithms of decays, summed from the first token of a chunk, (.., length, one_or_head_dim) in two parts.
+
+    A sum is far larger than the differences of sums that are needed, after a token that resets the state above all: of
+    two rounded sums only few digits would be left. The two parts of a difference are subtracted first, and then added.
+    """
+
+    high: Tensor
+    low: Tensor
+
+    @classmethod
+    def sum(cls, log_decay: Tensor, dim: int, dtype: torch.dtype) -> _LogDecays:
+        """Sum the logarithms of single tokens along ``dim``; the parts are in ``dtype``."""
+        if dtype == torch.float64:
+            # Multiples of 2^-20 up to 2^16 have exact sums in float64, and the sums of the rest are small.
+            high = (log_decay.detach() * 2.0**20).round() * 2.0**-20
+            return cls(high.cumsum(dim), (log_decay - high).cumsum(dim))
+        sums = log_decay.double().cumsum(dim)
+        high = sums.to(dtype)
+        return cls(high, (sums - high).to(dtype))
+
+    @property
+    def since_start(self) -> Tensor:
+        """The decay of each token since the start of the chunk."""
+        return (self.high + self.low).exp()
+
+    @property
+    def to_end(self) -> Tensor:
+        """The decay of each token to the end of the chunk."""
+        return ((self.high[..., -1:, :] - self.high) + (self.low[..., -1:, :] - self.low)).exp()
+
+    @property
+    def between(self) -> Tensor:
+        """The decay from token j to token i, (.., length i, length j, channels), for j <= i; 1 above the diagonal."""
+        high, low = (part[..., :, None, :] - part[..., None, :, :] for part in self)
+        above = torch.ones(high.shape[-3:-1], dtype=torch.bool, device=high.device).triu(1)
+        return (high + low).masked_fill(above[..., None], 0.0).exp()
+
+
+@final
 class ScanResult(NamedTuple):
     """The output, and the state after the last token, in the dtype of sums."""
 
@@ -147,8 +187,6 @@ def scan_chunks(request: ScanRequest) -> ScanResult:
     if log_decay is not None:
         log_decay = log_decay.masked_fill(bad, 0.0).clamp(min=_MIN_LOG[log_decay.dtype])
         size = _CHUNK if log_decay.shape[3] == 1 else _CHUNK_BY_CHANNEL
-    # Differences of their sums are exact to the last digits, also after a token that resets the state.
-    log_decay = None if log_decay is None else log_decay.double()
     clean = ScanRequest(query, key, value, log_decay, beta, state)
     if beta is None and (log_decay is None or log_decay.shape[3] == 1):
         output, state = _sum_chunks(clean, state)
@@ -162,7 +200,9 @@ def _sum_chunks(clean: ScanRequest, state: Tensor) -> tuple[Tensor, Tensor]:
     """Compute output and final state without the delta rule: all chunks at once, except the states between them."""
     length = clean.query.shape[2]
     query, key, value = (_split_chunks(side) for side in (clean.query, clean.key, clean.value))
-    decays = None if clean.log_decay is None else _split_chunks(clean.log_decay).cumsum(3)
+    decays = None
+    if clean.log_decay is not None:
+        decays = _LogDecays.sum(_split_chunks(clean.log_decay), 3, clean.query.dtype)
     start, end = _chunk_decays(key, decays)
     totals = (end * key).mT @ value
     if decays is None:
@@ -191,7 +231,9 @@ def _scan_chunk_by_chunk(clean: ScanRequest, state: Tensor, size: int) -> tuple[
     for first in range(0, clean.query.shape[2], size):
         chunk = slice(first, first + size)
         query, key, value = (side[:, :, chunk] for side in clean[:3])
-        decays = None if clean.log_decay is None else clean.log_decay[:, :, chunk].cumsum(2)
+        decays = None
+        if clean.log_decay is not None:
+            decays = _LogDecays.sum(clean.log_decay[:, :, chunk], 2, query.dtype)
         beta = None if clean.beta is None else clean.beta[:, :, chunk]
         output, state = _scan_chunk(query, key, value, decays, beta, state)
         outputs.append(output)
@@ -199,9 +241,9 @@ def _scan_chunk_by_chunk(clean: ScanRequest, state: Tensor, size: int) -> tuple[
 
 
 def _scan_chunk(
-    query: Tensor, key: Tensor, value: Tensor, decays: Tensor | None, beta: Tensor | None, state: Tensor
+    query: Tensor, key: Tensor, value: Tensor, decays: _LogDecays | None, beta: Tensor | None, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the output of a chunk and the state after it; ``decays`` are logarithms, summed from its first token."""
+    """Compute the output of a chunk and the state after it."""
     pairs, erase = _decayed_products(query, key, decays), _decayed_products(key, key, decays)
     start, end = _chunk_decays(key, decays)
     update = value
@@ -213,33 +255,22 @@ def _scan_chunk(
     return output, start[:, :, -1, :, None] * state + (end * key).mT @ update
 
 
-def _chunk_decays(key: Tensor, decays: Tensor | None) -> tuple[Tensor, Tensor]:
+def _chunk_decays(key: Tensor, decays: _LogDecays | None) -> tuple[Tensor, Tensor]:
     """Return the decay of each token since the start of its chunk, and from there to the end of the chunk."""
     if decays is None:
         ones = torch.ones_like(key[..., :1])
         return ones, ones
-    return decays.to(key.dtype).exp(), (decays[..., -1:, :] - decays).to(key.dtype).exp()
+    return decays.since_start, decays.to_end
 
 
-def _decayed_products(rows: Tensor, columns: Tensor, decays: Tensor | None) -> Tensor:
+def _decayed_products(rows: Tensor, columns: Tensor, decays: _LogDecays | None) -> Tensor:
     """Compute rows_i . exp(b_i - b_j) columns_j for j <= i; what is above the diagonal is not to be used."""
     if decays is None:
         return rows @ columns.mT
-    # In two parts of the dtype of the rows, whose differences take half the memory of float64.
-    high = decays.to(rows.dtype)
-    differences = _pair_differences(high)
-    if rows.dtype != decays.dtype:
-        differences = differences + _pair_differences((decays - high).to(rows.dtype))
-    above = torch.ones(differences.shape[-3:-1], dtype=torch.bool, device=decays.device).triu(1)
-    between = differences.masked_fill(above[..., None], 0.0).exp()
+    between = decays.between
     if between.shape[-1] == 1:
         return (rows @ columns.mT) * between[..., 0]
     return torch.einsum("...ic,...ijc,...jc->...ij", rows, between, columns)
-
-
-def _pair_differences(sums: Tensor) -> Tensor:
-    """Compute b_i - b_j for each pair of tokens: (.., length, length, channels)."""
-    return sums[..., :, None, :] - sums[..., None, :, :]
 
 
 def _find_bad_tokens(request: ScanRequest) -> tuple[Tensor, Tensor]:
