@@ -104,7 +104,7 @@ _REPLACEMENTS = {
     ),
     "output_hidden_states": _Replacement("keep_layers", "keep_layers=True puts them into .layers of the output"),
 }
-"""What to write in place of arguments of torch and transformers, by argument name."""
+"""The replacements of arguments of torch and transformers, by argument name."""
 
 EXAMPLES: Mapping[str, str] = {
     "masks.blocked": "masks.blocked(tensor), where True means may not attend",

@@ -30,7 +30,7 @@ from regard.models.weight_names import abbreviate_names
 @explain_arguments
 @dataclass(frozen=True)
 class ConversionReport:
-    """What ``convert`` did with each attention layer that it found, by the layer's name; "" is the model itself.
+    """The result of ``convert`` for each attention layer that it found, by the layer's name; "" is the model itself.
 
     converted    layers that compute with regard from now on, with their classes
     left         layers that compute as before, with the reason

@@ -36,7 +36,7 @@ from regard.option_spelling import spell_for_python
 
 @final
 class Facts(TypedDict, total=False):
-    """What is declared of a field beside its help. The range is that of each number, if the field is a tuple.
+    """The declaration of a field beside its help. In a tuple the range applies to each number.
 
     least, above, most      the range of a number
     below                   the name of the field that a number is less than: an index of a vocabulary

@@ -164,6 +164,18 @@ def test_every_module_has_a_docstring():
     assert [page_name(module) for module in MODULES if not ast.get_docstring(parse(module))] == []
 
 
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    """A docstring says what a thing is or does in the words of the field; one that begins so names nothing."""
+    empty = re.compile(r'"""(?:What|That|Those|To each)\b')
+    found = [
+        f"{page_name(module)}:{number}"
+        for module in MODULES
+        for number, line in enumerate(module.read_text(encoding="utf-8").splitlines(), 1)
+        if empty.search(line)
+    ]
+    assert found == []
+
+
 def is_abstract(node: ast.ClassDef) -> bool:
     bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
     decorators = (

@@ -16,7 +16,7 @@ FORMATS = (
 
 
 def describe_sounds(path: Path) -> str | None:
-    """What sounds a source holds, in words; None if it does not look like sounds."""
+    """The kind of sounds of a source, in words; None if it does not look like sounds."""
     return describe_source(path, SOUNDS)
 
 

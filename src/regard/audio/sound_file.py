@@ -106,7 +106,7 @@ def load_soundfile() -> None:
 
 
 def _name_of(sound: Sound, name: str | None) -> str:
-    """What messages call a sound. Raises DataError for an object that is none."""
+    """The name of a sound in messages. Raises DataError for an object that is no sound."""
     if not isinstance(sound, str | Path | bytes):
         raise DataError(
             f"{name or 'the sound'} is not a sound",

@@ -1,4 +1,4 @@
-"""What happens to the vectors of a trained model if its exact attention is replaced by another mechanism.
+"""The change of a trained model's vectors if its exact attention is replaced by another mechanism.
 
 With the vectors x_i of the texts by the model, and x'_i by the model with the other mechanism:
 

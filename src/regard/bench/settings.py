@@ -32,7 +32,7 @@ DEFAULT_LENGTHS = (256, 1024, 4096, 16384)
 @explain_arguments
 @dataclass(frozen=True)
 class BenchSettings:
-    """What is measured: attention of ``lengths`` tokens to themselves, for ``batch`` texts.
+    """The settings of a measurement: attention of ``lengths`` tokens to themselves, for ``batch`` texts.
 
     Args:
         lengths: numbers of tokens, each measured.

@@ -112,7 +112,7 @@ def _mean_error(heads: Sequence[HeadError], layer: int) -> float:
 
 
 def _notes_table(report: TextReport) -> Table:
-    """What was not trained, and mechanisms that cannot take the model's weights."""
+    """Cases that were not trained, and mechanisms that cannot take the model's weights."""
     listed = {(case.mechanism, reason) for case in report.shapes.cases for reason in case.missing.values()}
     rows = []
     for one in report.replacements:

@@ -26,7 +26,7 @@ class MediaClassifier(ABC):
     """Whether the files are pictures or sounds."""
 
     accepts: ClassVar[str]
-    """What a file may be, in words."""
+    """The accepted forms of a file, in words."""
 
     @abstractmethod
     def __init__(self, model: nn.Module, *, batch: int) -> None:

@@ -27,7 +27,7 @@ from regard.vision.picture_file import PICTURES, Picture
 BATCH = 64
 """Default pictures of a batch."""
 ACCEPTS = "paths, bytes, arrays of uint8, or pictures of Pillow"
-"""What a picture may be."""
+"""The accepted forms of a picture."""
 
 
 class PicturePredictor(MediaClassifier):

@@ -26,7 +26,7 @@ from regard.models.model_folder import FolderOrName
 BATCH = 32
 """Default sounds of a batch."""
 ACCEPTS = "paths, bytes, or float arrays (samples,)"
-"""What a sound may be."""
+"""The accepted forms of a sound."""
 
 
 @final

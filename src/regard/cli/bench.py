@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 @final
 @dataclass(frozen=True)
 class _HowOptions:
-    """What is computed, where and for how long; None is the default of ``BenchSettings``."""
+    """The cases, the device and the time limits; None is the default of ``BenchSettings``."""
 
     heads: int | None = dataclass_field(default=None, metadata=declare("Number of heads. Default: 8.", least=1))
     head_dim: int | None = dataclass_field(default=None, metadata=declare("Size of a head. Default: 64.", least=1))

@@ -1,4 +1,4 @@
-"""What ``regard embed`` reports at its end: truncated texts, unknown words and skipped lines."""
+"""The report of ``regard embed`` at its end: truncated texts, unknown words and skipped lines."""
 
 from __future__ import annotations
 

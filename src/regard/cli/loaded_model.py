@@ -1,4 +1,4 @@
-"""What the options of a verb do to the model that it loads, and what is said about it."""
+"""The model of a verb: loaded, changed by the options, and described."""
 
 from __future__ import annotations
 

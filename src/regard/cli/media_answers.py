@@ -1,4 +1,4 @@
-"""What a verb answers to pictures or sounds: a line for each, in order, as soon as their chunk is read."""
+"""The answers of a verb to pictures or sounds: a line for each, in order, as soon as their chunk is read."""
 
 from __future__ import annotations
 

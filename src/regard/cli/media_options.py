@@ -26,7 +26,7 @@ Kind = Annotated[
 
 
 def find_kind(kind: str | None, data: Sequence[Path]) -> str:
-    """What the data are: as ``--kind`` says, or by the files. Raises OptionError for another kind."""
+    """The kind of the data: as ``--kind`` says, or by the files. Raises OptionError for another kind."""
     if kind is not None:
         check_choice("kind of data", kind, KINDS)
         return kind

@@ -21,7 +21,7 @@ from regard.option_spelling import spell_for_shell
 
 Group = TypeVar("Group")
 Changes = Mapping[str, Mapping[str, Any]]
-"""What a command says otherwise of an option, by the name of the field: facts of ``regard.fields``, or a default."""
+"""A command's own facts about an option (``regard.fields``), or its default, by the name of the field."""
 
 
 @final

@@ -37,7 +37,7 @@ def check_output_file(out: Path | None, *, overwrite: bool, data: str | None = N
 
 
 class TextOutput(Protocol):
-    """What text is written to."""
+    """The destination of text."""
 
     def write(self, text: str, /) -> int:
         """Write the text, and return its length."""

@@ -26,7 +26,7 @@ _SCHEDULE_BY_STEPS = {
 def training_options(
     *, better: str, is_schedule_by_steps: bool = False, weight_decay: float = 0.01
 ) -> dict[str, Mapping[str, Any]]:
-    """What a task says otherwise of the options of training: the changes for ``expand_option_groups``.
+    """A task's own facts about the options of training: the changes for ``expand_option_groups``.
 
     ``better`` is what a validation must have that is not counted by --patience, such as "a better loss". By steps the
     schedule is a cosine if --steps is given.

@@ -21,7 +21,7 @@ from regard.errors import DataError
 @explain_arguments
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """What an agent observed, did, and was rewarded with: three lists of one length."""
+    """The observations, actions and rewards of an agent: three lists of one length."""
 
     observations: Sequence[Mapping[str, Any]]
     actions: Sequence[Any]

@@ -1,4 +1,4 @@
-"""What an ONNX graph of a model reads and returns: names, dynamic axes, and example inputs of several sizes.
+"""Inputs and outputs of the ONNX graph of a model: names, dynamic axes, and example inputs of several sizes.
 
 texts      input_ids (batch, length), attention_mask (batch, length), 1 for tokens and 0 for padding on the right
            -> logits (batch, labels); of an encoder last_hidden_state (batch, length, width), and with a pooling

@@ -119,7 +119,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(kept)
 
     def count_passes(self, items: Iterable[Any]) -> Iterator[Any]:
-        """What a loop passes over: each is a step."""
+        """The items of a loop; each counts as a step."""
         return self._budget.count_items(items)
 
     def charge_operand(self, value: Any) -> Any:

@@ -23,11 +23,11 @@ from regard.models.language_model_files import LanguageModelFiles
 from regard.models.model_folder import ModelFolder
 
 _UNUSED = {"tools": None, "documents": None}
-"""What a template may ask for, and no prompt has here: it is None, as in ``transformers``, and not undefined."""
+"""Names that a template may use and no prompt has here: they are None, as in ``transformers``, and not undefined."""
 
 
 _EXHAUSTED = (RecursionError, MemoryError)
-"""What a template that never ends, or that asks for more memory than there is, raises."""
+"""The errors of a template that never ends, or that asks for more memory than there is."""
 
 
 @final

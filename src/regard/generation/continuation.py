@@ -1,4 +1,4 @@
-"""What a model writes for a prompt, from the tokens that a search found."""
+"""The text that a model writes for a prompt, from the tokens that a search found."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class PagedMemory:
 
 
 def _weights_version(model: CausalLanguageModel) -> tuple[object, ...] | None:
-    """What changes if the model computes something else; None if that is unknown.
+    """A key that changes if the model computes something else; None if it is unknown.
 
     For each tensor where it is and how often torch wrote to it, and since fused optimizers, ``.data`` and NumPy write
     without counting, some of its numbers; and the hooks of all modules.

@@ -1,4 +1,4 @@
-"""What a chat template may use: steps, and the characters that its operations read and make.
+"""The budget of a chat template: steps, and the characters that its operations read and make.
 
     room        2**20 + characters of the messages
     a value     at most 2 room        a text, a list, what a value is as a text; the prompt too

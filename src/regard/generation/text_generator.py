@@ -34,9 +34,9 @@ class TextGenerator(ABC):
     num_prompt_tokens: int = 0
     """The tokens of all prompts so far."""
     num_unknown_tokens: int = 0
-    """Those of them that replace text which the model's vocabulary does not have."""
+    """Tokens of prompts that replace text which the model's vocabulary does not have."""
     num_reused_tokens: int = 0
-    """Those of them that were not computed, since an earlier prompt began alike."""
+    """Tokens of prompts that were not computed, since an earlier prompt began alike."""
 
     def generate(
         self,

@@ -27,7 +27,7 @@ _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
 @explain_arguments
 @dataclass(frozen=True)
 class AttentionReport:
-    """What ``check`` found.
+    """The result of ``check``.
 
     implementation       the ``attn_implementation`` of the model, and of each part that has another one
     through_interface    names of layers that compute with the implementation that is set

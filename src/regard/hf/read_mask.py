@@ -148,7 +148,7 @@ def _readings_of_owner(attention_mask: Tensor) -> dict[Any, MaskReading]:
 
 
 def _view(attention_mask: Tensor) -> tuple[object, ...]:
-    """What tells the views of one tensor apart, and its versions."""
+    """A key that differs between the views of a tensor, and between its versions."""
     return (
         attention_mask.storage_offset(),
         tuple(attention_mask.shape),

@@ -100,7 +100,7 @@ def _layers_of_weights(
 
 
 def _find_way_out(checkpoint: Checkpoint) -> str:
-    """What to do about a model whose weights cannot be shown: BigBird has a setting by which it returns them."""
+    """The advice for a model whose weights cannot be shown: BigBird has a setting by which it returns them."""
     if getattr(checkpoint.model.config, "attention_type", None) == "block_sparse":
         file = checkpoint.folder / "config.json"
         return f'write "attention_type": "original_full" into {file}, which is exact attention'

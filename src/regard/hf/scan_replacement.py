@@ -32,7 +32,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "mamba2_chunk_scan": mamba2_scan,
     "mamba2_selective_state_update": mamba2_step,
 }
-"""What replaces each function of ``transformers``."""
+"""The replacement of each function of ``transformers``."""
 
 _OTHER_SCANS = {
     "mamba_selective_scan": "the scan of Mamba-1 has a decay for each channel and each number of its state",
@@ -45,7 +45,7 @@ _OTHER_SCANS = {
 @explain_arguments
 @dataclass(frozen=True)
 class ScanReplacement:
-    """What ``use_scans`` replaced; a context manager that restores it at its end.
+    """The layers that ``use_scans`` replaced; a context manager that restores them at its end.
 
     replaced    the functions that were replaced, by their full name; empty if all had been replaced before
     layers      names of the layers that call them, with their classes

@@ -94,7 +94,7 @@ class Request:
 
     @property
     def bias(self) -> Bias | None:
-        """What is added to the scores."""
+        """The bias of the scores."""
         return self.terms.bias
 
     @property

@@ -1,4 +1,4 @@
-"""What the code of a layer refers to: its methods, and the names in them. Nothing is run."""
+"""The methods of a layer, and the names in their code. Nothing is run."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def matmul_library() -> str:
 
 
 def matmul_libraries() -> tuple[str, ...]:
-    """Those of ``MATMUL_LIBRARIES`` that this machine has."""
+    """The names of ``MATMUL_LIBRARIES`` that this machine has."""
     return ("torch",) if _find_onednn() is None else MATMUL_LIBRARIES
 
 
@@ -206,7 +206,7 @@ def _has_instruction(name: str) -> bool:
 
 
 def linear_backend() -> str:
-    """What multiplies in linear layers, as REGARD_LINEAR names it: "onednn+own" is oneDNN beside the own kernels."""
+    """The library that multiplies in linear layers, as in REGARD_LINEAR; "onednn+own" has our kernels beside oneDNN."""
     library = matmul_library()  # raises for an unknown name
     return os.environ.get("REGARD_LINEAR") or library + _BESIDE_OWN
 

@@ -1,4 +1,4 @@
-"""What tells pictures and sounds apart before a file is opened: words, endings of names, and columns of tables."""
+"""The differences between pictures and sounds before a file is opened: words, endings of names, columns of tables."""
 
 from __future__ import annotations
 

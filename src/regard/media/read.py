@@ -21,7 +21,7 @@ Entry = TypeVar("Entry", bound=MediaFile)
 
 @explain_arguments
 def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> str | None:
-    """What a folder or a table holds, in words; None if it does not look like files of this kind.
+    """The kind of files of a folder or a table, in words; None if it does not look like files of this kind.
 
     Reads the names of files, and the first lines of a table; ``by_header`` is that of ``names_files``.
     """

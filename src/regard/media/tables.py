@@ -33,7 +33,7 @@ from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, fi
 @final
 @dataclass(frozen=True)
 class ValueColumn:
-    """What a table says about each file, beside its path: a word for messages, and the usual names of the column."""
+    """The column of a table beside the paths of files: a word for messages, and its usual names."""
 
     one: str
     names: tuple[str, ...]

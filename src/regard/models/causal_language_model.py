@@ -45,7 +45,7 @@ class CausalLanguageModel(CausalStack, Model, ABC):
     """The tokenizer from the model folder; None if there is none."""
 
     files: LanguageModelFiles = LanguageModelFiles()
-    """What the model folder says of special tokens, chats and generation, which ``save`` writes again."""
+    """Special tokens, chats and generation in the files of the model folder, which ``save`` writes again."""
 
     has_absolute_positions: ClassVar[bool] = False
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend

@@ -1,4 +1,4 @@
-"""What a causal language model returns: its output, and its state between two steps."""
+"""The output of a causal language model, and its state between two steps."""
 
 from __future__ import annotations
 

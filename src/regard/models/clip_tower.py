@@ -1,4 +1,4 @@
-"""What the two towers of a CLIP have in common: hyperparameters, blocks, initial weights and names of weights.
+"""The common part of the two towers of a CLIP: hyperparameters, blocks, initial weights and names of weights.
 
     a = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))       for each layer, with FFN(x) = act(x W_1 + b_1) W_2 + b_2
     act(x) = x sigmoid(1.702 x)                               "quick_gelu", unless the config says otherwise

@@ -43,7 +43,7 @@ from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.positions import RelativeSinusoidal, Rotary
 
 HEADS = ("classification", "ctc")
-"""What a head computes logits of: a sound, or each token for connectionist temporal classification."""
+"""The units that a head computes logits of: a sound, or each token for connectionist temporal classification."""
 POSITIONS = ("relative", "rotary", "none")
 """Positions of the attention layers: those of Transformer-XL as in the paper, rotary ones, or none."""
 

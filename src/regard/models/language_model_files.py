@@ -50,7 +50,7 @@ _OLD_TOKENS_FILE = "special_tokens_map.json"
 @final
 @dataclass(frozen=True)
 class LanguageModelFiles:
-    """What the files of a model's folder say, as it was; None for a file that it does not have."""
+    """The unchanged contents of the files of a model's folder; None for a file that it does not have."""
 
     tokenizer_config: Mapping[str, Any] | None = None
     chat_template: str | None = None

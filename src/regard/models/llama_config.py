@@ -275,7 +275,7 @@ class LlamaConfig:
             )
 
     def _violations(self, kind: ModelType) -> Iterator[tuple[str, str]]:
-        """What a config.json of this type could not say, and what it could: (expected, got)."""
+        """The values that a config.json of this type can store, and those that it cannot: (expected, got)."""
         bias = self.attention_bias
         if "output_bias" in kind.free and bias != self.output_bias:
             yield f"attention_bias={bias}, output_bias={bias}: equal ones", f"output_bias={self.output_bias}"

@@ -29,7 +29,7 @@ FULL = "full_attention"
 @final
 @dataclass(frozen=True)
 class ModelType:
-    """What the config.json of a model type can say.
+    """The hyperparameters that the config.json of a model type can store.
 
     Args:
         architecture: the class in ``transformers``.

@@ -39,7 +39,7 @@ class Model(nn.Module, ABC):
     """A model that ``regard.load`` loads from a folder."""
 
     kind: ClassVar[ModelKind]
-    """What messages call such a model, what it reads, and which commands use it."""
+    """The noun for such a model in messages, its inputs, and the commands that use it."""
 
     attends_through_latents: bool = False
     """Whether attention layers are between the tokens of the input and latents, as in a Perceiver."""

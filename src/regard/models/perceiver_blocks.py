@@ -18,15 +18,15 @@ from regard.errors import OptionError
 from regard.layers import CrossAttentionBlock, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, Residual
 
 CROSS_WIDTHS = ("inputs", "queries")
-"""What ``query_key_width`` of cross-attention is by default: the width of what is read, or of what reads."""
+"""The default of ``query_key_width`` of cross-attention: the width of the inputs, or of the queries."""
 _EPSILON = 1e-5
-"""That of all layer norms, as in the published code; the field ``layer_norm_eps`` of config.json is not used there."""
+"""The epsilon of all layer norms, as in the published code; the field ``layer_norm_eps`` of config.json is not used there."""
 
 
 @final
 @dataclass(frozen=True)
 class BlockOptions:
-    """What all blocks of a Perceiver share.
+    """The common hyperparameters of the blocks of a Perceiver.
 
     ``latent_width`` is the width of latents, ``dropout`` that of attention weights, ``cross_width`` one of
     ``CROSS_WIDTHS``, ``deviation`` the standard deviation of initial trained queries.

@@ -70,7 +70,7 @@ ROWS = (
 HEADS = ("decoder.", "embeddings.mask_token")
 """Weights of masked image modelling, which are skipped."""
 OWN_TYPE = "regard-"
-"""What precedes the ``model_type`` of a folder with another mechanism, which Hugging Face's config.json cannot say."""
+"""The prefix of the ``model_type`` of a folder with another mechanism, which no published config.json has."""
 _OWN_FIELDS = ("mechanism", "mechanism_options", "activation")
 """The fields of such a folder that are not published ones."""
 

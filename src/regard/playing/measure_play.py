@@ -23,7 +23,7 @@ DEFAULT_FRAME_RATE = 10.0
 @final
 @dataclass(frozen=True, eq=False)
 class PlayedEnvironment:
-    """What came of the episodes in one environment.
+    """The results of the episodes in one environment.
 
     Args:
         environment: its name.

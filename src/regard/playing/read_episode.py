@@ -179,7 +179,7 @@ def _describe_observation(
 
 
 def _agent_view(environment: Any) -> np.ndarray | None:
-    """What the agent of a MiniGrid sees, drawn; None if the environment does not draw it."""
+    """A picture of the view of a MiniGrid's agent; None if the environment does not draw it."""
     draw = getattr(environment.unwrapped, "get_pov_render", None)
     return None if draw is None else np.asarray(draw(_TILE), dtype=np.uint8)
 

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other: the plan of the run, and messages of one JSON object each.
+"""Messages between the processes of a run: the plan of the run, and one JSON object each.
 
 {"chunk": 3, "file": 0, "first": 1537, "texts": [..], "problems": {..}, "digest": "..", "bytes": 9000}   reader
 {"chunk": 3, "file": 0, "lines": 512, "bytes": 9000}                                                     embedder

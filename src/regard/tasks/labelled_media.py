@@ -1,4 +1,4 @@
-"""What the tasks on labelled pictures and sounds share: labels, bad files, copies, and which files are held out."""
+"""The common part of tasks on labelled pictures and sounds: labels, bad files, copies, and which files are held out."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Recipe(ABC):
     """
 
     fixed: ClassVar[str] = "the architecture"
-    """What of a trained model the fields of a new one would change, as messages say it."""
+    """The part of a trained model that the fields of a new one would change, for messages."""
 
     def __post_init__(self) -> None:
         check_fields(self)

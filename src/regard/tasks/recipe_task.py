@@ -71,7 +71,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """What the folder of the model says about its data, beside what every run does."""
+        """The metadata about its data in the folder of the model, beside those of every run."""
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, with adapters merged, replacing an older model in it and keeping other files."""

@@ -49,7 +49,7 @@ class SoundBatches(ABC, Generic[Entry]):
 
     @abstractmethod
     def target_bytes(self) -> bytes:
-        """What is to be learned of the sounds, in order, for ``digest``."""
+        """The targets of the sounds, in order, for ``digest``."""
 
     @abstractmethod
     def least_frames(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""What the tasks on sounds have in common: the start of a run, steps on batches of features, and the model folder."""
+"""The common part of tasks on sounds: the start of a run, steps on batches of features, and the model folder."""
 
 from __future__ import annotations
 

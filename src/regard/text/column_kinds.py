@@ -1,4 +1,4 @@
-"""What the columns of a table hold, judged by many rows: texts, labels, numbers, identifiers, dates, addresses.
+"""The kinds of the columns of a table, judged by many rows: texts, labels, numbers, identifiers, dates, addresses.
 
 0,a1,Go.,Va !,2.5         numbers, identifiers, texts, texts, numbers
 1,a2,Hi.,Salut !,0.7

@@ -166,7 +166,7 @@ def _not_utf8_error(file: Path, content: bytes, start: int) -> DataError:
 
 
 def _advice(path: Path) -> str | None:
-    """What to do with a file of an unsupported format; None for others."""
+    """The advice for a file of an unsupported format; None for others."""
     suffix = inner_suffix(path)
     return next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
 

@@ -73,7 +73,7 @@ class PretrainedSubwords(SentenceTokenizer):
         return self.tokenizer.to_json()
 
     def _token_texts(self, ids: Sequence[int]) -> list[str]:
-        """What each token adds to the text; "" for special tokens, and for those inside a character."""
+        """The characters that each token adds to the text; "" for special tokens, and for those inside a character."""
         texts = [""] * len(ids)
         context: list[int] = []
         pending: list[int] = []

@@ -86,7 +86,7 @@ class Validation:
 @explain_arguments
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """What ``Task.prepare`` knows about the run.
+    """The facts about the run that ``Task.prepare`` gets.
 
     ``settings`` are those of the run, with the precision resolved. ``say`` shows a message to the user. ``device`` is
     where the model will be trained and needs its batches. ``folder`` is the run's folder, which holds the files from
@@ -170,7 +170,7 @@ class Task(ABC):
 
     @property
     def unit(self) -> str:
-        """What ``tokens`` counts, in the plural, such as "texts": the unit of the speed that a run reports."""
+        """The unit of ``tokens``, in the plural, such as "texts": the unit of the speed that a run reports."""
         return "tokens"
 
     @abstractmethod

@@ -38,7 +38,7 @@ class TextLabels:
 
     @property
     def tokenizer(self) -> str:
-        """What a label is: "words", or "characters"."""
+        """The kind of a label: "words", or "characters"."""
         is_words = bool(self.labels) and all(len(one) > 1 and one.startswith(" ") for one in self.labels)
         return "words" if is_words else "characters"
 

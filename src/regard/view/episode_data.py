@@ -58,7 +58,7 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
 
 
 def _part(part: ObservedPart) -> Json:
-    """What is the same in all steps."""
+    """The facts that are the same in all steps."""
     return {
         "key": escape_text(part.key),
         "names": [escape_text(name) for name in part.names],

@@ -112,7 +112,7 @@ def _show_white_space(text: str) -> str:
 @explain_arguments
 @dataclass(frozen=True)
 class Answer:
-    """What a classifier answers for a text: the probabilities of its labels, the most probable first.
+    """The answer of a classifier to a text: the probabilities of its labels, the most probable first.
 
     ``several`` says whether a text may have several labels. ``pooling`` is "cls" if the answer is computed from the
     first token, and "mean" if it is computed from the mean of all tokens.

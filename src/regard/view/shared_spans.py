@@ -1,4 +1,4 @@
-"""What a token shows whose span in the text is not its own alone.
+"""The display of tokens that share a span of the text.
 
 A tokenizer gives several tokens the span of the character that they were made from:
 

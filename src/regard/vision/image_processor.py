@@ -42,7 +42,7 @@ RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 _READ_CHANNELS = (1, 3)
 _MAX_EDGE = 2**13
 _CROPPED_SHARE, _UNCROPPED_EDGE = 224 / 256, 384
-"""What ConvNext's image processor cuts out of a picture, and the edge from which it resizes both edges instead."""
+"""The share of a picture that ConvNext's processor keeps, and the edge from which it resizes both edges instead."""
 _MAX_EDGE_RATIO = 100
 """The largest ratio of the edges of a picture whose shorter edge is resized."""
 

@@ -47,7 +47,7 @@ class PagedRequest:
 
 
 def _refuses_in_place(request: PagedRequest) -> str | None:
-    """What the kernel refuses, and masks that are no band at the end of the keys."""
+    """Refuse the calls that the kernel refuses, and masks that are no band at the end of the keys."""
     reason = paged_attention_op.refuses(request.query, request.pages, request.terms.sinks)
     if reason is not None:
         return reason

@@ -55,7 +55,7 @@ class FeedForwardOfLayer(NamedTuple):
 
 @final
 class StepOfLayer(NamedTuple):
-    """What a step adds to a layer: keys and values with room for those of the tokens, the mask, and the rotation."""
+    """The inputs of a layer in a step: keys and values with room for the new tokens, the mask, and the rotation."""
 
     key: Tensor  # (batch, key_heads, rows, head_dim)
     value: Tensor

@@ -75,7 +75,7 @@ class TokenwiseLayer(InputLayer):
 
 
 class PerceiverInput(ABC):
-    """What a Perceiver reads: the hyperparameters of an input."""
+    """The hyperparameters of an input of a Perceiver."""
 
     kind: ClassVar[str]
     """The name of the kind in config.json."""

@@ -20,7 +20,7 @@ from regard.tensors import check_tensor, has_values
 @final
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What an output returns.
+    """The result of an output.
 
     logits  its numbers: see the kind of output
     pooled  (batch, width), the vector that the last layer of a ``ClassOutput`` reads; None for others
@@ -46,7 +46,7 @@ class OutputLayer(nn.Module, ABC):
 
 
 class OutputQueries(ABC):
-    """What a Perceiver returns: the hyperparameters of an output."""
+    """The hyperparameters of an output of a Perceiver."""
 
     kind: ClassVar[str]
     """The name of the kind in config.json."""

@@ -140,7 +140,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
 
     @property
     def unit(self) -> str:
-        """What ``tokens`` counts."""
+        """The unit of ``tokens``, in the plural."""
         return "predictions" if self.model.config.several else "texts"
 
     def loss(self, model: nn.Module, batch: Indices, shard: RankShard) -> Tensor:

@@ -22,7 +22,7 @@ from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES
 
 _PAIRS = MediaKind("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
-"""What messages about pairs call them."""
+"""The noun for pairs in messages."""
 
 
 @final

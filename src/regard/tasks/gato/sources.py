@@ -26,7 +26,7 @@ from regard.text.language_tokenizer import DOCUMENT_ID, split_text
 from regard.text.tokenizer import Tokenizer
 
 Draw: TypeAlias = tuple[int, ...]
-"""What a source draws for one sequence."""
+"""The items that a source draws for one sequence."""
 
 
 class Source(ABC):

@@ -98,7 +98,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
 
     @property
     def unit(self) -> str:
-        """What ``tokens`` counts."""
+        """The unit of ``tokens``, in the plural."""
         return self.labels.tokenizer
 
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:

@@ -18,7 +18,7 @@ FORMATS = (
 
 
 def describe_pictures(path: Path) -> str | None:
-    """What kind of pictures a source holds, in words; None if it does not look like pictures.
+    """The kind of pictures of a source, in words; None if it does not look like pictures.
 
     Reads the names of files, and the first line of a table.
     """
