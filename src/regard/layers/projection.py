@@ -206,7 +206,7 @@ def _has_instruction(name: str) -> bool:
 
 
 def linear_backend() -> str:
-    """The library that multiplies in linear layers, as in REGARD_LINEAR; "onednn+own" has our kernels beside oneDNN."""
+    """The library of linear layers, as in REGARD_LINEAR; "onednn+own" has our kernels beside oneDNN."""
     library = matmul_library()  # raises for an unknown name
     return os.environ.get("REGARD_LINEAR") or library + _BESIDE_OWN
 
