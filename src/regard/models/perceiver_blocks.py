@@ -20,7 +20,7 @@ from regard.layers import CrossAttentionBlock, EncoderBlock, FeedForward, MultiH
 CROSS_WIDTHS = ("inputs", "queries")
 """The default of ``query_key_width`` of cross-attention: the width of the inputs, or of the queries."""
 _EPSILON = 1e-5
-"""The epsilon of all layer norms, as in the published code; the field ``layer_norm_eps`` of config.json is not used there."""
+"""The epsilon of all layer norms, as in the published code, which does not use the field ``layer_norm_eps``."""
 
 
 @final
