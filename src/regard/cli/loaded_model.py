@@ -49,6 +49,6 @@ def load_classifier(
 
 
 def report_prefix(prefix: str, asked: str | None) -> None:
-    """Report a model's own prefix, which nobody asked for."""
+    """Report the prefix that the model adds by default."""
     if prefix and asked is None:
         say(f"the model's prefix is put before each source: {prefix!r} (--prefix '' leaves it out)")

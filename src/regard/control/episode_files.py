@@ -2,7 +2,7 @@
 
     environment            its name
     lengths (episodes,)    the number of time steps of each episode
-    actions (steps, ..), rewards (steps,), observations/KEY (steps, ..)      of all episodes behind one another
+    actions (steps, ..), rewards (steps,), observations/KEY (steps, ..)      all episodes concatenated
 
 Texts are arrays of Unicode. Equal episodes give equal bytes.
 

@@ -26,7 +26,7 @@ from regard.fields import repr_of_fields
 @explain_arguments
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """Tokens of one time step, or of several behind one another."""
+    """Tokens of one time step, or of several consecutive ones."""
 
     __repr__ = repr_of_fields
 
@@ -52,7 +52,7 @@ class TokenSequence:
 
     @classmethod
     def joined(cls, sequences: Sequence[TokenSequence]) -> TokenSequence:
-        """Put sequences behind one another; at least one."""
+        """Concatenate sequences; at least one."""
 
         def join(name: str) -> NDArray[Any]:
             return np.concatenate([getattr(one, name) for one in sequences])

@@ -3,7 +3,7 @@
     new tokens    [ of sequence 1 | of sequence 2 | .. ]               one behind the other, without padding: a batch
     page          (layers_per_page * key_heads, page_size, head_dim)   page_size tokens of a sequence, in some layers
 
-Kwon et al. 2023 (PagedAttention), sections 4.1 to 4.4; tokens of all sequences behind one another: Yu et al. 2022
+Kwon et al. 2023 (PagedAttention), sections 4.1 to 4.4; concatenated sequences: Yu et al. 2022
 (Orca), section 3.2, "selective batching". A ``PagedSequence`` has the pages of one text, which others may share. A
 ``RaggedStep`` finds the places of the new tokens once, and gives each layer its ``RaggedPages``, a state in which the
 layer decodes like in any other. New keys and values of all sequences are written before any is read, so a sequence may
@@ -157,7 +157,7 @@ class RaggedStep:
 class RaggedPages(State):
     """The state of one layer in a ``RaggedStep``: its part of the pages of its ``group``.
 
-    New keys and values are (1, key_heads, tokens, head_dim), the tokens of all sequences behind one another.
+    New keys and values are (1, key_heads, tokens, head_dim), the concatenated tokens of all sequences.
     """
 
     def __init__(self, step: RaggedStep, group: int, key_pages: Tensor, value_pages: Tensor) -> None:

@@ -24,7 +24,7 @@ class State(ABC):
     @property
     def next_positions(self) -> tuple[int, ...] | Int[Tensor, " tokens"]:
         """Position of the next token of each sequence, a single number if it is the same for all; or, as a tensor, the
-        position of each new token, where tokens of several sequences are behind one another.
+        position of each new token, where several sequences are concatenated.
         """
         return (self.length,)
 

@@ -49,7 +49,7 @@ class CausalLanguageModel(CausalStack, Model, ABC):
 
     has_absolute_positions: ClassVar[bool] = False
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
-    on distances only, which are right in texts that are packed behind one another, too."""
+    on distances only, which are right in packed texts too."""
 
     output: nn.Linear
 

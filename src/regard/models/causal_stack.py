@@ -152,7 +152,7 @@ class CausalStack(Decoder, ABC):
 
     @final
     def read_pages(self, ids: Int[Tensor, " tokens"], step: RaggedStep) -> Float[Tensor, "sequences vocabulary"]:
-        """Read the new tokens of several texts, behind one another; return the logits after the last one of each.
+        """Read the concatenated new tokens of several texts; return the logits after the last one of each.
 
         ``step`` has a place for each of them in the pages of a pool that ``page_pool`` made.
         """

@@ -160,7 +160,7 @@ class Gpt2(CausalLanguageModel):
         """Compute the logits of the token after each position. Arguments as for ``CausalLanguageModel.forward``.
 
         ``positions`` (batch, length) are those of the tokens in their texts; None counts from the first column. Pass
-        them for texts that are padded on the left, or packed behind one another.
+        them for texts that are padded on the left, or packed.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """

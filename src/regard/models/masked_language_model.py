@@ -85,7 +85,7 @@ class MaskedLanguageModel(Encoder, ABC):
 
     has_absolute_positions: ClassVar[bool] = False
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
-    on distances only, which are right in texts that are packed behind one another, too."""
+    on distances only, which are right in packed texts too."""
 
     token_embedding: nn.Embedding
     head: MaskedLanguageHead | None

@@ -1,8 +1,8 @@
 """Sources of training sequences: recorded episodes, texts and labelled pictures, each as sequences of tokens.
 
-    episodes    some time steps behind one another, from a random one on
+    episodes    consecutive time steps, from a random one on
     texts       tokens of the texts, joined, from a random one on; local positions count them
-    pictures    patches, then the label as text and the end token, several pictures behind one another
+    pictures    patches, then the label as text and the end token, several pictures concatenated
 
 Reed et al. 2022, "A generalist agent", section 2: all of it is one kind of sequence.
 """
