@@ -79,7 +79,7 @@ namespace REGARD_ISA_NAMESPACE { int kernel(int x) { return shared(x) + Shared{x
 }
 """
 KEEPS = """
-#include "problem.h"
+#include "tiles/problem.h"
 namespace regard { namespace REGARD_ISA_NAMESPACE {
 inline int own(int x) { return x * x; }
 static int alone(int x) { return x + 1; }
@@ -103,7 +103,7 @@ def test_build_refuses_symbols_shared_by_instruction_sets(source, symbols, tmp_p
         "-DNAMESPACE=avx2",
         "-DOBJECTS=kernel.o",
         "-P",
-        str(CSRC / "symbols.cmake"),
+        str(CSRC / "runtime" / "symbols.cmake"),
     ]
     result = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode != 0) == bool(symbols), result.stderr

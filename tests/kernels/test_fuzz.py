@@ -3,7 +3,7 @@
 Arrays are in storage full of NaN: transposed, with gaps, some with negative or zero strides, at any offset. A read
 outside of an array gives NaN; results are in such storage too, and nothing around them may change. Scratch memory is
 NaN as well. Lengths are on both sides of the edges of tiles, and for some cases beyond two ranges of key tiles
-(``csrc/backward_split.h``), with far fewer or far more queries than keys.
+(``csrc/attention/backward_split.h``), with far fewer or far more queries than keys.
 """
 
 from collections.abc import Iterator, Sequence

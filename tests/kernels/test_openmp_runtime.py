@@ -41,7 +41,7 @@ PROGRAM = """
 #include <dlfcn.h>
 #include <stdio.h>
 #include <atomic>
-#include "openmp_runtime.h"
+#include "runtime/openmp_runtime.h"
 std::atomic<int> seen{0}, inside{0};
 int main(int, char** path) {
     if (path[1] != nullptr && dlopen(path[1], RTLD_NOW | RTLD_LOCAL) == nullptr) return 1;
@@ -69,7 +69,7 @@ def program(tmp_path_factory):
     for command in (
         [*shared, "runtime.cpp", "-o", "libomp-4f2a.so.5", "-Wl,-soname,libomp-4f2a.so.5", "-pthread"],
         [*shared, "torch.cpp", "-o", "libtorch_cpu.so", "./libomp-4f2a.so.5"],
-        [f"-I{CSRC}", "program.cpp", str(CSRC / "openmp_runtime.cpp"), "-o", "program", "-ldl"],
+        [f"-I{CSRC}", "program.cpp", str(CSRC / "runtime" / "openmp_runtime.cpp"), "-o", "program", "-ldl"],
     ):
         subprocess.run(["c++", "-std=c++17", "-O0", *command], cwd=folder, check=True)
     return folder

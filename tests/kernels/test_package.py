@@ -25,7 +25,7 @@ STABLE_ABI = {
 
 def test_extension_calls_only_stable_abi_functions():
     """From Python 3.12 on, one wheel works for all versions; a call of any other function would not compile there."""
-    sources = (ROOT / "src" / "regard" / "kernels" / "csrc").glob("*.cpp")
+    sources = (ROOT / "src" / "regard" / "kernels" / "csrc").rglob("*.cpp")
     called = {call for file in sources for call in re.findall(r"\bPy[A-Z]\w*_\w+(?=\()", file.read_text("utf-8"))}
     assert called <= STABLE_ABI
 

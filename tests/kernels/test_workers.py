@@ -17,8 +17,8 @@ PROGRAM = """
 #include <unistd.h>
 #include <atomic>
 #include <thread>
-#include "machine_load.h"
-#include "workers.h"
+#include "runtime/machine_load.h"
+#include "runtime/workers.h"
 using regard::Team;
 
 std::atomic<bool> stopped{false}, hold{true};
@@ -97,7 +97,7 @@ int main() {
 def lines(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     (folder / "program.cpp").write_text(PROGRAM)
-    sources = [str(CSRC / name) for name in ("workers.cpp", "machine_load.cpp")]
+    sources = [str(CSRC / "runtime" / name) for name in ("workers.cpp", "machine_load.cpp")]
     command = ["c++", "-std=c++17", "-O1", f"-I{CSRC}", "program.cpp", *sources, "-o", "program", "-pthread"]
     subprocess.run(command, cwd=folder, check=True)
     result = subprocess.run([str(folder / "program")], capture_output=True, text=True, check=True, timeout=60)

@@ -14,7 +14,7 @@ _BUILD_HINT = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
 _INTERFACE = 15
-"""Version of the interface of ``csrc/module.cpp`` that these files call."""
+"""Version of the interface of ``csrc/bindings/module.cpp`` that these files call."""
 
 
 def _check_interface(version: int) -> None:

@@ -3,7 +3,7 @@
 // (see arguments.h).
 #pragma once
 
-#include "problem.h"
+#include "tiles/problem.h"
 
 namespace regard {
 

@@ -1,6 +1,6 @@
 """The activations that have an exponential, and their gradients, by the native kernel.
 
-    y = a(x),    dx = dy a'(x)            a: gelu, gelu_tanh or silu (``csrc/gelu.h``); any shape
+    y = a(x),    dx = dy a'(x)            a: gelu, gelu_tanh or silu (``csrc/linear/gelu.h``); any shape
 
 Hendrycks and Gimpel 2016, "Gaussian error linear units"; Elfwing et al. 2018 (SiLU). One pass over the numbers in each
 direction, computed in float32 and rounded once. Second derivatives are torch's, and so is everything under
@@ -42,7 +42,7 @@ _OF_TORCH: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tens
 
 
 NATIVE_ACTIVATIONS = frozenset({"identity", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"})
-"""Activations that native kernels apply to what they compute (``csrc/sublayer.h``)."""
+"""Activations that native kernels apply to what they compute (``csrc/decode/sublayer.h``)."""
 
 
 def activate(tokens: Tensor, activation: str) -> Tensor:

@@ -25,7 +25,7 @@ Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """output, lse, normalizer, rounding.
 
 normalizer (batch, heads, queries, 2): the largest score of each query and the logarithm of the sum, in the units of the
-kernel (``csrc/normalizer.h``). The backward pass computes weights from these two: lse, their sum, is rounded, and with
+kernel (``csrc/tiles/normalizer.h``). The backward pass computes weights from these two: lse, their sum, is rounded, and with
 large scores the logarithm would be lost.
 
 rounding: the rounding error of a half-precision output; empty in other dtypes. The backward pass computes

@@ -5,7 +5,7 @@
                             -> (gradient of each tensor, of the bias, of the table)
 
 ``operators.kernel_arguments`` explains the terms: mask, scale, bias, dropout. The normalizer (batch, heads, queries, 2)
-is what the backward pass needs to compute the weights again (``csrc/normalizer.h``), so nothing of size queries x keys
+is what the backward pass needs to compute the weights again (``csrc/tiles/normalizer.h``), so nothing of size queries x keys
 is stored. There is no second derivative.
 """
 

@@ -1,0 +1,62 @@
+// Sigmoid attention: counts the keys of each query, then uses the drivers of attention (attention.cpp, backward.cpp)
+// with the weight function sigmoid.
+#include <math.h>
+
+#include "drivers.h"
+#include "tables/kernel_table.h"
+#include "runtime/parallel.h"
+
+namespace regard {
+
+namespace {
+
+constexpr int64_t min_parallel_tiles = 1 << 14;  // pairs of tiles; fewer are counted faster by one thread
+
+Problem make_sigmoid_problem(const Problem& problem) {
+    Problem p = problem;
+    p.weight_function = WeightFunction::sigmoid;
+    return p;
+}
+
+// Writes -log of the number of keys that each query may attend to; 0 where there are none.
+template <class Number>
+void write_minus_log_visible(const Problem& p, Number* to, int threads) {
+    const auto count = kernels_for(p.query.dtype).count_visible_keys;
+    const int64_t tiles = p.query_tiles(), tasks = p.batch * p.heads * tiles;
+    parallel_for(tasks, tasks * p.key_tiles() < min_parallel_tiles ? 1 : threads, [&](int64_t task, int) {
+        const int64_t unit = task / tiles, t = task % tiles;
+        int64_t counts[tile];
+        count(p, unit / p.heads, unit % p.heads, t, counts);
+        Number* rows = to + unit * p.queries + t * tile;
+        for (int64_t i = 0; i < tile && t * tile + i < p.queries; ++i)
+            rows[i] = counts[i] > 1 ? (Number)-log((double)counts[i]) : 0;
+    });
+}
+
+}  // namespace
+
+void sigmoid_forward(const Problem& problem, const Array& score_bias, const ForwardResults& results, int threads) {
+    Problem p = make_sigmoid_problem(problem);
+    const bool in_double = p.query.dtype == Dtype::float64;
+    p.row_bias = {nullptr, in_double ? Dtype::float64 : Dtype::float32, {1, p.batch, p.heads, p.queries}, {0, 0, 0, 0}};
+    if (score_bias) {
+        double wide = *(const double*)score_bias.data;
+        float narrow = (float)wide;
+        p.row_bias.data = in_double ? (void*)&wide : (void*)&narrow;
+        return forward(p, results, threads);
+    }
+    Scratch memory = Scratch::of<char>({p.batch, p.heads, p.queries, in_double ? 8 : 4});
+    p.row_bias.data = memory.as<char>();
+    p.row_bias.stride[1] = p.heads * p.queries, p.row_bias.stride[2] = p.queries, p.row_bias.stride[3] = 1;
+    if (in_double)
+        write_minus_log_visible(p, memory.as<double>(), threads);
+    else
+        write_minus_log_visible(p, memory.as<float>(), threads);
+    forward(p, results, threads);
+}
+
+void sigmoid_backward(const Problem& problem, const Array& normalizer, const Gradients& gradients, int threads) {
+    backward(make_sigmoid_problem(problem), {{}, {}, {}, normalizer}, gradients, threads);
+}
+
+}  // namespace regard

@@ -1,0 +1,51 @@
+// A linear layer of many tokens: a task computes a panel of outputs of a block of rows (see linear.h).
+#include <algorithm>
+
+#include "linear/linear_kernels.h"
+#include "runtime/parallel.h"
+#include "tables/table_in_use.h"
+
+namespace regard {
+
+namespace {
+
+// Each block packs the panels of the weight anew, which takes a hundredth of its time from this number of rows on.
+constexpr int64_t most_rows = 1024, least_rows = 192;
+// Bytes of the tokens of a block: all panels read them, one after the other.
+constexpr int64_t block_bytes = 8 << 20;
+constexpr int64_t tasks_per_thread = 4;
+constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
+
+const LinearKernels* kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
+
+// Rows of a block: few enough for a task for each thread, and for the cache.
+int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, int64_t panels, int threads) {
+    const int64_t row_bytes = std::max<int64_t>(given.inputs, 1) * number_bytes;
+    const int64_t for_threads = ceil_div(given.rows, ceil_div(tasks_per_thread * threads, panels));
+    const int64_t most = std::max(std::min({for_threads, block_bytes / row_bytes, most_rows}), least_rows);
+    const int64_t equal = ceil_div(given.rows, ceil_div(given.rows, most));
+    return ceil_div(equal, rows_multiple) * rows_multiple;
+}
+
+}  // namespace
+
+int64_t linear_unit(Dtype dtype) {
+    const LinearKernels* kernels = kernels_in_use(dtype);
+    return kernels == nullptr ? 0 : kernels->per_unit;
+}
+
+void linear(const LinearArguments& given, int threads) {
+    if (given.rows == 0 || given.outputs == 0) return;
+    const LinearKernels& kernels = *kernels_in_use(given.tokens.dtype);
+    const int64_t panels = ceil_div(given.outputs, kernels.panel);
+    const int64_t block = choose_block_rows(given, kernels.number_bytes, panels, threads);
+    const auto each = static_cast<int64_t>(kernels.scratch_bytes(given.inputs));
+    const Scratch scratch = Scratch::of<char>({threads, each});
+    parallel_for(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
+        const int64_t row = task / panels * block;
+        kernels.multiply(given, task % panels * kernels.panel, row, std::min(row + block, given.rows),
+                         scratch.as<char>() + thread * each);
+    });
+}
+
+}  // namespace regard

@@ -1,0 +1,119 @@
+// A linear layer of many tokens, and the activation after it:
+//
+//     y_ro = a(sum_k x_rk W_ok + b_o)          x (rows, inputs), W (outputs, inputs) -> y (rows, outputs)
+//
+// Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication": a panel of W, the rows of 64 outputs
+// (with AVX-512), is transposed into memory that stays in the second cache, and strips of 6 tokens are multiplied by it.
+// Tokens are read as they are stored. `depth` units of a strip at a time stay in the first cache; the sums of a few strips
+// wait in between. Each sum is float32 and in one order, so its bits depend on its token and its row of W alone, neither on
+// the other tokens nor on threads.
+#pragma once
+
+#include "tiles/gemm_microkernel.h"
+#include "linear/linear_kernels.h"
+#include "tiles/pack.h"
+#include "decode/sublayer.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class A>
+struct Linear {
+    typedef typename A::unit unit;
+    typedef typename A::storage storage;
+    static constexpr int64_t n = lanes<unit>, panel = panel_vectors * n, per_unit = A::per_unit;
+    static constexpr int64_t depth = 768;  // units
+    static constexpr int64_t height = 48;  // rows whose sums wait
+    typedef void (*Finish)(const float* sums, const float* bias, int64_t rows, int64_t columns, storage* to, int64_t stride);
+
+    static int64_t padded_units(int64_t inputs) { return padded_width<A>(count_units<A>(inputs)); }
+    static size_t scratch_bytes(int64_t inputs) {
+        return sizeof(unit) * (size_t)(padded_units(inputs) * panel) + sizeof(float) * (size_t)((height + 1) * panel);
+    }
+
+    static void multiply(const LinearArguments& given, int64_t first, int64_t row, int64_t stop, char* scratch) {
+        REGARD_ASSERT(0 <= first && first < given.outputs && 0 <= row && row < stop && stop <= given.rows);
+        const int64_t units = given.inputs / per_unit, columns = min_of(given.outputs - first, panel);
+        unit* packed = (unit*)scratch;
+        float *sums = (float*)(packed + padded_units(given.inputs) * panel), *bias = sums + height * panel;
+        pack((const storage*)given.weight.data + first * given.inputs, columns, given.inputs, packed);
+        for (int64_t o = 0; o < panel; ++o)
+            bias[o] = given.bias && o < columns ? widen(((const storage*)given.bias.data)[first + o]) : 0.0f;
+        const Finish finish = choose_finish(given.activation);
+        for_panels(0, ceil_div(columns, n), [&](int64_t vector, auto vectors) {
+            if (vector > 0) return;  // at most one panel
+            for (int64_t at = row; at < stop; at += height) {
+                const int64_t rows = min_of(stop - at, height);
+                const unit* tokens = (const unit*)given.tokens.data + at * units;
+                for (int64_t k = 0; k < units || k == 0; k += depth)
+                    add_products<decltype(vectors)::value>(tokens + k, units, rows, packed, k, units, sums);
+                finish(sums, bias, rows, columns, (storage*)given.output.data + at * given.outputs + first, given.outputs);
+            }
+        });
+    }
+
+private:
+    // Multiplies the units k .. k + depth - 1 of `rows` rows. The first ones set the sums.
+    template <int vectors>
+    static void add_products(const unit* tokens, int64_t stride, int64_t rows, const unit* packed, int64_t k, int64_t units,
+                             float* sums) {
+        for_strips(rows, [&](int64_t row, auto strip) {
+            Sums<A, decltype(strip)::value, vectors> s;
+            float* to = sums + row * panel;
+            if (k == 0)
+                s.clear();
+            else
+                s.load_from(to, panel);
+            REGARD_ISA_NAMESPACE::multiply(s, tokens + row * stride, stride, 1, packed + k * panel, panel,
+                                           min_of(units - k, depth));
+            s.store_to(to, panel);
+        });
+    }
+
+    // Transposes the rows of `columns` outputs square by square: a row of the result has one unit of each output.
+    static void pack(const storage* from, int64_t columns, int64_t inputs, unit* to) {
+        for (int64_t o = 0; o < columns; o += n) {
+            const int64_t count = min_of(columns - o, n);
+            unit* column = to + o;
+            for (int64_t k = 0; k < inputs; k += n * per_unit, column += n * panel) {
+                vec<unit> square[n];
+                const int64_t width = min_of(inputs - k, n * per_unit);
+                if (count == n && width == n * per_unit) {
+#pragma GCC unroll 16
+                    for (int i = 0; i < n; ++i) square[i] = load((const unit*)(from + (o + i) * inputs + k));
+                } else {
+                    memset((void*)square, 0, sizeof square);
+                    for (int64_t i = 0; i < count; ++i)
+                        memcpy((void*)(square + i), from + (o + i) * inputs + k, sizeof(storage) * (size_t)width);
+                }
+                transpose_square<unit>(square);
+#pragma GCC unroll 16
+                for (int i = 0; i < n; ++i) store(column + i * panel, square[i]);
+            }
+        }
+    }
+
+    template <Activation activation>
+    static void finish(const float* sums, const float* bias, int64_t rows, int64_t columns, storage* to, int64_t stride) {
+        for (int64_t row = 0; row < rows; ++row, sums += panel, to += stride)
+            for (int64_t o = 0; o < columns; o += n) {
+                const vfloat y = SublayerFunctions<storage>::template apply<activation>(load(sums + o) + load(bias + o));
+                if (columns - o >= n) {
+                    store_rounded(to + o, y);
+                } else {
+                    storage last[n];
+                    store_rounded(last, y);
+                    memcpy((void*)(to + o), last, sizeof(storage) * (size_t)(columns - o));
+                }
+            }
+    }
+
+    static Finish choose_finish(Activation activation) {
+        Finish chosen = nullptr;
+        SublayerFunctions<storage>::with_activation(activation, [&](auto kind) { chosen = finish<kind.value>; });
+        return chosen;
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

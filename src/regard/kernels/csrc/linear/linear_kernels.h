@@ -1,0 +1,37 @@
+// Linear layers of many tokens: what one instruction set offers for them (linear_kernels.cpp). The equation is in linear.h,
+// the driver in linear.cpp.
+#pragma once
+
+#include "tiles/problem.h"
+#include "decode/sublayer_kernels.h"
+
+namespace regard {
+
+// tokens (rows, inputs), weight (outputs, inputs), bias (outputs), or absent, and output (rows, outputs), contiguous and of
+// one dtype.
+struct LinearArguments {
+    Array tokens, weight, bias, output;
+    int64_t rows = 0, inputs = 0, outputs = 0;
+    Activation activation = Activation::identity;
+};
+void linear(const LinearArguments& given, int threads);
+// Inputs are a multiple of this number; 0 if the instruction set in use has no kernels for the dtype.
+int64_t linear_unit(Dtype dtype);
+
+struct LinearKernels {
+    int64_t panel;     // outputs that are computed together
+    int64_t number_bytes;
+    int64_t per_unit;  // `inputs` is a multiple of it
+    // Bytes of scratch memory of a thread.
+    size_t (*scratch_bytes)(int64_t inputs);
+    // Computes the outputs first .. first + panel - 1, or up to the last one, of the rows row .. stop - 1.
+    void (*multiply)(const LinearArguments&, int64_t first, int64_t row, int64_t stop, char* scratch);
+};
+
+// The tables, by the dtype of the tokens; null if there is none.
+namespace avx512_bf16 { const LinearKernels* linear_kernels(Dtype tokens); }
+namespace avx512 { const LinearKernels* linear_kernels(Dtype tokens); }
+namespace avx2 { const LinearKernels* linear_kernels(Dtype tokens); }
+namespace portable { const LinearKernels* linear_kernels(Dtype tokens); }
+
+}  // namespace regard

@@ -1,0 +1,33 @@
+// Linear layers of few tokens, as in a decoding step: what one instruction set offers for them, compiled apart from the
+// other kernels (projection_kernels.cpp). The driver and the choice of the table are in projection.cpp, the equation is
+// in projection.h.
+#pragma once
+
+#include "tiles/problem.h"
+
+namespace regard {
+
+// tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype, or int8 with a
+// scale (outputs), float32; bias (outputs) in the dtype of the tokens, or absent. All are contiguous.
+struct ProjectionArguments {
+    Array tokens, weight, scale, bias, output;
+    int64_t rows = 0, inputs = 0, outputs = 0;
+};
+void project(const ProjectionArguments& given, int threads);
+
+struct ProjectionKernels {
+    // Bytes of one packed token.
+    size_t (*packed_bytes)(int64_t inputs);
+    // Packs a row of tokens: as the weights are multiplied, with zeros behind the last number.
+    void (*pack)(const ProjectionArguments&, int64_t row, char* packed);
+    // Computes the outputs first .. stop - 1 of all packed tokens.
+    void (*project)(const ProjectionArguments&, const char* packed, int64_t first, int64_t stop);
+};
+
+// The tables, by the dtypes of tokens and weights.
+namespace avx512_bf16 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
+namespace avx512 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
+namespace avx2 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
+namespace portable { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
+
+}  // namespace regard
