@@ -59,7 +59,7 @@ the lengths of the texts (batch,); low and high of the mask; and the rotation, b
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
 assertions: bool
-"""Whether ranges and indices are asserted (csrc/debug_assert.h), as in builds with sanitizers; for tests."""
+"""Whether ranges and indices are asserted (csrc/runtime/debug_assert.h), as in builds with sanitizers; for tests."""
 
 def forward(
     query: Array,
@@ -602,7 +602,7 @@ def scan(
     query and key (batch, heads, length, head_dim), value (batch, heads, length, value_dim). log_decay (batch, heads,
     length, 1 or head_dim), beta (batch, heads, length, 1) and state, as final_state, may have the dtype of the others
     or be wide. None: no decay, no delta rule, a state of 0. Returns whether every log_decay is at most 0; if not, the
-    results are undefined. The equations are in csrc/scan.h.
+    results are undefined. The equations are in csrc/scan/scan.h.
     """
 
 def scan_backward(
