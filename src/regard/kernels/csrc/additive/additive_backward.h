@@ -12,31 +12,12 @@
 // of dv per (head, key tile). The parts are added in order afterwards.
 #pragma once
 
-#include "attention/active_queries.h"
 #include "additive/additive.h"
+#include "attention/active_queries.h"
 #include "attention/backward_products.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
-
-// Sums each of `lanes` vectors: lane i of the result is the sum of vector i. Each round combines two vectors into one,
-// which holds the partial sums of both in half as many lanes each.
-template <int half, class U, int... column>
-REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
-    constexpr int n = lanes<U>;
-    return shuffle<(column & half ? n + column - half : column)...>(a, b) +
-           shuffle<(column & half ? n + column : column + half)...>(a, b);
-}
-template <class U, int half = lanes<U> / 2>
-REGARD_INLINE vec<U> sum_each_row(vec<U>* rows) {
-    typedef typename ColumnsUpTo<lanes<U>>::type All;
-#pragma GCC unroll 16
-    for (int i = 0; i < half; ++i) rows[i] = add_halves<half, U>(rows[i], rows[i + half], All{});
-    if constexpr (half > 1)
-        return sum_each_row<U, half / 2>(rows);
-    else
-        return rows[0];
-}
 
 template <class A>
 struct AdditiveBackward {
@@ -165,7 +146,7 @@ struct AdditiveBackward {
                      const BackwardResults& results, int64_t batch, char* scratch)
         : p(p), tiles(tiles), results(results), size(*tiles.size), shared(p, g, tiles, results, batch, scratch),
           batch(batch), stride(padded_width<A>(p.head_dim)) {
-        ScratchLayout c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
+        ScratchLayout c{scratch + align_up(DotProduct::sizes(p).scratch)};
         carve(c, p, this);
     }
 
@@ -386,7 +367,7 @@ struct AdditiveBackward {
             }
         });
         number* to = (number*)(results.grad_query + size.grad_query * at) + first * stride + w0;
-        for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sum_each_row<number>(of_query[r]));
+        for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sum_each_vector<number>(of_query[r]));
     }
 
     // ---- final steps of a tile of keys, and of a range ----

@@ -25,7 +25,6 @@ struct AdditiveForward {
         carve(c, p, nullptr);
         return align_up(Forward<A>::scratch(p)) + c.used_bytes;
     }
-    static size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
     static void carve(ScratchLayout& c, const Problem& p, AdditiveForward* f) {
         ScoreVector<A> vector;

@@ -3,12 +3,12 @@
 // If no tile of keys is read by two tiles of queries, it is packed by the task that reads it, into memory that stays in
 // the cache. For short sequences a task is a whole (batch, key head), so that the packed keys and values are still in the cache.
 // In both cases a tile of queries is computed by the same code from the same numbers, with the same bits.
-#include "runtime/cpu.h"
 #include "decode/decode.h"
 #include "drivers.h"
+#include "runtime/cpu.h"
+#include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
 
 namespace regard {
 

@@ -8,13 +8,13 @@
 
 #include "attention/backward_layout.h"
 #include "attention/backward_split.h"
-#include "runtime/cpu.h"
+#include "attention/shared_gradient.h"
 #include "decode/decode.h"
 #include "drivers.h"
+#include "runtime/cpu.h"
+#include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
-#include "attention/shared_gradient.h"
 
 namespace regard {
 

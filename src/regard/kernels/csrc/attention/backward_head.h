@@ -4,9 +4,9 @@
 #pragma once
 
 #include "attention/backward_pack.h"
+#include "observe/statistics_gradient.h"
 #include "tiles/bias_rows.h"
 #include "tiles/softcap.h"
-#include "observe/statistics_gradient.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -5,10 +5,10 @@
 //     delta_i, dz_i     the terms of the sinks and their gradients: see attention_sink.h
 #pragma once
 
-#include "tiles/attention_sink.h"
 #include "attention/backward_head.h"
-#include "decode/decode_kernels.h"
 #include "attention/forward.h"
+#include "decode/decode_kernels.h"
+#include "tiles/attention_sink.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -16,14 +16,14 @@
 #pragma once
 
 #include "runtime/scratch_layout.h"
-#include "tiles/tile_kernels.h"
+#include "tiles/attention_sink.h"
+#include "tiles/bias_rows.h"
 #include "tiles/gemm_microkernel.h"
 #include "tiles/normalizer.h"
 #include "tiles/pack.h"
 #include "tiles/random.h"
-#include "tiles/bias_rows.h"
 #include "tiles/softcap.h"
-#include "tiles/attention_sink.h"
+#include "tiles/tile_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

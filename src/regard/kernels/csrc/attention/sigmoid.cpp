@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "drivers.h"
-#include "tables/kernel_table.h"
 #include "runtime/parallel.h"
+#include "tables/kernel_table.h"
 
 namespace regard {
 

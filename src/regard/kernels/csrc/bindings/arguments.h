@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "bindings/array.h"
-#include "decode/decoder_stack.h"
-#include "drivers.h"
-#include "runtime/floating_point.h"
-#include "linear/linear_kernels.h"
-#include "tiles/problem.h"
-#include "linear/projection_kernels.h"
 #include "buckets/sorted_tokens.h"
+#include "decode/decoder_stack.h"
 #include "decode/sublayer_kernels.h"
+#include "drivers.h"
+#include "linear/linear_kernels.h"
+#include "linear/projection_kernels.h"
 #include "linear/weight_gradient_kernels.h"
+#include "runtime/floating_point.h"
+#include "tiles/problem.h"
 
 namespace regard {
 

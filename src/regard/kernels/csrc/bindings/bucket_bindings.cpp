@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "drivers.h"
 #include "buckets/sorted_tokens.h"
+#include "drivers.h"
 
 namespace regard {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "bindings/argument_checks.h"
 #include "bindings/bindings.h"
-#include "decode/decoder_stack.h"
 #include "bindings/snapshot.h"
+#include "decode/decoder_stack.h"
 
 namespace regard {
 namespace {

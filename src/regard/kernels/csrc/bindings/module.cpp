@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "runtime/cpu.h"
 #include "drivers.h"
+#include "runtime/cpu.h"
 #include "runtime/openmp_runtime.h"
 #include "runtime/parallel.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "selection/chosen_gradients.h"
 #include "drivers.h"
+#include "selection/chosen_gradients.h"
 
 namespace regard {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "runtime/parallel.h"
 #include "buckets/sorted_tokens.h"
+#include "runtime/parallel.h"
 
 namespace regard {
 

@@ -7,16 +7,14 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "tables/kernel_table.h"
 #include "runtime/parallel.h"
+#include "tables/kernel_table.h"
 
 namespace regard {
 
 namespace {
 
 constexpr int64_t min_parallel_join = 1 << 16;  // numbers; fewer are merged faster by one thread
-
-size_t align_to_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t item_bytes(Dtype dtype) {
     switch (dtype) {
@@ -50,7 +48,7 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
     for (int64_t b = 0; b < p.batch; ++b)
         starts[b + 1] = starts[b] + ceil_div(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
     const int64_t tasks = starts[p.batch] * p.key_heads;
-    const size_t each = k.partial_bytes(p), work = align_to_lines(k.scratch(p));
+    const size_t each = k.partial_bytes(p), work = align_up(k.scratch(p));
     Scratch partials = Scratch::of<char>({tasks + threads, (int64_t)each});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     parallel_for(tasks, threads, [&](int64_t task, int thread) {

@@ -17,13 +17,13 @@
 // key for the row, o_c is a sum that is only added up, and l_c is 1 or 0.
 #pragma once
 
-#include "decode/decode_products.h"
 #include "decode/decode_kernels.h"
-#include "tiles/normalizer.h"
-#include "tiles/bias_rows.h"
-#include "tiles/weight_function.h"
-#include "tiles/softcap.h"
+#include "decode/decode_products.h"
 #include "tiles/attention_sink.h"
+#include "tiles/bias_rows.h"
+#include "tiles/normalizer.h"
+#include "tiles/softcap.h"
+#include "tiles/weight_function.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -10,10 +10,10 @@
 // order (`unit_position`). Queries are stored as `factor`s, the operands of a unit's dot product.
 #pragma once
 
-#include "runtime/scratch_layout.h"
 #include "drivers.h"
-#include "tiles/simd.h"
+#include "runtime/scratch_layout.h"
 #include "tiles/mask_tiles.h"
+#include "tiles/simd.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bindings/array.h"
+#include "decode/sublayer_kernels.h"
 #include "drivers.h"
 #include "linear/packed_projection.h"
-#include "decode/sublayer_kernels.h"
 #include "tables/table_in_use.h"
 
 namespace regard {

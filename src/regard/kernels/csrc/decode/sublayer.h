@@ -13,9 +13,9 @@
 
 #include <type_traits>
 
+#include "decode/sublayer_kernels.h"
 #include "linear/gelu.h"
 #include "tiles/simd.h"
-#include "decode/sublayer_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "drivers.h"
-#include "tiles/problem.h"
 #include "linear/projection_kernels.h"
+#include "tiles/problem.h"
 
 namespace regard {
 

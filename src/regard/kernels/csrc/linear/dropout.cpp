@@ -1,7 +1,7 @@
 // Dropout of an array: a task computes a block of elements.
 #include "drivers.h"
-#include "tables/kernel_table.h"
 #include "runtime/parallel.h"
+#include "tables/kernel_table.h"
 
 namespace regard {
 

@@ -9,10 +9,10 @@
 // the other tokens nor on threads.
 #pragma once
 
-#include "tiles/gemm_microkernel.h"
-#include "linear/linear_kernels.h"
-#include "tiles/pack.h"
 #include "decode/sublayer.h"
+#include "linear/linear_kernels.h"
+#include "tiles/gemm_microkernel.h"
+#include "tiles/pack.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

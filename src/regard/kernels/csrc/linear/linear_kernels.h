@@ -2,8 +2,8 @@
 // the driver in linear.cpp.
 #pragma once
 
-#include "tiles/problem.h"
 #include "decode/sublayer_kernels.h"
+#include "tiles/problem.h"
 
 namespace regard {
 

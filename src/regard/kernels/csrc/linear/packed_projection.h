@@ -1,8 +1,8 @@
 // A linear layer whose tokens are packed, and whose outputs are divided into tasks.
 #pragma once
 
-#include "runtime/parallel.h"
 #include "linear/projection_kernels.h"
+#include "runtime/parallel.h"
 
 namespace regard {
 

@@ -9,8 +9,8 @@
 // A *format* says how `step` stored weights become `vectors` vectors, and a token is packed in the same order.
 #pragma once
 
-#include "tiles/compute_types.h"
 #include "linear/projection_kernels.h"
+#include "tiles/compute_types.h"
 #include "tiles/simd.h"
 
 namespace regard {

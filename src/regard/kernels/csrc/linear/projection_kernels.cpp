@@ -2,8 +2,8 @@
 // as kernels.cpp is.
 #include "linear/projection_kernels.h"
 
-#include "linear/projection.h"
 #include "decode/sublayer.h"
+#include "linear/projection.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "linear/weight_gradient_kernels.h"
 #include "runtime/parallel.h"
 #include "tables/table_in_use.h"
-#include "linear/weight_gradient_kernels.h"
 
 namespace regard {
 

@@ -8,8 +8,8 @@
 // threads.
 #pragma once
 
-#include "tiles/gemm_microkernel.h"
 #include "linear/weight_gradient_kernels.h"
+#include "tiles/gemm_microkernel.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

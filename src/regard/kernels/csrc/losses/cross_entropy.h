@@ -14,9 +14,9 @@
 
 #include <math.h>
 
-#include "tiles/compute_types.h"
-#include "tables/kernel_table.h"
 #include "losses/logits.h"
+#include "tables/kernel_table.h"
+#include "tiles/compute_types.h"
 #include "tiles/simd.h"
 
 namespace regard {

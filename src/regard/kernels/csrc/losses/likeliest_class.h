@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-#include "tiles/compute_types.h"
 #include "drivers.h"
 #include "losses/logits.h"
+#include "tiles/compute_types.h"
 #include "tiles/simd.h"
 
 namespace regard {

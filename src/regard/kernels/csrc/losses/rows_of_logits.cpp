@@ -1,7 +1,7 @@
 // Cross-entropy, and the likeliest class: a task computes a block of rows of logits.
 #include "drivers.h"
-#include "tables/kernel_table.h"
 #include "runtime/parallel.h"
+#include "tables/kernel_table.h"
 
 namespace regard {
 

@@ -3,11 +3,11 @@
 //
 // A task sums the received weights of a key over the queries in order, so the division into tasks does not change a
 // bit.
-#include "runtime/cpu.h"
 #include "drivers.h"
+#include "runtime/cpu.h"
+#include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
 
 namespace regard {
 

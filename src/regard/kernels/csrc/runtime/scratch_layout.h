@@ -18,7 +18,7 @@ struct ScratchLayout {
     REGARD_INLINE T* take(int64_t count) {
         REGARD_ASSERT(count >= 0);
         T* part = block ? (T*)(block + used_bytes) : nullptr;
-        used_bytes += (sizeof(T) * (size_t)count + 63) / 64 * 64;
+        used_bytes += align_up(sizeof(T) * (size_t)count);
         return part;
     }
 };

@@ -3,9 +3,9 @@
 #include <atomic>
 
 #include "drivers.h"
+#include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
 
 namespace regard {
 

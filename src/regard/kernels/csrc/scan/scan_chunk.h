@@ -16,10 +16,10 @@
 
 #include <initializer_list>
 
+#include "runtime/scratch_layout.h"
+#include "scan/scan_kernels.h"
 #include "tiles/gemm_microkernel.h"
 #include "tiles/pack.h"
-#include "scan/scan_kernels.h"
-#include "runtime/scratch_layout.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

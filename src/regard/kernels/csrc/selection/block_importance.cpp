@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "tiles/pack_layout.h"
 #include "runtime/parallel.h"
 #include "selection/selection_kernels.h"
+#include "tiles/pack_layout.h"
 
 namespace regard {
 

@@ -13,11 +13,11 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/parallel.h"
 #include "selection/chosen_lists.h"
+#include "selection/selection_kernels.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
-#include "selection/selection_kernels.h"
 
 namespace regard {
 

@@ -14,12 +14,12 @@
 #include <math.h>
 
 #include "attention/backward.h"
+#include "selection/selection_kernels.h"
 #include "tiles/compute_types.h"
 #include "tiles/gemm_microkernel.h"
 #include "tiles/mask_tiles.h"
 #include "tiles/normalizer.h"
 #include "tiles/pack.h"
-#include "selection/selection_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

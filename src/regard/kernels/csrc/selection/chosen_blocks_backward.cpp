@@ -13,12 +13,12 @@
 #include <cstring>
 
 #include "attention/backward_layout.h"
+#include "runtime/parallel.h"
 #include "selection/chosen_gradients.h"
 #include "selection/chosen_lists.h"
+#include "selection/selection_kernels.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
-#include "selection/selection_kernels.h"
 
 namespace regard {
 

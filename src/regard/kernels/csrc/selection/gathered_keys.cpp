@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "runtime/cpu.h"
-#include "tiles/pack_layout.h"
 #include "runtime/parallel.h"
 #include "selection/selection_kernels.h"
+#include "tiles/pack_layout.h"
 
 namespace regard {
 

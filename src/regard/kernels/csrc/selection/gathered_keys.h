@@ -20,8 +20,8 @@
 #include <math.h>
 
 #include "decode/decode_products.h"
-#include "tiles/random.h"
 #include "selection/selection_kernels.h"
+#include "tiles/random.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tiles/pack_layout.h"
 #include "runtime/parallel.h"
 #include "selection/selection_kernels.h"
+#include "tiles/pack_layout.h"
 
 namespace regard {
 

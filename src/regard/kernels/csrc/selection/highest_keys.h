@@ -18,11 +18,11 @@
 
 #include <math.h>
 
+#include "runtime/scratch_layout.h"
+#include "selection/selection_kernels.h"
 #include "tiles/gemm_microkernel.h"
 #include "tiles/mask_tiles.h"
 #include "tiles/pack.h"
-#include "runtime/scratch_layout.h"
-#include "selection/selection_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -6,9 +6,9 @@
 #include "decode/decode_kernels.h"
 #include "drivers.h"
 #include "observe/observe_kernels.h"
-#include "tiles/problem.h"
 #include "scan/scan_kernels.h"
 #include "talking_heads/talking_heads_kernels.h"
+#include "tiles/problem.h"
 #include "tiles/tile_kernels.h"
 
 namespace regard {

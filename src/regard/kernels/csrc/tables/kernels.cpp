@@ -3,17 +3,17 @@
 
 #include "additive/additive_backward.h"
 #include "additive/additive_forward.h"
-#include "decode/decode_chunk.h"
-#include "losses/cross_entropy.h"
-#include "linear/dropout.h"
 #include "attention/forward.h"
+#include "attention/sigmoid_forward.h"
+#include "decode/decode_chunk.h"
+#include "linear/dropout.h"
+#include "losses/cross_entropy.h"
 #include "losses/likeliest_class.h"
 #include "scan/scan.h"
 #include "scan/scan_backward.h"
-#include "attention/sigmoid_forward.h"
-#include "talking_heads/talking_heads_backward.h"
 #include "tables/throughput_probe.h"
 #include "tables/tile_tables.h"
+#include "talking_heads/talking_heads_backward.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "attention/backward.h"
-#include "tables/kernel_table.h"
 #include "observe/observe.h"
+#include "tables/kernel_table.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -3,11 +3,11 @@
 #include <cstring>
 
 #include "attention/backward_split.h"
+#include "attention/shared_gradient.h"
 #include "runtime/cpu.h"
+#include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
-#include "runtime/parallel.h"
-#include "attention/shared_gradient.h"
 
 namespace regard {
 

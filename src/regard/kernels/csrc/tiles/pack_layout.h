@@ -1,12 +1,11 @@
 // Memory layout of packed keys and values: sizes, and the packing of all tiles. For the drivers, compiled for any CPU.
 #pragma once
 
-#include "tiles/tile_kernels.h"
 #include "runtime/parallel.h"
+#include "tiles/tile_kernels.h"
 
 namespace regard {
 
-inline size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 inline size_t max_bytes(size_t a, size_t b) { return a > b ? a : b; }
 
 // The packed form of one (batch, key head): keys, then values, then bits of tokens with NaN or Inf.

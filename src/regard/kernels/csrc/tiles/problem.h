@@ -49,6 +49,9 @@ REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) {
     return (count + by - 1) / by;
 }
 
+// Bytes in whole cache lines, as parts of scratch memory have them.
+REGARD_INLINE size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // The tokens in a tile, of `count` tokens: 64, or fewer in the last tile.
 REGARD_INLINE int64_t count_in_tile(int64_t count, int64_t index) {
     REGARD_ASSERT(index >= 0 && index * tile < count);
