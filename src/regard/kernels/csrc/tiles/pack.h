@@ -374,5 +374,30 @@ struct PackKeys {
     }
 };
 
+// Adds pairs of lanes of two vectors: lane c of the result is b[c] + b[c ^ half] if c has the bit `half`, else
+// a[c] + a[c ^ half].
+template <int half, class U, int... column>
+REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
+    constexpr int n = lanes<U>;
+    return shuffle<(column & half ? n + column : column)...>(a, b) +
+           shuffle<(column & half ? n + column - half : column + half)...>(a, b);
+}
+
+// Lane i of the result is the sum of the lanes of v[i].
+template <class U>
+REGARD_INLINE vec<U> sum_each_vector(vec<U>* v) {
+    typedef typename ColumnsUpTo<lanes<U>>::type All;
+    if constexpr (lanes<U> > 8)
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) v[i] = add_halves<8, U>(v[i], v[i + 8], All{});
+    if constexpr (lanes<U> > 4)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) v[i] = add_halves<4, U>(v[i], v[i + 4], All{});
+    if constexpr (lanes<U> > 2)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) v[i] = add_halves<2, U>(v[i], v[i + 2], All{});
+    return add_halves<1, U>(v[0], v[1], All{});
+}
+
 }  // namespace REGARD_ISA_NAMESPACE
 }  // namespace regard
