@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard import masks
@@ -83,31 +84,21 @@ def attention_function(
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
     has_mask, sizes = attention_mask is not None, (query.shape[2], key.shape[2])
     texts = find_texts(arguments, module, query, sizes[1], has_mask=has_mask) if cache is None else None
-    if texts is not None and attention_mask is not None:
-        attention_mask = hide_other_texts(attention_mask, texts)
-    if indices is not None:
-        attention_mask = hide_other_keys(attention_mask, indices, query, key.shape[2])
-    if block_indices is not None:
-        attention_mask = hide_other_blocks(attention_mask, block_indices, module, query, key.shape[2])
+    attention_mask = _hide_in_mask(attention_mask, texts, indices, block_indices, module, query, sizes[1])
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling.to(query.dtype), 1.0
     sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
     active_dropout = dropout if module.training else 0.0
     needs_weights = are_weights_requested(module, arguments)
-    if (
-        attention_mask is not None
-        and position_bias is None
-        and not needs_weights
-        and not recorded_layers.is_recording()
-    ):
+    is_output_enough = position_bias is None and not needs_weights and not recorded_layers.is_recording()
+    if attention_mask is not None and is_output_enough:
         computed = attention_in_graph(query, key, value, attention_mask, dropout=active_dropout, **sums)
         if computed is not None:
             return computed.transpose(1, 2).contiguous(), None
     if attention_mask is None:
         visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), None
     else:
-        visible, bias = read_mask(attention_mask)
-        _check_lengths(attention_mask, query.shape[2], key.shape[2])
+        visible, bias = read_mask(_check_lengths(attention_mask, *sizes))
     if texts is not None:
         visible = separate(visible, texts, sizes, has_mask=has_mask)
     elif attention_mask is not None:
@@ -118,29 +109,43 @@ def attention_function(
     tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
     output = attention(*tensors, **terms, dropout=active_dropout)
     if recorded_layers.is_recording():
-        recorded_layers.report_call(
-            module,
-            query,
-            key,
-            value,
-            visible=visible,
-            bias=bias,
-            scale=scaling,
-            softcap=softcap,
-            sinks=sums["sinks"],
-        )
-    weights = None
-    if needs_weights:
-        problem = reference_attention.make_dot_product_problem(make_request(*tensors, **terms))
-        weights = reference_attention.compute_weights(problem).to(query.dtype)
-        weights = _restore_hidden_keys(weights, visible, key.shape[2])
+        recorded_layers.report_call(module, query, key, value, visible=visible, bias=bias, **sums)
+    weights = _compute_weights(*tensors, terms, visible, sizes[1]) if needs_weights else None
     return output.transpose(1, 2).contiguous(), weights
 
 
-def _check_lengths(mask: Tensor, queries: int, keys: int) -> None:
-    """Raise ShapeError for a mask for other lengths, whose structure alone, such as causal, would fit any."""
+def _hide_in_mask(
+    mask: Tensor | None,
+    texts: Int[Tensor, "#batch tokens"] | None,
+    indices: Any,
+    block_indices: Any,
+    module: nn.Module,
+    query: Tensor,
+    keys: int,
+) -> Tensor | None:
+    """Hide the keys of other texts in a row, and those that a sparse model has not chosen, in the mask of a call."""
+    if texts is not None and mask is not None:
+        mask = hide_other_texts(mask, texts)
+    if indices is not None:
+        mask = hide_other_keys(mask, indices, query, keys)
+    if block_indices is not None:
+        mask = hide_other_blocks(mask, block_indices, module, query, keys)
+    return mask
+
+
+def _compute_weights(
+    query: Tensor, key: Tensor, value: Tensor, terms: dict[str, Any], visible: VisibleKeys, keys: int
+) -> Tensor:
+    """Compute the weights (batch, heads, queries, keys) before dropout; keys that no query may see have weight 0."""
+    problem = reference_attention.make_dot_product_problem(make_request(query, key, value, **terms))
+    weights = reference_attention.compute_weights(problem).to(query.dtype)
+    return _restore_hidden_keys(weights, visible, keys)
+
+
+def _check_lengths(mask: Tensor, queries: int, keys: int) -> Tensor:
+    """Return the mask. Raises ShapeError for other lengths, since its structure, such as causal, would fit any."""
     if mask.shape[2] in (1, queries) and mask.shape[3] in (1, keys):
-        return
+        return mask
     raise ShapeError(
         "attention_mask does not fit queries and keys",
         expected=f"a mask for {queries} queries and {keys} keys",
