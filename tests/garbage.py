@@ -123,8 +123,8 @@ from regard.text.pretrained_subwords import PretrainedSubwords
 from regard.text.subwords import Subwords
 from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
-from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
+from regard.train.state_dicts import average_states
 from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (

@@ -28,7 +28,7 @@ import torch
 from benchmarks.learning import results, shakespeare_report
 from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
 from benchmarks.machine import machine, versions
-from regard.train.precision import choose_precision
+from regard.train.numeric_backends import choose_precision
 
 _TOKENS = BLOCK * BATCH
 _EVERY = 10

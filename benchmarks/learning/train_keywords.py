@@ -27,7 +27,7 @@ from regard.models.model_folder import ModelFolder
 from regard.tasks.labelled_media import make_truth
 from regard.tasks.new_conformer import build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
-from regard.tasks.sound_presets import Size
+from regard.tasks.new_conformer import Size
 from regard.train import Settings, run
 
 _TRAIN = "--train-one"

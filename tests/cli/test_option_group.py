@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,12 @@ import typer
 from typer.testing import CliRunner
 
 import regard.train
+from regard.arguments import explain_arguments
 from regard.audio.sound_augmentation import LEVELS as SOUND_LEVELS
 from regard.cli.app import app
 from regard.cli.option_group import expand_option_groups
-from regard.fields import declared_fields
+from regard.errors import OptionError
+from regard.fields import declare, declared_fields
 from regard.layers.precision import PRECISIONS
 from regard.option_spelling import spell_for_shell
 from regard.tasks.classification import ClassificationRecipe
@@ -23,6 +25,7 @@ from regard.tasks.gato import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
+from regard.tasks.recipe_fields import Recipe, default_fields
 from regard.tasks.sound_classification import SoundClassificationRecipe
 from regard.tasks.transcription import TranscriptionRecipe
 from regard.tasks.translation import TranslationRecipe
@@ -130,30 +133,32 @@ def declared_options(kind):
 @pytest.mark.parametrize("task", RECIPES)
 def test_a_training_command_has_exactly_the_declared_options(task):
     """In the help a command says otherwise only what its schedule is, and what a validation counts as better."""
-    parameters = {one.opts[0]: one for one in typer.main.get_command(app).commands["train"].commands[task].params}
+    parameters = {
+        option.opts[0]: option for option in typer.main.get_command(app).commands["train"].commands[task].params
+    }
     declared = declared_options(Settings)
     for recipe in reversed(RECIPES[task]):
         declared |= declared_options(recipe)
     assert parameters.keys() - OF_THE_RUN == declared.keys() - OF_THE_RUN
-    for name, field in declared.items():
+    for name, one in declared.items():
         if name not in ("--schedule", "--patience"):
-            assert parameters[name].help == spell_for_shell(field.facts["help"]), name
-        if parameters[name].default not in (None, [], field.default):
+            assert parameters[name].help == spell_for_shell(one.facts["help"]), name
+        if parameters[name].default not in (None, [], one.default):
             assert (name, parameters[name].default) == ("--weight-decay", 0.01)
 
 
-def words_of(name, field):
+def words_of(name, one):
     """A value for an option in the shell, and the value of the field in Python; None for one of the file formats."""
     numbers = {int: ("3", 3), float: ("0.5", 0.5), bool: ("", True), str: ("a", "a"), Path: ("a", Path("a"))}
-    if "parse" in field.facts:
+    if "parse" in one.facts:
         word = {"--set": "layers=4", "--weight": "text=2", "--picture-size": "7"}.get(name, "a,b")
-        return word, field.facts["parse"]([word] if "=" in word else 7 if word == "7" else word)
-    if "choices" in field.facts:
-        value = next(iter(field.facts["choices"]))
+        return word, one.facts["parse"]([word] if "=" in word else 7 if word == "7" else word)
+    if "choices" in one.facts:
+        value = next(iter(one.facts["choices"]))
         return value, value
-    if field.kind in numbers:
-        return numbers[field.kind]
-    word, value = numbers[field.kind.__args__[0]]
+    if one.kind in numbers:
+        return numbers[one.kind]
+    word, value = numbers[one.kind.__args__[0]]
     return word, (value,)
 
 
@@ -200,3 +205,50 @@ def test_declared_choices_are_those_of_the_library():
     assert declared[ClassificationRecipe, "pooling"] == MODES
     assert declared[ImageClassificationRecipe, "augment"] == LEVELS == SOUND_LEVELS
     assert declared[ImageClassificationRecipe, "policy"] == POLICIES
+
+
+@explain_arguments
+@dataclass(frozen=True)
+class Polish(Recipe):
+    """How a thing is polished."""
+
+    start: str | None = field(
+        default=None, metadata=declare("What is polished again.", option="--from", completes="models")
+    )
+    shine: str = field(
+        default="dull", metadata=declare("How it shines.", choices=("dull", "bright"), of_new_model=True)
+    )
+    rounds: int = field(default=2, metadata=declare("Times; see shine=... (--shine).", least=1, is_saved=False))
+
+
+@expand_option_groups()
+def polish(*, recipe: Polish) -> None:
+    """Polish a thing."""
+    print(recipe)
+
+
+def test_a_declared_field_is_checked_documented_an_option_completed_saved_and_refused_without_effect(monkeypatch):
+    """All that a new option takes is its field."""
+    assert "shine: How it shines." in Polish.__doc__
+    assert "rounds: Times; see shine=...." in Polish.__doc__
+    with pytest.raises(OptionError, match=r"unknown shine 'matt'\n.*bright, dull"):
+        Polish(shine="matt")
+    with pytest.raises(OptionError, match="an integer of 1 or more"):
+        Polish(rounds=0)
+    assert Polish(start="old/thing", rounds=7).fields() == {"start": "thing", "shine": "dull"}
+    assert default_fields(Polish) == {"start": None, "shine": "dull", "rounds": 2}
+    with pytest.raises(OptionError, match=r"cannot change the architecture of old(.|\n)*leave out shine"):
+        Polish(start="old", shine="bright").check_effect()
+    Polish(start="old", rounds=7).check_effect()
+    assert run(polish, "--shine", "bright").output == "Polish(start=None, shine='bright', rounds=2)\n"
+    assert run(polish, "--rounds", "0").exit_code == 2
+    help_text = run(polish, "--help").output
+    assert "How it shines." in help_text
+    assert "[default: dull]" in help_text
+    assert "see --shine." in help_text
+    shell = typer.Typer()
+    shell.command()(polish)
+    monkeypatch.setenv("_POLISH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "polish --shine b")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    assert CliRunner().invoke(shell, [], prog_name="polish").output == "bright\n"

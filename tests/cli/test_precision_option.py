@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.layers import precision
-from regard.train import precision as precision_of_training
+from regard.train import numeric_backends as precision_of_training
 from regard.train import training
 from small_language_models import language_model
 from small_masked_language_models import masked_language_model

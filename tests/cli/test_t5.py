@@ -15,7 +15,7 @@ from regard.errors import CheckpointError, DataError, OptionError, RefusedError
 from regard.generation import Generator, TextToText, load_generator
 from regard.models import T5Encoder
 from regard.search import Greedy, Sampling
-from regard.tasks.translation.batches import Batches
+from regard.tasks.translation.data import Batches
 from shell_message import shell_message
 from small_language_models import language_model
 from small_t5 import save_t5

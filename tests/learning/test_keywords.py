@@ -10,9 +10,8 @@ from benchmarks.learning.sound_convolution import SoundConvolution, SoundConvolu
 from benchmarks.learning.train_keywords import build_convolution
 from regard import masks
 from regard.models.model_folder import ModelFolder
-from regard.tasks.new_conformer import build_conformer
+from regard.tasks.new_conformer import SIZES, build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe
-from regard.tasks.sound_presets import SIZES
 
 
 def test_voices_of_the_test_are_others():

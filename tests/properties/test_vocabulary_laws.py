@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
 from regard.tasks.sentences import Sentences
-from regard.tasks.translation.batches import Batches, Corpus
+from regard.tasks.translation.data import Batches, Corpus
 from regard.tasks.translation.new_model import new_model
 from regard.tasks.translation.presets import SIZES
 from regard.tasks.translation.recipe import TranslationRecipe

@@ -93,8 +93,7 @@ def _measure(
 ) -> tuple[Retrieval, int]:
     """Load the model and the data, and return how they find each other, and the number of pairs."""
     from regard.cli.progress import count_progress
-    from regard.tasks.clip.batches import Batches
-    from regard.tasks.clip.data import decode_pairs, encode_texts
+    from regard.tasks.clip.data import Batches, decode_pairs, encode_texts
     from regard.tasks.clip.new_model import load_with_tokenizer
     from regard.tasks.clip.validation import PairValidation
     from regard.vision.augmentation import Augmentation

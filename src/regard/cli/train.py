@@ -9,9 +9,8 @@ import typer
 
 from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
 from regard.cli.completion import model_completer
-from regard.cli.next_command import say_next
 from regard.cli.option_group import Before, expand_option_groups
-from regard.cli.training_options import Training, training_options
+from regard.cli.training_options import Training, say_next, training_options
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
 from regard.tasks.translation import TranslationRecipe

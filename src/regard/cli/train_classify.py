@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.media_options import Kind, find_kind, refuse_options
-from regard.cli.next_command import say_next
 from regard.cli.option_group import Before, GivenOptions, expand_option_groups, make_group
-from regard.cli.training_options import Training, training_options
+from regard.cli.training_options import Training, say_next, training_options
 from regard.cli.verb import Verb
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_groups
-from regard.cli.training_options import Training, training_options
+from regard.cli.training_options import Training, say_next, training_options
 from regard.cli.verb import Verb
 from regard.tasks.language_modelling import LanguageModelRecipe
 

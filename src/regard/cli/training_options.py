@@ -1,7 +1,11 @@
-"""Options of ``regard train`` that every task has, and how they become a run."""
+"""Options of ``regard train`` that every task has, and how they become a run.
+
+The command that a training prints at its end: how to use the model.
+"""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +21,13 @@ from regard.train import Settings
 
 if TYPE_CHECKING:
     from regard.train import RunResult, Task
+
+
+def say_next(done: RunResult, before: str, after: str) -> None:
+    """Print a command with the model's folder between ``before`` and ``after``, once, for a model that learned."""
+    if done.is_main and done.score is not None and done.learned:
+        say(f"try: {before} {shlex.quote(str(done.out))} {after}")
+
 
 _SCHEDULE_BY_STEPS = {
     "help": "Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else inverse_sqrt."

@@ -5,7 +5,7 @@ metadata are. Its folder has these files:
 
     recipe.py       the data and the model as a user names them; it imports no torch, so that the command reads it
     presets.py      sizes of new models, and the training settings that suit them, where the recipe names them
-    data.py         files read, split into training and validation data, and encoded; batches.py where they are many
+    data.py         files read, split into training and validation data, encoded, and their batches
     new_model.py    a new model by the recipe, or the trained one that training starts from
     validation.py   the metrics, and the loss
     task.py         these put together

@@ -5,6 +5,10 @@
 
 So an interrupted run resumes with exactly the next batch, changed in exactly the same way, and each process can change
 the rows that it computes alone.
+
+The features of sounds for training: computed once and kept, or computed again in background threads.
+
+Every sound is decoded before training begins, so a broken one is found then, and not hours later.
 """
 
 from __future__ import annotations
@@ -12,18 +16,161 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, TypeVar, final
 
 import numpy as np
+from jaxtyping import Float
+from torch import Tensor
 
-from regard.audio import AudioFeatures, pad_features
+from regard.audio import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.sound_augmentation import SoundAugmentation
+from regard.audio.sound_file import SOUNDS, read_sampling_rate
+from regard.errors import DataError
 from regard.media import MediaFile
-from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, number_batches
+from regard.tasks.labelled_media import Say, report_bad_files
+from regard.tasks.numbered_batches import (
+    LatestEpoch,
+    NumberedBatch,
+    ReadAhead,
+    batches_after,
+    number_batches,
+    start_threads,
+)
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_features import SoundFeatures
 
+_GIGABYTE = 10**9
+_FEATURE_BYTES = 4
+
+Features = Float[Tensor, "_ _"]
 Entry = TypeVar("Entry", bound=MediaFile)
+
+
+@final
+class SoundFeatures(Generic[Entry]):
+    """The features of ``sounds``, made by ``processor``, all of which can be decoded.
+
+    ``lengths`` (sounds,) are their frames, and ``digests`` tell sounds of the same features. ``waited`` counts the
+    seconds in which ``take`` waited for sounds to be decoded.
+    """
+
+    def __init__(
+        self,
+        sounds: Sequence[Entry],
+        processor: AudioProcessor,
+        digests: Sequence[str],
+        lengths: Sequence[int],
+        kept: Sequence[Features] | None,
+    ) -> None:
+        self.sounds, self.processor, self.digests = list(sounds), processor, list(digests)
+        self.lengths, self.kept, self.waited = np.array(lengths, dtype=np.int64), kept, 0.0
+        self._ahead = ReadAhead(self._decode) if kept is None else None
+
+    def ask(self, sounds: Indices) -> None:
+        """Begin to decode the sounds with these indices, which ``take`` will want."""
+        if self._ahead is not None:
+            self._ahead.ask(sounds)
+
+    def take(self, sounds: Indices) -> list[Features]:
+        """The features of the sounds with these indices. Raises DataError for a sound that became unreadable."""
+        begin = time.monotonic()
+        if self._ahead is None:
+            assert self.kept is not None
+            found = [self.kept[index] for index in sounds.tolist()]
+        else:
+            found = self._ahead.take(sounds)
+        self.waited += time.monotonic() - begin
+        return found
+
+    def _decode(self, index: int) -> Features:
+        return _to_features(self.sounds[index], self.processor)
+
+
+def read_rates(
+    sounds: Sequence[Entry], *, max_seconds: float, skip_bad: bool, say: Say
+) -> tuple[list[Entry], list[int]]:
+    """Read the headers: the readable sounds, and the sampling rate of each.
+
+    Raises DataError with the names of sounds whose headers cannot be read, unless ``skip_bad``.
+    """
+    good, rates, problems = [], [], []
+    for one in sounds:
+        assert isinstance(one.content, Path)
+        try:
+            rate = read_sampling_rate(one.content, name=one.place, max_seconds=max_seconds)
+        except DataError as error:
+            problems.append(error)
+            continue
+        good.append(one)
+        rates.append(rate)
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    return good, rates
+
+
+def decode_sounds(
+    sounds: Sequence[Entry], processor: AudioProcessor, *, memory: float, skip_bad: bool, say: Say
+) -> SoundFeatures[Entry]:
+    """Decode all sounds, and keep their features if they take at most ``memory`` gigabytes.
+
+    Raises DataError with the names of broken sounds, unless ``skip_bad``, which reports them and leaves them out.
+    """
+    keep, size = True, 0
+    kept, digests, lengths, problems, good = [], [], [], [], []
+
+    def read(one: Entry) -> Features | DataError:
+        try:
+            return _to_features(one, processor)
+        except DataError as error:
+            return error
+
+    with start_threads() as pool:
+        for one, found in zip(sounds, pool.map(read, sounds), strict=True):
+            if isinstance(found, DataError):
+                problems.append(found)
+                continue
+            good.append(one)
+            digests.append(hashlib.blake2b(found.numpy().tobytes(), digest_size=16).hexdigest())
+            lengths.append(len(found))
+            size += found.numel() * _FEATURE_BYTES
+            keep = keep and size <= memory * _GIGABYTE
+            if keep:
+                kept.append(found)
+            else:
+                kept.clear()
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    if not keep:
+        say(
+            f"{size / _GIGABYTE:.1f} GB of features are more than memory={memory:g} (--memory {memory:g}): "
+            "sounds are decoded again in each epoch"
+        )
+    return SoundFeatures(good, processor, digests, lengths, kept if keep else None)
+
+
+def decode_both(
+    sounds: Sequence[Entry],
+    others: Sequence[Entry],
+    processor: AudioProcessor,
+    *,
+    memory: float,
+    skip_bad: bool,
+    say: Say,
+) -> tuple[SoundFeatures[Entry], SoundFeatures[Entry] | None]:
+    """Decode the training sounds and the validation sounds ``others``, None if there are none: see ``decode_sounds``.
+
+    Each set has its share of the memory.
+    """
+    share = memory * len(sounds) / (len(sounds) + len(others))
+    features = decode_sounds(sounds, processor, memory=share, skip_bad=skip_bad, say=say)
+    if not others:
+        return features, None
+    return features, decode_sounds(others, processor, memory=memory - share, skip_bad=skip_bad, say=say)
+
+
+def _to_features(one: MediaFile, processor: AudioProcessor) -> Features:
+    assert isinstance(one.content, Path)
+    return processor.to_features(one.content, name=one.place)
+
 
 _POOL_BATCHES = 50
 

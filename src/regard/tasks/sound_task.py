@@ -14,13 +14,19 @@ from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.labelled_media import Say
-from regard.tasks.new_conformer import check_hyperparameters, load_start
+from regard.tasks.new_conformer import (
+    DEFAULT_SECONDS,
+    FINE_TUNING,
+    SIZES,
+    check_hyperparameters,
+    choose_rate,
+    load_start,
+    make_processor,
+)
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.recipe_task import RecipeTask
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import SoundBatches
-from regard.tasks.sound_features import read_rates
-from regard.tasks.sound_presets import DEFAULT_SECONDS, FINE_TUNING, SIZES, choose_rate, make_processor
+from regard.tasks.sound_batches import SoundBatches, read_rates
 from regard.tasks.sound_recipe import SoundRecipe
 from regard.train import RankShard, RunContext
 

@@ -26,15 +26,15 @@ from torch import Tensor
 from regard.errors import DataError, RegardError
 from regard.models.checkpoint_writer import recover_model
 from regard.train import state_dicts
-from regard.train.averaging import average_states
 from regard.train.distributed import Processes
+from regard.train.numeric_backends import autocast_dtype
 from regard.train.optimizers import make_optimizer
-from regard.train.precision import autocast_dtype
 from regard.train.progress import Progress
 from regard.train.reports import Report
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.settings import Settings
 from regard.train.signals import InterruptHandler
+from regard.train.state_dicts import average_states
 from regard.train.task import Task, Validation
 
 _MIN_VALIDATE_EVERY, _MAX_VALIDATE_EVERY = 200, 2000

@@ -22,9 +22,15 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
-from regard.train.nothing_learned import advise_longer_run, why_nothing_learned
 from regard.train.progress import Progress
-from regard.train.reports import CombinedReport, FileReport, Report, TerminalReport
+from regard.train.reports import (
+    CombinedReport,
+    FileReport,
+    Report,
+    TerminalReport,
+    advise_longer_run,
+    why_nothing_learned,
+)
 from regard.train.run_folder import RunFolder
 from regard.train.settings import Settings
 from regard.train.task import RunContext, Task
@@ -290,7 +296,7 @@ def _choose_precision(
     layer: str, requested: str, processes: Processes, folder: RunFolder, say: Callable[[str], None], *, resume: bool
 ) -> str:
     """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
-    from regard.train.precision import choose_precision, say_if_unsupported
+    from regard.train.numeric_backends import choose_precision, say_if_unsupported
 
     if not resume or requested != "auto":
         return choose_precision(requested, processes.device, say, layer=layer)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import DataError
 from regard.tasks.sentences import Sentences
-from regard.tasks.translation.batches import Batches, Corpus
+from regard.tasks.translation.data import Batches, Corpus
 from regard.train.loss import IGNORE_INDEX
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 19), st.integers(1, 23)), min_size=1, max_size=47)

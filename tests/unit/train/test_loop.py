@@ -18,7 +18,6 @@ from regard.errors import CheckpointError, DataError, OptionError, OutputExistsE
 from regard.models import load
 from regard.models.checkpoint_writer import write_folder
 from regard.tasks.translation import TranslationRecipe, TranslationTask
-from regard.train.averaging import average_states
 from regard.train.distributed import Processes
 from regard.train.loop import Trainer
 from regard.train.progress import Progress
@@ -26,6 +25,7 @@ from regard.train.reports import FileReport, Report, TerminalReport
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
+from regard.train.state_dicts import average_states
 from regard.train.task import RankShard, RunContext, Task, Validation
 from small_translators import write_pairs
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from regard.option_spelling import spell_for_shell
 from regard.train import Schedule, Settings, Task, Validation, run
-from regard.train.nothing_learned import advise_longer_run
-from regard.train.reports import Report
+from regard.train.reports import Report, advise_longer_run
 
 
 class Messages(Report):

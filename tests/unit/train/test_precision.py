@@ -10,7 +10,7 @@ from torch import nn
 from regard.errors import OptionError, RefusedError
 from regard.layers import precision
 from regard.layers.precision import LAYERS, PRECISIONS, precisions
-from regard.train.precision import autocast_dtype, choose_precision, say_if_unsupported
+from regard.train.numeric_backends import autocast_dtype, choose_precision, say_if_unsupported
 
 CPU = torch.device("cpu")
 

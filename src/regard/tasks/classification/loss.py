@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from regard import masks
 from regard.kernels.operators.cross_entropy_op import cross_entropy
-from regard.tasks.classification.batches import Batches
+from regard.tasks.classification.data import Batches
 from regard.tasks.sentences import Indices
 from regard.train.loss import IGNORE_INDEX
 

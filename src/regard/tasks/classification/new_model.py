@@ -27,7 +27,7 @@ from regard.models import (
     load,
 )
 from regard.models.layer_mechanism import options_for_length
-from regard.tasks.classification.batches import Batches
+from regard.tasks.classification.data import Batches
 from regard.tasks.classification.presets import Size, choose_size, reads_bytes
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights

@@ -14,8 +14,14 @@ from regard.classification import majority_answer
 from regard.format_share import format_share
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.classification import new_model
-from regard.tasks.classification.batches import Batches, LabelledCorpus
-from regard.tasks.classification.data import LengthReport, encode_texts, find_labels, split_texts
+from regard.tasks.classification.data import (
+    Batches,
+    LabelledCorpus,
+    LengthReport,
+    encode_texts,
+    find_labels,
+    split_texts,
+)
 from regard.tasks.classification.loss import balanced_weights, text_loss
 from regard.tasks.classification.presets import (
     FINE_TUNING,

@@ -12,7 +12,7 @@ from regard import masks
 from regard.classification import Classifier, score_probabilities
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
-from regard.tasks.classification.batches import Batches
+from regard.tasks.classification.data import Batches
 from regard.tasks.label_validation import score_of
 from regard.tasks.recipe_task import sample_rows
 from regard.text.labelled import LabelledText

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from regard.media.files_with_texts import FileWithText
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
-from regard.tasks.clip.batches import Batches
-from regard.tasks.clip.data import PicturesWithTexts, encode_texts, find_pictures, split_pairs
+from regard.tasks.clip.data import Batches, PicturesWithTexts, encode_texts, find_pictures, split_pairs
 from regard.tasks.clip.new_model import (
     FINE_TUNING,
     SIZES,
@@ -30,7 +29,7 @@ from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Validation
-from regard.train.gather_rows import gather_rows
+from regard.train.distributed import gather_rows
 from regard.vision import ImageProcessor
 from regard.vision.augmentation import Augmentation
 from regard.vision.captioned_pictures import read_and_report_captioned_pictures

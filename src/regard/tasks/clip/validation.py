@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.models import Clip
-from regard.tasks.clip.batches import Batches
+from regard.tasks.clip.data import Batches
 from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.train import Validation

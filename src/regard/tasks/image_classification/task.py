@@ -15,8 +15,7 @@ from regard.media import LabelledFile
 from regard.models import ImageEncoder
 from regard.tasks.classification.loss import balanced_weights
 from regard.tasks.image_classification import new_model
-from regard.tasks.image_classification.batches import Batches
-from regard.tasks.image_classification.data import read_pictures, split_pictures
+from regard.tasks.image_classification.data import Batches, read_pictures, split_pictures
 from regard.tasks.image_classification.presets import (
     FINE_TUNING,
     SIZES,

@@ -27,7 +27,7 @@ from torch.nn import functional
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder, ImageOutput
 from regard.tasks.classification.loss import label_loss
-from regard.tasks.image_classification.batches import Batches, PictureBatch
+from regard.tasks.image_classification.data import Batches, PictureBatch
 from regard.tasks.label_validation import validate_labels
 from regard.train import Validation
 from regard.vision.picture_file import PICTURES

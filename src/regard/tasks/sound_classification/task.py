@@ -1,10 +1,15 @@
-"""The task of sound classification, for ``regard.train.run``."""
+"""The task of sound classification, for ``regard.train.run``.
+
+Batches of sounds with the labels that a model has.
+"""
 
 from __future__ import annotations
 
 from typing import final
 
 import numpy as np
+import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from regard.audio.labelled_sounds import read_and_report_labelled_sounds
@@ -21,6 +26,7 @@ from regard.tasks.labelled_media import (
     choose_metric,
     find_labels,
     hold_out_files,
+    make_truth,
     report_conflicts,
     report_lost_labels,
     report_validation,
@@ -29,20 +35,48 @@ from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.new_conformer import (
     Build,
     build_conformer,
+    choose_size,
     describe_model,
     try_model,
     with_labels,
 )
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_classification.batches import Batches
+from regard.tasks.sound_batches import SoundBatches, SoundFeatures, decode_both
 from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
-from regard.tasks.sound_features import decode_both
-from regard.tasks.sound_presets import (
-    choose_size,
-)
 from regard.tasks.sound_task import SoundTask
 from regard.train import RunContext, Validation
+
+
+@final
+class Batches(SoundBatches[LabelledFile]):
+    """Batches of labelled sounds; ``truth`` (sounds, labels) is True where a sound has a label."""
+
+    def __init__(
+        self,
+        features: SoundFeatures[LabelledFile],
+        chosen: Indices,
+        labels: tuple[str, ...],
+        *,
+        size: int,
+        seed: int,
+        augmentation: SoundAugmentation,
+    ) -> None:
+        super().__init__(features, chosen, size=size, seed=seed, augmentation=augmentation)
+        self.truth: Bool[np.ndarray, "sounds labels"] = make_truth(self.sounds, labels)
+
+    def target_bytes(self) -> bytes:
+        """The labels of the sounds."""
+        return np.packbits(self.truth).tobytes()
+
+    def least_frames(self, index: int) -> int:
+        """A sound of any length has its label."""
+        return 1
+
+    def truth_of(self, batch: NumberedBatch, rows: Indices) -> Tensor:
+        """The labels of the ``rows`` of a batch, (rows, labels)."""
+        return torch.from_numpy(self.truth[batch.examples[rows]])
+
 
 _BATCH = 64
 

@@ -19,8 +19,7 @@ from regard.models.ctc import count_needed_tokens
 from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import SoundBatches
-from regard.tasks.sound_features import SoundFeatures
+from regard.tasks.sound_batches import SoundBatches, SoundFeatures
 from regard.transcription.text_labels import TextLabels
 
 

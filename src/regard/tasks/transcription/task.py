@@ -18,6 +18,7 @@ from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, r
 from regard.tasks.labels import report_replaced_head
 from regard.tasks.new_conformer import (
     build_conformer,
+    choose_size,
     describe_model,
     try_model,
     with_ctc_labels,
@@ -25,10 +26,7 @@ from regard.tasks.new_conformer import (
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_task import check_data_files
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_features import SoundFeatures, decode_both
-from regard.tasks.sound_presets import (
-    choose_size,
-)
+from regard.tasks.sound_batches import SoundFeatures, decode_both
 from regard.tasks.sound_task import SoundTask
 from regard.tasks.transcription.data import Batches, find_long_enough, report_unknown, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe

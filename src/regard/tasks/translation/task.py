@@ -14,8 +14,7 @@ from regard.tasks.recipe_fields import default_fields
 from regard.tasks.recipe_task import RecipeTask, check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
-from regard.tasks.translation.batches import Batches
-from regard.tasks.translation.data import encode_pairs, split_pairs
+from regard.tasks.translation.data import Batches, encode_pairs, split_pairs
 from regard.tasks.translation.presets import SIZES, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss

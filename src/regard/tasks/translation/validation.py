@@ -26,7 +26,7 @@ from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
-from regard.tasks.translation.batches import Batches
+from regard.tasks.translation.data import Batches
 from regard.text.pairs import Pair
 from regard.train import Validation
 from regard.train.loss import smoothed_cross_entropy

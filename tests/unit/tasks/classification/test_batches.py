@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.tasks.classification.batches import Batches, LabelledCorpus
+from regard.tasks.classification.data import Batches, LabelledCorpus
 from regard.tasks.sentences import Sentences
 
 PAD = 3

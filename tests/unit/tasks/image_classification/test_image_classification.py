@@ -24,7 +24,7 @@ from regard.models import (
     VitConfig,
 )
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
-from regard.tasks.image_classification.batches import PictureBatch
+from regard.tasks.image_classification.data import PictureBatch
 from regard.tasks.image_classification.new_model import check_hyperparameters, new_model, with_labels
 from regard.tasks.image_classification.presets import (
     MODELS,

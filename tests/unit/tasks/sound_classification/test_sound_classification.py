@@ -11,8 +11,8 @@ import torch
 from regard.audio import AudioProcessor
 from regard.errors import CheckpointError, OptionError
 from regard.models import AudioEncoder
+from regard.tasks.new_conformer import SIZES, choose_rate, choose_size, make_processor
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
-from regard.tasks.sound_presets import SIZES, choose_rate, choose_size, make_processor
 from regard.train import RankShard, RunContext, Settings
 from small_audio_models import audio_model
 from sound_files import tone
