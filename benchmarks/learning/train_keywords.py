@@ -25,9 +25,8 @@ from regard.classification import SoundClassifier, score_probabilities
 from regard.models import AudioEncoder, Conformer
 from regard.models.model_folder import ModelFolder
 from regard.tasks.labelled_media import make_truth
-from regard.tasks.new_conformer import build_conformer
+from regard.tasks.new_conformer import Size, build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
-from regard.tasks.new_conformer import Size
 from regard.train import Settings, run
 
 _TRAIN = "--train-one"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from regard.errors import OptionError, short_repr
-from regard.fields import check_fields, declare
+from regard.fields import check_fields, declare, option_field
 
 Columns: TypeAlias = tuple[str | int, str | int]
 """Two columns: names, or numbers from 1."""
@@ -98,12 +98,9 @@ class PairFormat:
     detected). Raises OptionError for other columns.
     """
 
-    source: str | None = field(default=None, metadata=declare("Source language, such as en.", metavar="LANGUAGE"))
-    target: str | None = field(
-        default=None,
-        metadata=declare(
-            "Target language, such as fr; gettext files in other languages are skipped.", metavar="LANGUAGE"
-        ),
+    source: str | None = option_field(None, "Source language, such as en.", metavar="LANGUAGE")
+    target: str | None = option_field(
+        None, "Target language, such as fr; gettext files in other languages are skipped.", metavar="LANGUAGE"
     )
     columns: Columns | None = field(
         default=None,
@@ -114,13 +111,11 @@ class PairFormat:
             lambda name, columns: _check_pair_columns(columns),
         ),
     )
-    fields: tuple[str, str] | None = field(
-        default=None,
-        metadata=declare(
-            "For JSON lines: names of the source and target fields, such as de,en. Default: detected.",
-            metavar="NAME,NAME",
-            parse=parse_fields,
-        ),
+    fields: tuple[str, str] | None = option_field(
+        None,
+        "For JSON lines: names of the source and target fields, such as de,en. Default: detected.",
+        metavar="NAME,NAME",
+        parse=parse_fields,
     )
 
     def __post_init__(self) -> None:
@@ -146,13 +141,11 @@ class LabelFormat:
             lambda name, columns: check_columns(columns, ("text", "label")),
         ),
     )
-    labels: str = field(
-        default="auto",
-        metadata=declare(
-            "Labels per text: one, several, or auto (several if a text has a|b, a list, or none).",
-            choices=LABELS,
-            noun="number of labels",
-        ),
+    labels: str = option_field(
+        "auto",
+        "Labels per text: one, several, or auto (several if a text has a|b, a list, or none).",
+        choices=LABELS,
+        noun="number of labels",
     )
 
     def __post_init__(self) -> None:

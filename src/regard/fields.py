@@ -15,7 +15,7 @@ from __future__ import annotations
 import textwrap
 import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypedDict, Union, Unpack, final, get_args, get_origin, get_type_hints
 
@@ -111,6 +111,11 @@ def size(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
 def probability(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
     """Build the metadata of a probability of 0 or more and below 1, such as a dropout."""
     return {"help": text, "is_probability": True, **facts}
+
+
+def option_field(default: Any, text: str, **facts: Unpack[Facts]) -> Any:
+    """A declared field of a dataclass with a default."""
+    return field(default=default, metadata=declare(text, **facts))
 
 
 @final

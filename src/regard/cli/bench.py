@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -18,7 +17,7 @@ from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, O
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_parent_folder
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -56,22 +55,18 @@ def register(app: typer.Typer) -> None:
 class _HowOptions:
     """The cases, the device and the time limits; None is the default of ``BenchSettings``."""
 
-    heads: int | None = dataclass_field(default=None, metadata=declare("Number of heads. Default: 8.", least=1))
-    head_dim: int | None = dataclass_field(default=None, metadata=declare("Size of a head. Default: 64.", least=1))
-    batch: int = dataclass_field(default=1, metadata=declare("Texts per call.", least=1))
-    dtype: str = dataclass_field(
-        default="float32",
-        metadata=declare("Precision: float32, bfloat16, float16 or float64.", choices=DTYPES, metavar="DTYPE"),
+    heads: int | None = option_field(None, "Number of heads. Default: 8.", least=1)
+    head_dim: int | None = option_field(None, "Size of a head. Default: 64.", least=1)
+    batch: int = option_field(1, "Texts per call.", least=1)
+    dtype: str = option_field(
+        "float32", "Precision: float32, bfloat16, float16 or float64.", choices=DTYPES, metavar="DTYPE"
     )
-    causal: bool = dataclass_field(default=False, metadata=declare("Use a causal mask."))
-    backward: bool = dataclass_field(default=False, metadata=declare("Compute gradients too."))
+    causal: bool = option_field(False, "Use a causal mask.")
+    backward: bool = option_field(False, "Compute gradients too.")
     device: Device = None
-    threads: int | None = dataclass_field(
-        default=None, metadata=declare("Number of threads. Default: that of torch.", least=1)
-    )
-    seconds: float = dataclass_field(
-        default=2.0,
-        metadata=declare("Time budget per mechanism and length; a longer call is stopped, though not before a second."),
+    threads: int | None = option_field(None, "Number of threads. Default: that of torch.", least=1)
+    seconds: float = option_field(
+        2.0, "Time budget per mechanism and length; a longer call is stopped, though not before a second."
     )
 
 

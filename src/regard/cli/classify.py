@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
@@ -37,7 +36,7 @@ from regard.cli.translation_formats import to_one_line
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
 from regard.errors import check_choice
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.classification import Classifier, Prediction
@@ -89,15 +88,13 @@ def register(app: typer.Typer) -> None:
 class _ZeroShotOptions:
     """The labels of pictures that are classified without training."""
 
-    labels: str | None = dataclass_field(
-        default=None, metadata=declare("Labels for pictures, with a CLIP: texts, separated by commas.", metavar="TEXTS")
+    labels: str | None = option_field(
+        None, "Labels for pictures, with a CLIP: texts, separated by commas.", metavar="TEXTS"
     )
-    template: tuple[str, ...] = dataclass_field(
-        default=(),
-        metadata=declare(
-            "Text around a label, with {} in its place; may be repeated, and is then averaged. Default: {}.",
-            metavar="TEXT",
-        ),
+    template: tuple[str, ...] = option_field(
+        (),
+        "Text around a label, with {} in its place; may be repeated, and is then averaged. Default: {}.",
+        metavar="TEXT",
     )
 
     def list_given(self) -> list[str]:

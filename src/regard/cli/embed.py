@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
@@ -35,7 +34,7 @@ from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
@@ -105,18 +104,14 @@ class _HowOptions:
     """How texts become vectors, and where the work is done."""
 
     dtype: Dtype = "float32"
-    tokens: bool = dataclass_field(
-        default=False, metadata=declare("Write one vector per token instead of one per text.")
-    )
-    batch: int = dataclass_field(default=32, metadata=declare("Texts per batch.", least=1))
+    tokens: bool = option_field(False, "Write one vector per token instead of one per text.")
+    batch: int = option_field(32, "Texts per batch.", least=1)
     truncate: Truncate = False
-    skip_bad: bool = dataclass_field(default=False, metadata=declare("Skip unusable lines and report them."))
-    ray: str | None = dataclass_field(
-        default=None,
-        metadata=declare(
-            "Use a Ray cluster: HOST:PORT, auto (started here by ray start), or by default a new one here.",
-            metavar="[ADDRESS]",
-        ),
+    skip_bad: bool = option_field(False, "Skip unusable lines and report them.")
+    ray: str | None = option_field(
+        None,
+        "Use a Ray cluster: HOST:PORT, auto (started here by ray start), or by default a new one here.",
+        metavar="[ADDRESS]",
     )
     resume: Resume = False
     overwrite: Overwrite = False

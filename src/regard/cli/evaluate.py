@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -28,7 +28,7 @@ from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
 from regard.columns import PairFormat
 from regard.errors import DataError, OptionError
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -85,25 +85,19 @@ def _group_callback() -> None:
 class _ScoringOptions:
     """How translations and word alignments are scored."""
 
-    tokenize: str | None = field(
-        default=None,
-        metadata=declare("BLEU tokenizer: 13a, zh, char, intl, ja-mecab, ko-mecab or none. Default: by language."),
+    tokenize: str | None = option_field(
+        None, "BLEU tokenizer: 13a, zh, char, intl, ja-mecab, ko-mecab or none. Default: by language."
     )
-    lowercase: bool = field(default=False, metadata=declare("Lowercase translations and references before scoring."))
-    gold: Path | None = field(
-        default=None, metadata=declare("File of gold word alignments of these pairs.", metavar="FILE")
+    lowercase: bool = option_field(False, "Lowercase translations and references before scoring.")
+    gold: Path | None = option_field(None, "File of gold word alignments of these pairs.", metavar="FILE")
+    gold_format: str | None = option_field(
+        None,
+        "Format of --gold: pharaoh, talp or naacl. Default: detected.",
+        completions=("pharaoh", "talp", "naacl"),
+        metavar="FORMAT",
     )
-    gold_format: str | None = field(
-        default=None,
-        metadata=declare(
-            "Format of --gold: pharaoh, talp or naacl. Default: detected.",
-            completions=("pharaoh", "talp", "naacl"),
-            metavar="FORMAT",
-        ),
-    )
-    gold_first: int | None = field(
-        default=None,
-        metadata=declare("Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1."),
+    gold_first: int | None = option_field(
+        None, "Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -31,7 +31,7 @@ from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
-from regard.fields import declare
+from regard.fields import option_field
 from regard.format_share import format_share
 
 if TYPE_CHECKING:
@@ -92,25 +92,20 @@ def register(app: typer.Typer) -> None:
 class _DrawingOptions:
     """How the next token is chosen."""
 
-    greedy: bool = field(default=False, metadata=declare("Write the most probable token, without chance."))
-    temperature: float | None = field(
-        default=None,
-        metadata=declare("Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", least=0.0),
+    greedy: bool = option_field(False, "Write the most probable token, without chance.")
+    temperature: float | None = option_field(
+        None, "Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", least=0.0
     )
-    top_k: int | None = field(default=None, metadata=declare("Draw from this many tokens; 0 is all.", least=0))
-    top_p: float | None = field(
-        default=None,
-        metadata=declare("Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95."),
+    top_k: int | None = option_field(None, "Draw from this many tokens; 0 is all.", least=0)
+    top_p: float | None = option_field(
+        None, "Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95."
     )
-    min_p: float | None = field(
-        default=None,
-        metadata=declare("Draw from tokens with at least this share of the largest probability.", least=0.0, most=1.0),
+    min_p: float | None = option_field(
+        None, "Draw from tokens with at least this share of the largest probability.", least=0.0, most=1.0
     )
-    repetition_penalty: float = field(
-        default=1.0, metadata=declare("Above 1 makes tokens that occurred before less likely; try 1.1.")
-    )
-    samples: int = field(default=1, metadata=declare("Texts for each prompt.", least=1))
-    seed: int = field(default=1, metadata=declare("Random seed.", least=0))
+    repetition_penalty: float = option_field(1.0, "Above 1 makes tokens that occurred before less likely; try 1.1.")
+    samples: int = option_field(1, "Texts for each prompt.", least=1)
+    seed: int = option_field(1, "Random seed.", least=0)
 
     def make_search(self) -> TokenSearch:
         """Make the search. Raises OptionError for options of drawing beside --greedy, and for several greedy texts."""
@@ -137,8 +132,8 @@ class _DrawingOptions:
 class _ChatOptions:
     """Whether a prompt is a message."""
 
-    chat: bool = field(default=False, metadata=declare("The prompt is a message in the model's chat template."))
-    system: str | None = field(default=None, metadata=declare("System message before it, for --chat.", metavar="TEXT"))
+    chat: bool = option_field(False, "The prompt is a message in the model's chat template.")
+    system: str | None = option_field(None, "System message before it, for --chat.", metavar="TEXT")
 
     def check(self) -> None:
         """Raise OptionError for a system message without a chat."""
@@ -157,24 +152,18 @@ class _ChatOptions:
 class _LoadingOptions:
     """How the model is loaded, and the memory that it takes."""
 
-    batch_tokens: int | None = field(
-        default=None, metadata=declare("Tokens per batch; lower it to save memory. Default: 8192.", least=1)
+    batch_tokens: int | None = option_field(None, "Tokens per batch; lower it to save memory. Default: 8192.", least=1)
+    cache_memory: int | None = option_field(
+        None,
+        "Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
+        least=1,
+        metavar="MIB",
     )
-    cache_memory: int | None = field(
-        default=None,
-        metadata=declare(
-            "Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
-            least=1,
-            metavar="MIB",
-        ),
-    )
-    prefix_memory: int = field(
-        default=256,
-        metadata=declare(
-            "Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
-            least=0,
-            metavar="MIB",
-        ),
+    prefix_memory: int = option_field(
+        256,
+        "Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
+        least=0,
+        metavar="MIB",
     )
     dtype: Dtype = "float32"
     weights: Weights = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.shared_options import drop_none
 from regard.errors import OptionError
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -22,12 +22,9 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 class BeamOptions:
     """Options of beam search that every verb with a translator has."""
 
-    width: int | None = field(
-        default=None, metadata=declare("Beam width; 1 is greedy search. Default: 5.", least=1, option="--beam")
-    )
-    length_penalty: float | None = field(
-        default=None,
-        metadata=declare("Length penalty: alpha of Wu et al. 2016; higher favours longer translations. Default: 0.6."),
+    width: int | None = option_field(None, "Beam width; 1 is greedy search. Default: 5.", least=1, option="--beam")
+    length_penalty: float | None = option_field(
+        None, "Length penalty: alpha of Wu et al. 2016; higher favours longer translations. Default: 0.6."
     )
 
 
@@ -36,28 +33,22 @@ class BeamOptions:
 class TranslationSearchOptions:
     """Options of the search of `regard translate` beside those of ``BeamOptions``."""
 
-    coverage_penalty: float | None = field(
-        default=None,
-        metadata=declare("Coverage penalty: beta of Wu et al. 2016; higher omits less of the source. Default: 0."),
+    coverage_penalty: float | None = option_field(
+        None, "Coverage penalty: beta of Wu et al. 2016; higher omits less of the source. Default: 0."
     )
-    patience: float | None = field(
-        default=None,
-        metadata=declare(
-            "Stop a sentence once this many beam widths of hypotheses have ended; inf searches on until the best is "
-            "certain. Default: 1."
-        ),
+    patience: float | None = option_field(
+        None,
+        "Stop a sentence once this many beam widths of hypotheses have ended; inf searches on until the best is "
+        "certain. Default: 1.",
     )
-    sample: bool = field(default=False, metadata=declare("Sample translations instead of searching for the best."))
-    temperature: float | None = field(default=None, metadata=declare("Temperature of sampling. Default: 1."))
-    top_k: int | None = field(
-        default=None, metadata=declare("Sample from the k most probable tokens. Default: all.", least=0)
+    sample: bool = option_field(False, "Sample translations instead of searching for the best.")
+    temperature: float | None = option_field(None, "Temperature of sampling. Default: 1.")
+    top_k: int | None = option_field(None, "Sample from the k most probable tokens. Default: all.", least=0)
+    top_p: float | None = option_field(
+        None, "Sample from the most probable tokens that together have this probability. Default: 1."
     )
-    top_p: float | None = field(
-        default=None,
-        metadata=declare("Sample from the most probable tokens that together have this probability. Default: 1."),
-    )
-    seed: int | None = field(default=None, metadata=declare("Random seed of sampling. Default: 1."))
-    best: int = field(default=1, metadata=declare("Translations per sentence; the beam is at least as wide.", least=1))
+    seed: int | None = option_field(None, "Random seed of sampling. Default: 1.")
+    best: int = option_field(1, "Translations per sentence; the beam is at least as wide.", least=1)
 
     def choose_search(self, beam: BeamOptions) -> Search:
         """Choose the search strategy. Raises OptionError for an option of another strategy."""

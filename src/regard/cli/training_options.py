@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 from regard.cli.option_group import make_group
 from regard.cli.shared_options import Overwrite, Resume, check_resume
 from regard.cli.stderr import say
-from regard.fields import declare
+from regard.fields import declare, option_field
 from regard.option_spelling import spell_for_shell
 from regard.train import Settings
 
@@ -64,11 +64,8 @@ class Training:
         )
     )
     settings: Settings = field(default_factory=Settings, metadata=declare("How it is trained."))
-    device: str | None = field(
-        default=None,
-        metadata=declare(
-            "cpu to train on the CPU. Default: a GPU if there is one.", metavar="DEVICE", before=("settings_seed",)
-        ),
+    device: str | None = option_field(
+        None, "cpu to train on the CPU. Default: a GPU if there is one.", metavar="DEVICE", before=("settings_seed",)
     )
     resume: Resume = False
     overwrite: Overwrite = False

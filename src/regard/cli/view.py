@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -21,7 +20,7 @@ from regard.cli.view_media import find_named_kind, show_media
 from regard.cli.view_pairs import choose_translator, read_pairs
 from regard.cli.view_texts import collect_texts, hint_at_quotes, read_texts
 from regard.errors import DataError, OptionError
-from regard.fields import declare
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,12 +71,9 @@ def register(app: typer.Typer) -> None:
 class _PairOptions:
     """The sentences that a translator is shown on."""
 
-    source: tuple[str, ...] = dataclass_field(
-        default=(), metadata=declare("Sentence to show a translator on; repeat for more.", metavar="TEXT")
-    )
-    target: tuple[str, ...] = dataclass_field(
-        default=(),
-        metadata=declare("Translation of each --source, in order. Default: the model translates.", metavar="TEXT"),
+    source: tuple[str, ...] = option_field((), "Sentence to show a translator on; repeat for more.", metavar="TEXT")
+    target: tuple[str, ...] = option_field(
+        (), "Translation of each --source, in order. Default: the model translates.", metavar="TEXT"
     )
     prefix: Prefix = None
 
@@ -97,18 +93,13 @@ class _PairOptions:
 class _MediaOptions:
     """The pictures that a model is shown on, and the labels that it is asked about."""
 
-    picture: tuple[str, ...] = dataclass_field(
-        default=(),
-        metadata=declare(
-            "Picture to show an image model on; repeat for more. Or give its path as an argument.", metavar="FILE"
-        ),
+    picture: tuple[str, ...] = option_field(
+        (), "Picture to show an image model on; repeat for more. Or give its path as an argument.", metavar="FILE"
     )
-    label: tuple[str, ...] = dataclass_field(
-        default=(),
-        metadata=declare(
-            "With pictures: a label whose gradient is shown too, beside those of the five most probable ones. With a "
-            "CLIP: a text to compare with the picture; repeat for more."
-        ),
+    label: tuple[str, ...] = option_field(
+        (),
+        "With pictures: a label whose gradient is shown too, beside those of the five most probable ones. With a "
+        "CLIP: a text to compare with the picture; repeat for more.",
     )
 
 
@@ -117,21 +108,16 @@ class _MediaOptions:
 class _Page:
     """The page to write, if any, and whether it is opened."""
 
-    out: Path | None = dataclass_field(
-        default=None,
-        metadata=declare(
-            "Write an interactive page to this file, such as attention.html.",
-            option="--out -o",
-            metavar="FILE",
-            before=("model",),
-        ),
+    out: Path | None = option_field(
+        None,
+        "Write an interactive page to this file, such as attention.html.",
+        option="--out -o",
+        metavar="FILE",
+        before=("model",),
     )
     overwrite: Overwrite = False
-    open_page: bool = dataclass_field(
-        default=False,
-        metadata=declare(
-            "Open the page in your browser. Without --out it is written to attention.html.", option="--open"
-        ),
+    open_page: bool = option_field(
+        False, "Open the page in your browser. Without --out it is written to attention.html.", option="--open"
     )
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.errors import OptionError
-from regard.fields import declare, declared_fields
+from regard.fields import declare, declared_fields, option_field
 from regard.tasks.recipe_fields import (
     LORA,
     LORA_ALPHA,
@@ -56,39 +56,33 @@ class DocumentRecipe(Recipe, ABC):
             "book.txt",
         ),
     )
-    text_field: str = field(
-        default="text",
-        metadata=declare(
-            "Field of JSON lines, or column of a table, with the text.",
-            example='for example text_field="body"',
-            option="--field",
-        ),
+    text_field: str = option_field(
+        "text",
+        "Field of JSON lines, or column of a table, with the text.",
+        example='for example text_field="body"',
+        option="--field",
     )
-    lines: bool = field(default=False, metadata=declare("Each line of a plain text is a document."))
+    lines: bool = option_field(False, "Each line of a plain text is a document.")
     start: str | None = None
     model: str | None = None
-    size: str | None = field(
-        default=None,
-        metadata=declare(
-            "Size of a new model: tiny, small or base. Default: chosen by the size of the data.",
-            completions=SIZES,
-            metavar="SIZE",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    size: str | None = option_field(
+        None,
+        "Size of a new model: tiny, small or base. Default: chosen by the size of the data.",
+        completions=SIZES,
+        metavar="SIZE",
+        is_saved=False,
+        of_new_model=True,
     )
     hyperparameters: dict[str, Any] = field(
         default_factory=dict, metadata=declare_hyperparameters("layers=6 or deviation=0.01")
     )
     tokenizer: str | None = None
-    vocabulary: int | None = field(
-        default=None,
-        metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True),
+    vocabulary: int | None = option_field(
+        None, "Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True
     )
     block: int | None = None
-    batch: int | None = field(
-        default=None,
-        metadata=declare("Blocks per batch. Default: chosen by the model size.", least=1, is_saved=False),
+    batch: int | None = option_field(
+        None, "Blocks per batch. Default: chosen by the model size.", least=1, is_saved=False
     )
     lora: int | None = field(default=None, metadata=LORA)
     lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_number
-from regard.fields import check_fields, declare
+from regard.fields import check_fields, option_field
 
 _DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
 _WARMUP_SHARE = 10
@@ -41,37 +41,30 @@ class Schedule:
     Raises OptionError for an unknown name, numbers out of range, and a cosine that does not end after its warm-up.
     """
 
-    name: str = field(
-        default="inverse_sqrt",
-        metadata=declare(
-            "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with steps (--steps), epochs "
-            "(--epochs) or minutes (--minutes).",
-            choices=("inverse_sqrt", "cosine", "constant"),
-            noun="learning rate schedule",
-            option="--schedule",
-        ),
+    name: str = option_field(
+        "inverse_sqrt",
+        "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with steps (--steps), epochs "
+        "(--epochs) or minutes (--minutes).",
+        choices=("inverse_sqrt", "cosine", "constant"),
+        noun="learning rate schedule",
+        option="--schedule",
     )
-    peak: float | None = field(
-        default=None,
-        metadata=declare("Peak learning rate. Default: chosen by the model size.", above=0.0, option="--rate"),
+    peak: float | None = option_field(
+        None, "Peak learning rate. Default: chosen by the model size.", above=0.0, option="--rate"
     )
-    warmup: int | None = field(
-        default=None,
-        metadata=declare(
-            "Warm-up steps. Default: chosen by the model size, but at most a tenth of the run.",
-            least=0,
-            option="--warmup",
-        ),
+    warmup: int | None = option_field(
+        None,
+        "Warm-up steps. Default: chosen by the model size, but at most a tenth of the run.",
+        least=0,
+        option="--warmup",
     )
-    steps: int | None = field(
-        default=None,
-        metadata=declare(
-            "Last step of a cosine, which the other schedules ignore. Default: the end of the run.", least=1, option=""
-        ),
+    steps: int | None = option_field(
+        None,
+        "Last step of a cosine, which the other schedules ignore. Default: the end of the run.",
+        least=1,
+        option="",
     )
-    floor: float = field(
-        default=0.0, metadata=declare("Rate at the end of a cosine, as a fraction of the peak.", least=0.0, option="")
-    )
+    floor: float = option_field(0.0, "Rate at the end of a cosine, as a fraction of the peak.", least=0.0, option="")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
-from regard.fields import check_fields, declare, declared_fields
+from regard.fields import check_fields, declare, declared_fields, option_field
 from regard.train.schedule import Schedule
 
 
@@ -27,58 +27,45 @@ class Settings:
     Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
     """
 
-    accumulate: int = field(default=1, metadata=declare("Gradient accumulation: batches per step.", least=1))
+    accumulate: int = option_field(1, "Gradient accumulation: batches per step.", least=1)
     schedule: Schedule = field(
         default_factory=Schedule,
         metadata=declare("Learning rate of each step.", example="regard.train.schedule.Schedule(peak=...)"),
     )
-    clip: float = field(default=1.0, metadata=declare("Maximum gradient norm; 0 disables clipping.", least=0.0))
-    optimizer: str = field(
-        default="adamw",
-        metadata=declare(
-            "adamw; or muon for the matrices of blocks, which from scratch usually needs fewer steps.",
-            choices=("adamw", "muon"),
-        ),
+    clip: float = option_field(1.0, "Maximum gradient norm; 0 disables clipping.", least=0.0)
+    optimizer: str = option_field(
+        "adamw",
+        "adamw; or muon for the matrices of blocks, which from scratch usually needs fewer steps.",
+        choices=("adamw", "muon"),
     )
-    weight_decay: float = field(default=0.0, metadata=declare("Weight decay.", least=0.0))
-    precision: str = field(
-        default="auto",
-        metadata=declare(
-            "Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
-            choices=("float32", "bfloat16", "auto"),
-            option="--dtype",
-            metavar="DTYPE",
-        ),
+    weight_decay: float = option_field(0.0, "Weight decay.", least=0.0)
+    precision: str = option_field(
+        "auto",
+        "Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
+        choices=("float32", "bfloat16", "auto"),
+        option="--dtype",
+        metavar="DTYPE",
     )
-    epochs: int | None = field(default=None, metadata=declare("Maximum epochs.", least=1, is_saved=False))
-    steps: int | None = field(default=None, metadata=declare("Maximum steps.", least=1, is_saved=False))
-    minutes: float | None = field(
-        default=None, metadata=declare("Maximum training time, in minutes.", above=0.0, is_saved=False)
+    epochs: int | None = option_field(None, "Maximum epochs.", least=1, is_saved=False)
+    steps: int | None = option_field(None, "Maximum steps.", least=1, is_saved=False)
+    minutes: float | None = option_field(None, "Maximum training time, in minutes.", above=0.0, is_saved=False)
+    patience: int = option_field(
+        10, "Early stopping: validations without a better score; 0 disables it.", least=0, is_saved=False
     )
-    patience: int = field(
-        default=10,
-        metadata=declare("Early stopping: validations without a better score; 0 disables it.", least=0, is_saved=False),
+    validate_every: int | None = option_field(
+        None,
+        "Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
+        least=1,
+        is_saved=False,
     )
-    validate_every: int | None = field(
-        default=None,
-        metadata=declare(
-            "Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
-            least=1,
-            is_saved=False,
-        ),
+    average: int = option_field(5, "Number of best checkpoints to average at the end.", least=1)
+    checkpoint_activations: bool = option_field(
+        False,
+        "Compute activations again in the backward pass: the same result, less memory, a third more time.",
+        is_saved=False,
     )
-    average: int = field(default=5, metadata=declare("Number of best checkpoints to average at the end.", least=1))
-    checkpoint_activations: bool = field(
-        default=False,
-        metadata=declare(
-            "Compute activations again in the backward pass: the same result, less memory, a third more time.",
-            is_saved=False,
-        ),
-    )
-    save_seconds: float = field(
-        default=120.0, metadata=declare("Seconds between checkpoints.", least=0.0, is_saved=False)
-    )
-    seed: int = field(default=1, metadata=declare("Random seed of data order, dropout and initial weights.", least=0))
+    save_seconds: float = option_field(120.0, "Seconds between checkpoints.", least=0.0, is_saved=False)
+    seed: int = option_field(1, "Random seed of data order, dropout and initial weights.", least=0)
 
     def __post_init__(self) -> None:
         check_fields(self)

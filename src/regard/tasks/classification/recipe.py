@@ -9,7 +9,7 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.columns import LabelFormat
 from regard.errors import OptionError
-from regard.fields import declare
+from regard.fields import option_field
 from regard.tasks import classifier_fields as declared
 from regard.tasks.classification.presets import MODELS, reads_bytes
 from regard.tasks.recipe_fields import (
@@ -43,34 +43,26 @@ class ClassificationRecipe(Recipe):
     attention: str | None = field(default=None, metadata=declared.ATTENTION)
     position: str | None = field(default=None, metadata=declared.POSITION)
     hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
-    pooling: str = field(
-        default="mean",
-        metadata=declare(
-            "What the label is read from: mean (of the tokens) or cls (the first token).", choices=("mean", "cls")
-        ),
+    pooling: str = option_field(
+        "mean", "What the label is read from: mean (of the tokens) or cls (the first token).", choices=("mean", "cls")
     )
-    tokenizer: str | None = field(
-        default=None,
-        metadata=declare(
-            "Tokenizer of a new encoder: bpe, unigram, words (by white space) or characters. Default: bpe.",
-            choices=("bpe", "unigram", "words", "characters"),
-            noun="kind of tokenizer",
-            of_new_model=True,
-        ),
+    tokenizer: str | None = option_field(
+        None,
+        "Tokenizer of a new encoder: bpe, unigram, words (by white space) or characters. Default: bpe.",
+        choices=("bpe", "unigram", "words", "characters"),
+        noun="kind of tokenizer",
+        of_new_model=True,
     )
-    vocabulary: int | None = field(
-        default=None,
-        metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True),
+    vocabulary: int | None = option_field(
+        None, "Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True
     )
-    most_tokens: int | None = field(
-        default=None,
-        metadata=declare("Maximum tokens of a text; longer texts are skipped. Default: 512.", least=1, is_saved=False),
+    most_tokens: int | None = option_field(
+        None, "Maximum tokens of a text; longer texts are skipped. Default: 512.", least=1, is_saved=False
     )
-    truncate: bool = field(default=False, metadata=declare("Cut texts at the maximum instead of skipping them."))
+    truncate: bool = option_field(False, "Cut texts at the maximum instead of skipping them.")
     batch: int = field(default=32, metadata=declared.BATCH)
-    batch_tokens: int | None = field(
-        default=None,
-        metadata=declare("Maximum tokens per batch, padding included. Default: no limit.", least=1),
+    batch_tokens: int | None = option_field(
+        None, "Maximum tokens per batch, padding included. Default: no limit.", least=1
     )
     class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
     metric: str | None = field(default=None, metadata=declared.METRIC)

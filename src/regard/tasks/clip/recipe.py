@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
 from regard.columns import Columns, text_columns_option
-from regard.fields import declare
+from regard.fields import option_field
 from regard.tasks.recipe_fields import (
     DEFAULT_MEMORY,
     MEMORY,
@@ -49,70 +49,58 @@ class ClipRecipe(Recipe):
         ),
     )
     columns: Columns | None = field(default=None, metadata=text_columns_option())
-    start: str | None = field(
-        default=None,
-        metadata=declare(
-            "CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: "
-            "random weights.",
-            option="--from",
-            metavar="MODEL",
-            completes="models",
-        ),
+    start: str | None = option_field(
+        None,
+        "CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: "
+        "random weights.",
+        option="--from",
+        metavar="MODEL",
+        completes="models",
     )
-    model: str | None = field(
-        default=None,
-        metadata=declare(
-            "Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs.",
-            choices=SIZES,
-            metavar="SIZE",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    model: str | None = option_field(
+        None,
+        "Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs.",
+        choices=SIZES,
+        metavar="SIZE",
+        is_saved=False,
+        of_new_model=True,
     )
     hyperparameters: dict[str, Any] = field(
         default_factory=dict,
         metadata=declare_hyperparameters("text.layers=4 or vision.width=192", first="text.layers"),
     )
-    vocabulary: int | None = field(
-        default=None,
-        metadata=declare(
-            "Number of subwords of a new CLIP. Default: chosen by its size.",
-            least=1,
-            is_saved=False,
-            of_new_model=True,
-        ),
+    vocabulary: int | None = option_field(
+        None,
+        "Number of subwords of a new CLIP. Default: chosen by its size.",
+        least=1,
+        is_saved=False,
+        of_new_model=True,
     )
-    most_tokens: int | None = field(
-        default=None, metadata=declare("Maximum tokens of a text; longer texts are cut. Default: 77.", least=1)
+    most_tokens: int | None = option_field(
+        None, "Maximum tokens of a text; longer texts are cut. Default: 77.", least=1
     )
-    batch: int = field(default=128, metadata=declare("Pairs per batch.", least=2))
-    picture_size: int | None = field(
-        default=None,
-        metadata=declare(
-            "Height and width of a new CLIP's pictures. Default: chosen by the data, at most 128.",
-            least=1,
-            most=2**12,
-            shell_range=(1, None),
-            panel="Pictures",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    batch: int = option_field(128, "Pairs per batch.", least=2)
+    picture_size: int | None = option_field(
+        None,
+        "Height and width of a new CLIP's pictures. Default: chosen by the data, at most 128.",
+        least=1,
+        most=2**12,
+        shell_range=(1, None),
+        panel="Pictures",
+        is_saved=False,
+        of_new_model=True,
     )
-    crop: int | None = field(
-        default=None,
-        metadata=declare(
-            "Augmentation: pixels that may be cut off on each side. Default: an eighth of the edge.",
-            least=0,
-            panel="Pictures",
-        ),
+    crop: int | None = option_field(
+        None,
+        "Augmentation: pixels that may be cut off on each side. Default: an eighth of the edge.",
+        least=0,
+        panel="Pictures",
     )
-    flip: bool = field(
-        default=False,
-        metadata=declare(
-            "Augmentation: mirror half of the pictures. Texts that tell left from right are wrong then.",
-            option="--flip/--no-flip",
-            panel="Pictures",
-        ),
+    flip: bool = option_field(
+        False,
+        "Augmentation: mirror half of the pictures. Texts that tell left from right are wrong then.",
+        option="--flip/--no-flip",
+        panel="Pictures",
     )
     memory: float = field(default=DEFAULT_MEMORY, metadata=MEMORY)
     skip_bad: bool = field(default=False, metadata=SKIP_BAD)

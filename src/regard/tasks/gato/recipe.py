@@ -9,7 +9,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, check_number
-from regard.fields import declare
+from regard.fields import declare, option_field
 from regard.tasks.recipe_fields import SIZES, Recipe, declare_hyperparameters
 
 TEXT, PICTURES = "text", "pictures"
@@ -74,7 +74,7 @@ class GatoRecipe(Recipe):
         default=(),
         metadata=_declare_source("Labelled pictures: a folder per label, a table, or an IDX file; repeat for more."),
     )
-    skip_bad: bool = field(default=False, metadata=declare("Leave broken pictures out, and report them."))
+    skip_bad: bool = option_field(False, "Leave broken pictures out, and report them.")
     weights: dict[str, float] = field(
         default_factory=dict,
         metadata=declare(
@@ -87,66 +87,47 @@ class GatoRecipe(Recipe):
             is_saved=False,
         ),
     )
-    experience: int = field(
-        default=20_000, metadata=declare("Time steps of the expert to record in each environment.", least=1)
+    experience: int = option_field(20_000, "Time steps of the expert to record in each environment.", least=1)
+    noise: float = option_field(
+        0.2,
+        "Highest probability that random actions begin in a time step of the recording; the expert shows how to "
+        "recover from them.",
+        least=0.0,
+        most=1.0,
     )
-    noise: float = field(
-        default=0.2,
-        metadata=declare(
-            "Highest probability that random actions begin in a time step of the recording; the expert shows how to "
-            "recover from them.",
-            least=0.0,
-            most=1.0,
-        ),
+    episodes: Path | None = option_field(
+        None,
+        "Folder of the recorded episodes, read if they are there. Default: OUT.episodes.",
+        metavar="FOLDER",
+        is_saved=False,
     )
-    episodes: Path | None = field(
-        default=None,
-        metadata=declare(
-            "Folder of the recorded episodes, read if they are there. Default: OUT.episodes.",
-            metavar="FOLDER",
-            is_saved=False,
-        ),
-    )
-    size: str | None = field(
-        default=None,
-        metadata=declare(
-            "Size of the model: tiny, small or base. Default: tiny.",
-            choices=SIZES,
-            noun="model size",
-            metavar="SIZE",
-            is_saved=False,
-        ),
+    size: str | None = option_field(
+        None,
+        "Size of the model: tiny, small or base. Default: tiny.",
+        choices=SIZES,
+        noun="model size",
+        metavar="SIZE",
+        is_saved=False,
     )
     hyperparameters: dict[str, Any] = field(
         default_factory=dict, metadata=declare_hyperparameters("layers=2 or dropout=0.1")
     )
-    vocabulary: int | None = field(
-        default=None, metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1)
+    vocabulary: int | None = option_field(None, "Size of its vocabulary. Default: chosen by the data.", least=1)
+    picture_size: int | None = option_field(
+        None,
+        "Height and width of labelled pictures, rounded up to a multiple of 16. Default: theirs, at most 64.",
+        least=1,
     )
-    picture_size: int | None = field(
-        default=None,
-        metadata=declare(
-            "Height and width of labelled pictures, rounded up to a multiple of 16. Default: theirs, at most 64.",
-            least=1,
-        ),
+    length: int | None = option_field(
+        None,
+        "Tokens of a training sequence, and of what an agent looks back on. Default: that of the size, or two time "
+        "steps.",
+        least=1,
+        shell_range=(2, None),
+        is_saved=False,
     )
-    length: int | None = field(
-        default=None,
-        metadata=declare(
-            "Tokens of a training sequence, and of what an agent looks back on. Default: that of the size, or two time "
-            "steps.",
-            least=1,
-            shell_range=(2, None),
-            is_saved=False,
-        ),
-    )
-    batch: int | None = field(
-        default=None, metadata=declare("Sequences per batch. Default: that of the size.", least=1, is_saved=False)
-    )
-    games: int = field(
-        default=2,
-        metadata=declare("Episodes to play in each environment at each validation.", least=0, is_saved=False),
-    )
+    batch: int | None = option_field(None, "Sequences per batch. Default: that of the size.", least=1, is_saved=False)
+    games: int = option_field(2, "Episodes to play in each environment at each validation.", least=0, is_saved=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,7 @@ from typing import final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
-from regard.fields import declare
+from regard.fields import option_field
 from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
 
 
@@ -26,15 +26,13 @@ class LanguageModelRecipe(DocumentRecipe):
             "Trained language model to fine-tune: a folder, or a name on the Hub. Default: random weights."
         ),
     )
-    model: str | None = field(
-        default=None,
-        metadata=declare(
-            "Architecture of a new model: gpt2 (default) or llama.",
-            choices=("gpt2", "llama"),
-            noun="architecture of a language model",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    model: str | None = option_field(
+        None,
+        "Architecture of a new model: gpt2 (default) or llama.",
+        choices=("gpt2", "llama"),
+        noun="architecture of a language model",
+        is_saved=False,
+        of_new_model=True,
     )
     tokenizer: str | None = field(
         default=None,
@@ -49,11 +47,8 @@ class LanguageModelRecipe(DocumentRecipe):
             "Tokens of a training example, and the context of a new model. Default: that of its size."
         ),
     )
-    keep_adapters: bool = field(
-        default=False,
-        metadata=declare(
-            "With lora (--lora): save the adapters alone, in the layout of peft, instead of the whole model."
-        ),
+    keep_adapters: bool = option_field(
+        False, "With lora (--lora): save the adapters alone, in the layout of peft, instead of the whole model."
     )
 
     kind = "a language model"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from regard.arguments import explain_arguments
-from regard.fields import declare
+from regard.fields import option_field
 from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
 
 
@@ -26,15 +26,13 @@ class MaskedLanguageModelRecipe(DocumentRecipe):
             "Default: random weights."
         ),
     )
-    model: str | None = field(
-        default=None,
-        metadata=declare(
-            "Architecture of a new model: bert (default), roberta or modernbert.",
-            choices=("bert", "roberta", "modernbert"),
-            noun="architecture of a masked language model",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    model: str | None = option_field(
+        None,
+        "Architecture of a new model: bert (default), roberta or modernbert.",
+        choices=("bert", "roberta", "modernbert"),
+        noun="architecture of a masked language model",
+        is_saved=False,
+        of_new_model=True,
     )
     tokenizer: str | None = field(
         default=None,
@@ -49,21 +47,16 @@ class MaskedLanguageModelRecipe(DocumentRecipe):
             "Tokens of a training example, and the longest text of a new model. Default: that of its size."
         ),
     )
-    lowercase: bool = field(
-        default=False,
-        metadata=declare(
-            "A new tokenizer makes no difference between upper and lower case.", before=("block",), of_new_model=True
-        ),
+    lowercase: bool = option_field(
+        False, "A new tokenizer makes no difference between upper and lower case.", before=("block",), of_new_model=True
     )
-    mask_share: float = field(
-        default=0.15,
-        metadata=declare(
-            "Share of the tokens that are masked, above 0 and at most 1.",
-            above=0.0,
-            most=1.0,
-            noun="mask_share (--mask-share)",
-            before=("block",),
-        ),
+    mask_share: float = option_field(
+        0.15,
+        "Share of the tokens that are masked, above 0 and at most 1.",
+        above=0.0,
+        most=1.0,
+        noun="mask_share (--mask-share)",
+        before=("block",),
     )
 
     kind = "a masked language model"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
 from regard.columns import Columns, text_columns_option
-from regard.fields import declare
+from regard.fields import option_field
 from regard.tasks.recipe_fields import (
     SIZES,
     declare_attention,
@@ -47,25 +47,21 @@ class TranscriptionRecipe(SoundRecipe):
         default=(),
         metadata=declare_validation("Validation data. Default: 10 % of the sounds are held out.", "birds/"),
     )
-    start: str | None = field(
-        default=None,
-        metadata=declare(
-            "Trained model to start from: the folder of a Conformer, such as `regard train transcribe` or "
-            "`regard train classify` writes. Default: random weights.",
-            option="--from",
-            metavar="MODEL",
-            completes="models",
-        ),
+    start: str | None = option_field(
+        None,
+        "Trained model to start from: the folder of a Conformer, such as `regard train transcribe` or "
+        "`regard train classify` writes. Default: random weights.",
+        option="--from",
+        metavar="MODEL",
+        completes="models",
     )
-    model: str | None = field(
-        default=None,
-        metadata=declare(
-            "Size of a new Conformer: tiny, small or base. Default: chosen by the number of sounds.",
-            choices=SIZES,
-            metavar="SIZE",
-            is_saved=False,
-            of_new_model=True,
-        ),
+    model: str | None = option_field(
+        None,
+        "Size of a new Conformer: tiny, small or base. Default: chosen by the number of sounds.",
+        choices=SIZES,
+        metavar="SIZE",
+        is_saved=False,
+        of_new_model=True,
     )
     attention: str | None = field(
         default=None,
@@ -73,26 +69,22 @@ class TranscriptionRecipe(SoundRecipe):
             "Attention mechanism of a new Conformer: a name from `regard list`. Default: dot_product."
         ),
     )
-    position: str | None = field(
-        default=None,
-        metadata=declare(
-            "Position of a new Conformer: relative, rotary or none. Default: relative.",
-            completions=("relative", "rotary", "none"),
-            is_saved=False,
-            of_new_model=True,
-        ),
+    position: str | None = option_field(
+        None,
+        "Position of a new Conformer: relative, rotary or none. Default: relative.",
+        completions=("relative", "rotary", "none"),
+        is_saved=False,
+        of_new_model=True,
     )
     hyperparameters: dict[str, Any] = field(
         default_factory=dict, metadata=declare_hyperparameters("layers=4 or kernel=15")
     )
-    batch: int = field(default=32, metadata=declare("Sounds per batch.", least=1))
-    metric: str | None = field(
-        default=None,
-        metadata=declare(
-            "Validation metric that decides which weights are best: cer (character error rate), wer (word error rate) "
-            "or loss. Default: cer, or wer with tokenizer=words (--tokenizer words).",
-            choices=METRICS,
-        ),
+    batch: int = option_field(32, "Sounds per batch.", least=1)
+    metric: str | None = option_field(
+        None,
+        "Validation metric that decides which weights are best: cer (character error rate), wer (word error rate) "
+        "or loss. Default: cer, or wer with tokenizer=words (--tokenizer words).",
+        choices=METRICS,
     )
     augment: str = field(
         default="light",
@@ -103,15 +95,13 @@ class TranscriptionRecipe(SoundRecipe):
         ),
     )
     columns: Columns | None = field(default=None, metadata={**text_columns_option(), "before": ("start",)})
-    tokenizer: str | None = field(
-        default=None,
-        metadata=declare(
-            "What the model writes a text in: characters, or words (by white space; it can write no others). "
-            "Default: characters.",
-            choices=("characters", "words"),
-            noun="tokenizer of texts",
-            before=("batch",),
-        ),
+    tokenizer: str | None = option_field(
+        None,
+        "What the model writes a text in: characters, or words (by white space; it can write no others). "
+        "Default: characters.",
+        choices=("characters", "words"),
+        noun="tokenizer of texts",
+        before=("batch",),
     )
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.columns import PairFormat
 from regard.errors import OptionError, short_repr
-from regard.fields import declare
+from regard.fields import declare, option_field
 from regard.tasks.recipe_fields import (
     SMOOTHING,
     Recipe,
@@ -57,25 +57,21 @@ class TranslationRecipe(Recipe):
             example='for example PairFormat(source="de", target="en")',
         ),
     )
-    model: str | None = field(
-        default=None,
-        metadata=declare(
-            "tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
-            "Default: chosen by the size of the data.",
-            completions=KINDS,
-            completes="models",
-            metavar="MODEL",
-            is_saved=False,
-        ),
+    model: str | None = option_field(
+        None,
+        "tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
+        "Default: chosen by the size of the data.",
+        completions=KINDS,
+        completes="models",
+        metavar="MODEL",
+        is_saved=False,
     )
-    prefix: str | None = field(
-        default=None,
-        metadata=declare(
-            "Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
-            "the one that the model was fine-tuned with, if any.",
-            metavar="TEXT",
-            is_saved=False,
-        ),
+    prefix: str | None = option_field(
+        None,
+        "Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
+        "the one that the model was fine-tuned with, if any.",
+        metavar="TEXT",
+        is_saved=False,
     )
     attention: str | None = field(
         default=None,
@@ -88,33 +84,25 @@ class TranslationRecipe(Recipe):
         default_factory=dict,
         metadata=declare_hyperparameters("layers=4, norm=pre or mechanism_options.projected=64 (of linformer)"),
     )
-    vocabulary: int | None = field(
-        default=None,
-        metadata=declare("Number of subwords. Default: chosen by the size of the data.", least=1, of_new_model=True),
+    vocabulary: int | None = option_field(
+        None, "Number of subwords. Default: chosen by the size of the data.", least=1, of_new_model=True
     )
-    algorithm: str | None = field(
-        default=None,
-        metadata=declare(
-            "Subword algorithm: bpe or unigram. Default: bpe.",
-            completions=("bpe", "unigram"),
-            option="--subwords",
-            of_new_model=True,
-        ),
+    algorithm: str | None = option_field(
+        None,
+        "Subword algorithm: bpe or unigram. Default: bpe.",
+        completions=("bpe", "unigram"),
+        option="--subwords",
+        of_new_model=True,
     )
-    sharing: str | None = field(
-        default=None,
-        metadata=declare(
-            "Vocabulary of both languages: joint, separate, or auto (by their letters). Default: auto.",
-            completions=("joint", "separate", "auto"),
-            of_new_model=True,
-        ),
+    sharing: str | None = option_field(
+        None,
+        "Vocabulary of both languages: joint, separate, or auto (by their letters). Default: auto.",
+        completions=("joint", "separate", "auto"),
+        of_new_model=True,
     )
-    most_tokens: int = field(
-        default=250, metadata=declare("Maximum tokens per side; longer pairs are skipped.", least=1)
-    )
-    batch_tokens: int | None = field(
-        default=None,
-        metadata=declare("Tokens per batch. Default: chosen by the model size.", least=1, is_saved=False),
+    most_tokens: int = option_field(250, "Maximum tokens per side; longer pairs are skipped.", least=1)
+    batch_tokens: int | None = option_field(
+        None, "Tokens per batch. Default: chosen by the model size.", least=1, is_saved=False
     )
     smoothing: float = field(default=0.1, metadata=SMOOTHING)
 
