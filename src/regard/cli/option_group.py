@@ -62,7 +62,7 @@ class GivenOptions:
         for name, value in self._values.items():
             owners = [one for one, options in self._groups.items() if name in options]
             option = self._groups[owners[0]][name]
-            if kind not in owners and value not in (None, option.parameter.default):
+            if kind not in owners and value not in (None, [], option.parameter.default):
                 found[option.spell(value)] = owners
         return found
 
