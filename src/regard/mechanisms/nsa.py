@@ -12,8 +12,8 @@ compressed block times the strides that they share (equation 9), summed over the
 (equation 10), so these heads choose alike. Of equal blocks the first are chosen.
 
 The weights that choose are those of float64, rounded to float32. A kernel computes them in float32
-(``csrc/selection/block_importance.h``); for the queries where its error could change the choice, few, they are computed again in
-float64.
+(``csrc/selection/block_importance.h``); for the queries where its error could change the choice, few, they are computed
+again in float64.
 
 Compression and gates are trained; the choice has no gradient of its own. Time is n (n / stride + chosen_blocks * block
 + window) d, memory linear in length. The branches share keys and values, and the compression is a weighted mean, where

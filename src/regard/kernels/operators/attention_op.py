@@ -25,8 +25,8 @@ Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """output, lse, normalizer, rounding.
 
 normalizer (batch, heads, queries, 2): the largest score of each query and the logarithm of the sum, in the units of the
-kernel (``csrc/tiles/normalizer.h``). The backward pass computes weights from these two: lse, their sum, is rounded, and with
-large scores the logarithm would be lost.
+kernel (``csrc/tiles/normalizer.h``). The backward pass computes weights from these two: lse, their sum, is rounded, and
+with large scores the logarithm would be lost.
 
 rounding: the rounding error of a half-precision output; empty in other dtypes. The backward pass computes
 sum_j w_ij D_ij as dO_i . o_i. With the rounded output its error is the same for all keys, and accumulates in training

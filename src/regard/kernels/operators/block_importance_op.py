@@ -1,8 +1,8 @@
 """regard::block_importance: the blocks of keys that a query chooses by the weights of compressed attention.
 
 ``mechanisms.nsa`` defines the choice by weights in float64. The kernel computes them in float32 with an error bound,
-and says for which queries the choice is certain whatever the error is (``csrc/selection/block_importance.h``); the caller
-computes the others. A choice has no derivative.
+and says for which queries the choice is certain whatever the error is (``csrc/selection/block_importance.h``); the
+caller computes the others. A choice has no derivative.
 """
 
 from __future__ import annotations

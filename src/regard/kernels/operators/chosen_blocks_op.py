@@ -3,12 +3,12 @@
     output_i = softmax(scale * q_i . k_j) value_j       over j <= i in the own block of query i, and over the earlier
                                                         blocks that it chose
 
-In the forward pass a kernel (``csrc/selection/chosen_blocks.cpp``) computes the parts of a query, its own block and each chosen
-one, by tiles of queries that share a block, and adds them with weights from their normalizers (Milakov and Gimelshein
-2018, section 3.1). The backward pass (``csrc/selection/chosen_blocks_backward.cpp``) computes the same tiles with the normalizer
-of the whole row, so nothing of a part is stored between the passes: memory is linear in length. With dropout,
-``operators.block_plan`` gathers the queries in both passes, and the tile kernels of exact attention compute the parts,
-which drops the same weights. No sum depends on the number of threads. There is no second derivative.
+In the forward pass a kernel (``csrc/selection/chosen_blocks.cpp``) computes the parts of a query, its own block and
+each chosen one, by tiles of queries that share a block, and adds them with weights from their normalizers (Milakov and
+Gimelshein 2018, section 3.1). The backward pass (``csrc/selection/chosen_blocks_backward.cpp``) computes the same tiles
+with the normalizer of the whole row, so nothing of a part is stored between the passes: memory is linear in length.
+With dropout, ``operators.block_plan`` gathers the queries in both passes, and the tile kernels of exact attention
+compute the parts, which drops the same weights. No sum depends on the number of threads. There is no second derivative.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     output_i = softmax(scale * q_i . k_j) value_j       over the keys j in positions_i
 
-The kernels read the rows of the chosen keys where they are (``csrc/selection/gathered_keys.h``). The backward pass computes the
-weights again, so nothing is kept between the passes. Positions are ascending, so dK and dV are added up by ranges of
-keys, over the queries in order: no sum depends on the number of threads. There is no second derivative.
+The kernels read the rows of the chosen keys where they are (``csrc/selection/gathered_keys.h``). The backward pass
+computes the weights again, so nothing is kept between the passes. Positions are ascending, so dK and dV are added up by
+ranges of keys, over the queries in order: no sum depends on the number of threads. There is no second derivative.
 """
 
 from __future__ import annotations

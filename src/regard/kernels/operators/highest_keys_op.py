@@ -2,8 +2,8 @@
 
 ``mechanisms.highest_scores`` defines the order: scores are summed in float64 and rounded to float32, and of equal ones
 the first key is chosen. The kernel decides nearly all pairs by float32 products with an error bound, and computes the
-others in float64 (``csrc/selection/highest_keys.h``), so the choice is the same for any number of threads, instruction set and
-length. Memory is linear in the number of keys that are chosen. A choice has no derivative.
+others in float64 (``csrc/selection/highest_keys.h``), so the choice is the same for any number of threads, instruction
+set and length. Memory is linear in the number of keys that are chosen. A choice has no derivative.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
                             -> (gradient of each tensor, of the bias, of the table)
 
 ``operators.kernel_arguments`` explains the terms: mask, scale, bias, dropout. The normalizer (batch, heads, queries, 2)
-is what the backward pass needs to compute the weights again (``csrc/tiles/normalizer.h``), so nothing of size queries x keys
-is stored. There is no second derivative.
+is what the backward pass needs to compute the weights again (``csrc/tiles/normalizer.h``), so nothing of size queries x
+keys is stored. There is no second derivative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """regard::find_buckets: the hash bucket of each token in each round, as a torch operator.
 
 ``mechanisms.locality_hash`` defines the buckets by sums in float64. The kernel decides nearly all tokens by float32
-products with an error bound, and computes the sums of the others (``csrc/buckets/token_hash.h``), so the buckets are the same
-for any instruction set and number of threads. It keeps no array of products. A bucket has no derivative.
+products with an error bound, and computes the sums of the others (``csrc/buckets/token_hash.h``), so the buckets are
+the same for any instruction set and number of threads. It keeps no array of products. A bucket has no derivative.
 """
 
 from __future__ import annotations
