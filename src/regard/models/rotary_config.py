@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
@@ -16,7 +16,7 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, short_repr
 from regard.fields import check_fields
 from regard.models.config_file import ConfigFile
-from regard.models.hyperparameters import model_field
+from regard.models.hyperparameters import model_field, read_published, write_published
 from regard.positions import (
     DynamicScaling,
     LinearScaling,
@@ -81,7 +81,7 @@ class RotaryConfig:
         if config.fields.get("original_max_position_embeddings") is not None:
             fields["original_max_position_embeddings"] = config.fields["original_max_position_embeddings"]
         rope = ConfigFile(fields | {"rope_type": _rope_type(config, fields)}, config.path)
-        kind = rope.choice("rope_type", _READERS, default="default")
+        kind = rope.choice("rope_type", ("default", *_SCALINGS), default="default")
         part = rope.number("partial_rotary_factor", default=1.0) if fields["partial_rotary_factor"] is not None else 1.0
         rotated = int(head_dim * part)
         if rotated != head_dim and not is_partial:
@@ -90,7 +90,7 @@ class RotaryConfig:
             cls,
             base=rope.number("rope_theta", default=base),
             rotated=None if rotated == head_dim else rotated,
-            scaling=_READERS[kind](rope, config),
+            scaling=_read_scaling(kind, rope),
         )
         config.build(Rotary, head_dim=head_dim, base=found.base, rotated=found.rotated, scaling=found.scaling)
         return found
@@ -148,46 +148,19 @@ def _rope_type(config: ConfigFile, fields: Mapping[str, Any]) -> object:
     return "longrope" if name == "su" or (name == "yarn" and config.model_type == "phi3") else name
 
 
-def _read_dynamic(rope: ConfigFile, config: ConfigFile) -> DynamicScaling:
-    return config.build(DynamicScaling, factor=_read_factor(rope), trained_length=rope.size("max_position_embeddings"))
-
-
-def _read_yarn(rope: ConfigFile, config: ConfigFile) -> YarnScaling:
-    factor = _read_factor(rope)
-    magnitude = _optional_number(rope, "attention_factor")
-    own, of_all = (_optional_number(rope, name) for name in ("mscale", "mscale_all_dim"))
-    if magnitude is None and own and of_all:
-        magnitude = (0.1 * own * math.log(factor) + 1.0) / (0.1 * of_all * math.log(factor) + 1.0)
-    return config.build(
-        YarnScaling,
-        factor=factor,
-        trained_length=rope.size("original_max_position_embeddings"),
-        fast=_optional_number(rope, "beta_fast") or 32.0,
-        slow=_optional_number(rope, "beta_slow") or 1.0,
-        magnitude_factor=magnitude,
-        whole_pairs=rope.flag("truncate", default=True),
-    )
-
-
-def _read_llama3(rope: ConfigFile, config: ConfigFile) -> Llama3Scaling:
-    return config.build(
-        Llama3Scaling,
-        factor=_read_factor(rope),
-        trained_length=rope.size("original_max_position_embeddings"),
-        low=rope.number("low_freq_factor", default=1.0),
-        high=rope.number("high_freq_factor", default=4.0),
-    )
-
-
-def _read_longrope(rope: ConfigFile, config: ConfigFile) -> LongRopeScaling:
-    return config.build(
-        LongRopeScaling,
-        short_factors=rope.numbers("short_factor"),
-        long_factors=rope.numbers("long_factor"),
-        factor=max(_read_factor(rope), 1.0),
-        trained_length=rope.size("original_max_position_embeddings"),
-        magnitude_factor=_optional_number(rope, "attention_factor"),
-    )
+def _read_scaling(name: str, rope: ConfigFile) -> Scaling | None:
+    """Read the scaling whose "rope_type" is ``name``."""
+    if name not in _SCALINGS:
+        return None
+    kind, factor = _SCALINGS[name], _read_factor(rope)
+    values: dict[str, Any] = {"factor": max(factor, 1.0) if kind is LongRopeScaling else factor}
+    if kind is DynamicScaling:
+        values["trained_length"] = rope.size("max_position_embeddings")
+    if kind is YarnScaling and rope.fields.get("attention_factor") is None:
+        own, of_all = (_optional_number(rope, name) for name in ("mscale", "mscale_all_dim"))
+        if own and of_all:
+            values["magnitude_factor"] = (0.1 * own * math.log(factor) + 1.0) / (0.1 * of_all * math.log(factor) + 1.0)
+    return read_published(kind, rope, **values)
 
 
 def _read_factor(rope: ConfigFile) -> float:
@@ -202,59 +175,27 @@ def _optional_number(rope: ConfigFile, field: str) -> float | None:
     return None if rope.fields.get(field) is None else rope.number(field, default=0.0)
 
 
-_READERS: Mapping[str, Callable[[ConfigFile, ConfigFile], Scaling | None]] = {
-    "default": lambda rope, config: None,
-    "linear": lambda rope, config: config.build(LinearScaling, factor=_read_factor(rope)),
-    "dynamic": _read_dynamic,
-    "yarn": _read_yarn,
-    "llama3": _read_llama3,
-    "longrope": _read_longrope,
+_SCALINGS: Mapping[str, type[Scaling]] = {
+    "linear": LinearScaling,
+    "dynamic": DynamicScaling,
+    "yarn": YarnScaling,
+    "llama3": Llama3Scaling,
+    "longrope": LongRopeScaling,
 }
-"""The readers of scalings, by the field "rope_type"."""
+"""The scalings, by the field "rope_type"."""
 
 
 def _scaling_fields(scaling: Scaling | None) -> dict[str, Any]:
     """The fields of a scaling in a config.json. Raises CheckpointError for a class of scaling that has no fields."""
     if scaling is None:
         return {}
-    if isinstance(scaling, LinearScaling):
-        return {"rope_type": "linear", "factor": scaling.factor}
-    if isinstance(scaling, DynamicScaling):
-        return {"rope_type": "dynamic", "factor": scaling.factor}
-    if isinstance(scaling, YarnScaling):
-        fields = {
-            "rope_type": "yarn",
-            "factor": scaling.factor,
-            "original_max_position_embeddings": scaling.trained_length,
-            "beta_fast": scaling.fast,
-            "beta_slow": scaling.slow,
-            "truncate": scaling.whole_pairs,
-        }
-        return fields | _magnitude_field(scaling.magnitude_factor)
-    if isinstance(scaling, Llama3Scaling):
-        return {
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "original_max_position_embeddings": scaling.trained_length,
-            "low_freq_factor": scaling.low,
-            "high_freq_factor": scaling.high,
-        }
-    if isinstance(scaling, LongRopeScaling):
-        fields = {
-            "rope_type": "longrope",
-            "factor": scaling.factor,
-            "original_max_position_embeddings": scaling.trained_length,
-            "short_factor": list(scaling.short_factors),
-            "long_factor": list(scaling.long_factors),
-        }
-        return fields | _magnitude_field(scaling.magnitude_factor)
-    raise CheckpointError(
-        f"{type(scaling).__name__} has no fields in a config.json",
-        expected="None, " + ", ".join(sorted(_READERS)),
-        got=repr(scaling),
-        do="use one of the scalings in regard.positions",
-    )
-
-
-def _magnitude_field(magnitude: float | None) -> dict[str, Any]:
-    return {} if magnitude is None else {"attention_factor": magnitude}
+    name = next((name for name, kind in _SCALINGS.items() if type(scaling) is kind), None)
+    if name is None:
+        raise CheckpointError(
+            f"{type(scaling).__name__} has no fields in a config.json",
+            expected="None, " + ", ".join(sorted(["default", *_SCALINGS])),
+            got=repr(scaling),
+            do="use one of the scalings in regard.positions",
+        )
+    written = {field: value for field, value in write_published(scaling).items() if value is not None}
+    return {"rope_type": name, **written}

@@ -19,15 +19,16 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count, check_flag, check_kind, check_number, is_number, short_repr
+from regard.errors import OptionError, is_number, short_repr
+from regard.fields import check_fields, declare
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -35,11 +36,61 @@ def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
+def _check_factor(name: str, factor: object) -> None:
+    if not is_number(factor) or float(factor) < 1.0:
+        raise OptionError(
+            f"wrong {name} of a rotary scaling",
+            expected="a finite number of 1 or more",
+            got=short_repr(factor),
+            do="divide the length of the texts by the trained length",
+        )
+
+
+def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
+    if not is_number(low) or not is_number(high) or not 0.0 < float(low) < float(high):
+        raise OptionError(
+            f"{fewest} and {most} are numbers of turns within the trained length",
+            expected=f"0 < {fewest} < {most}",
+            got=f"{fewest}={short_repr(low)}, {most}={short_repr(high)}",
+            do="leave them out for the published values",
+        )
+
+
+def _turns_field(default: float, text: str, stored: str, *, zero: float = 0.0) -> Any:
+    """A field that is a number of turns within the trained length; ``zero`` is in place of 0 in a file."""
+    metadata = declare(
+        f"number of turns within the trained length: {text}",
+        stored=stored,
+        read=lambda config, name: config.number(name, default=default) or zero,
+    )
+    return field(default=default, metadata=metadata)
+
+
+def _pair_factors(stored: str, lengths: str) -> dict[str, Any]:
+    """The declaration of a factor for each pair of dimensions."""
+    return declare(
+        f"a factor for each pair, for texts {lengths} ``trained_length`` tokens",
+        above=0.0,
+        stored=stored,
+        example="one number for each pair of dimensions, for example (1.0,) * 32",
+        read=lambda config, name: config.numbers(name),
+    )
+
+
+_FACTOR = declare("length of the longest text divided by the trained one", stored="factor", check=_check_factor)
+_TRAINED_LENGTH = declare(
+    "length of the longest text of the training", least=1, stored="original_max_position_embeddings", required=True
+)
+
+
 class Scaling(ABC):
     """A scaling of the rotary frequencies."""
 
     depends_on_length: ClassVar[bool] = True
     """Whether the frequencies depend on the length of the text."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
@@ -64,10 +115,7 @@ class LinearScaling(Scaling):
 
     depends_on_length = False
 
-    factor: float
-
-    def __post_init__(self) -> None:
-        _check_factor(self.factor)
+    factor: float = field(metadata=_FACTOR)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Divide all frequencies by ``factor``."""
@@ -84,12 +132,8 @@ class DynamicScaling(Scaling):
     Keys already in a cache keep the frequencies of the shorter text for which they were rotated.
     """
 
-    factor: float
-    trained_length: int
-
-    def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        check_count("trained_length", self.trained_length)
+    factor: float = field(metadata=_FACTOR)
+    trained_length: int = field(metadata=declare("length of the longest text of the training", least=1))
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Compute the frequencies of the increased base."""
@@ -106,26 +150,28 @@ class YarnScaling(Scaling):
     """YaRN: fast pairs keep their frequency, slow pairs are interpolated, with a linear ramp between.
 
     Fast pairs rotate more than ``fast`` times within the trained length, slow ones fewer than ``slow`` times.
-    ``magnitude_factor`` is the factor of queries and of keys; None is 0.1 ln(factor) + 1. ``whole_pairs`` rounds the
-    ends of the ramp to whole pairs, as published.
     """
 
     depends_on_length = False
 
-    factor: float
-    trained_length: int
-    fast: float = 32.0
-    slow: float = 1.0
-    magnitude_factor: float | None = None
-    whole_pairs: bool = True
+    factor: float = field(metadata=_FACTOR)
+    trained_length: int = field(metadata=_TRAINED_LENGTH)
+    fast: float = _turns_field(32.0, "pairs with more turns are kept", "beta_fast", zero=32.0)
+    slow: float = _turns_field(1.0, "pairs with fewer turns are interpolated", "beta_slow", zero=1.0)
+    magnitude_factor: float | None = field(
+        default=None,
+        metadata=declare(
+            "factor of queries and of keys; None is 0.1 ln(factor) + 1", above=0.0, stored="attention_factor"
+        ),
+    )
+    whole_pairs: bool = field(
+        default=True,
+        metadata=declare("whether the ends of the ramp are rounded to whole pairs, as published", stored="truncate"),
+    )
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        check_count("trained_length", self.trained_length)
+        super().__post_init__()
         _check_turns("slow", self.slow, "fast", self.fast)
-        if self.magnitude_factor is not None:
-            check_number("magnitude_factor", self.magnitude_factor, above=0.0)
-        check_flag("whole_pairs", self.whole_pairs)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Blend the plain and the interpolated frequencies."""
@@ -157,22 +203,17 @@ class YarnScaling(Scaling):
 @explain_arguments
 @dataclass(frozen=True)
 class Llama3Scaling(Scaling):
-    """Llama 3 scaling: short wavelengths are kept, long ones interpolated, with a linear blend between.
-
-    Pairs with more than ``high`` rotations within the trained length are kept, those with fewer than ``low`` are
-    interpolated.
-    """
+    """Llama 3 scaling: short wavelengths are kept, long ones interpolated, with a linear blend between."""
 
     depends_on_length = False
 
-    factor: float
-    trained_length: int
-    low: float = 1.0
-    high: float = 4.0
+    factor: float = field(metadata=_FACTOR)
+    trained_length: int = field(metadata=_TRAINED_LENGTH)
+    low: float = _turns_field(1.0, "pairs with fewer turns are interpolated", "low_freq_factor")
+    high: float = _turns_field(4.0, "pairs with more turns are kept", "high_freq_factor")
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        check_count("trained_length", self.trained_length)
+        super().__post_init__()
         _check_turns("low", self.low, "high", self.high)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
@@ -191,26 +232,25 @@ class Llama3Scaling(Scaling):
 class LongRopeScaling(Scaling):
     """LongRoPE: each pair's frequency is divided by a factor of its own, found by a search.
 
-    ``short_factors`` are for texts of up to ``trained_length`` tokens, ``long_factors`` for longer ones; each has one
-    number for each pair. ``factor`` is the new length divided by the trained one, and ``magnitude_factor`` the factor
-    of queries and of keys; None is sqrt(1 + ln(factor) / ln(trained_length)). Keys in the cache of a layer keep the
-    frequencies of the shorter text for which they were rotated; a model computes its cache again (``switch_length``).
+    Keys in the cache of a layer keep the frequencies of the shorter text for which they were rotated; a model computes
+    its cache again (``switch_length``).
     """
 
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
-    factor: float
-    trained_length: int
-    magnitude_factor: float | None = None
+    short_factors: tuple[float, ...] = field(metadata=_pair_factors("short_factor", "of up to"))
+    long_factors: tuple[float, ...] = field(metadata=_pair_factors("long_factor", "of more than"))
+    factor: float = field(metadata=_FACTOR)
+    trained_length: int = field(metadata=_TRAINED_LENGTH | {"least": 2})
+    magnitude_factor: float | None = field(
+        default=None,
+        metadata=declare(
+            "factor of queries and of keys; None is sqrt(1 + ln(factor) / ln(trained_length))",
+            above=0.0,
+            stored="attention_factor",
+        ),
+    )
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
-        check_count("trained_length", self.trained_length, least=2)
-        for name in ("short_factors", "long_factors"):
-            factors = getattr(self, name)
-            check_kind(name, factors, tuple, do="one number for each pair of dimensions, for example (1.0,) * 32")
-            for number in factors:
-                check_number(name, number, above=0.0)
+        super().__post_init__()
         if len(self.short_factors) != len(self.long_factors):
             raise OptionError(
                 "LongRoPE has two lists of factors of one length",
@@ -218,8 +258,6 @@ class LongRopeScaling(Scaling):
                 got=f"{len(self.short_factors)} short_factors, {len(self.long_factors)} long_factors",
                 do="copy both from the same checkpoint",
             )
-        if self.magnitude_factor is not None:
-            check_number("magnitude_factor", self.magnitude_factor, above=0.0)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Divide each frequency by its factor. Raises OptionError unless there is one for each pair."""
@@ -244,23 +282,3 @@ class LongRopeScaling(Scaling):
     def switch_length(self) -> int | None:
         """``trained_length``: longer texts have the other list of factors."""
         return self.trained_length if self.short_factors != self.long_factors else None
-
-
-def _check_factor(factor: object) -> None:
-    if not is_number(factor) or float(factor) < 1.0:
-        raise OptionError(
-            "wrong factor of a rotary scaling",
-            expected="a finite number of 1 or more",
-            got=short_repr(factor),
-            do="divide the length of the texts by the trained length",
-        )
-
-
-def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
-    if not is_number(low) or not is_number(high) or not 0.0 < float(low) < float(high):
-        raise OptionError(
-            f"{fewest} and {most} are numbers of turns within the trained length",
-            expected=f"0 < {fewest} < {most}",
-            got=f"{fewest}={short_repr(low)}, {most}={short_repr(high)}",
-            do="leave them out for the published values",
-        )
