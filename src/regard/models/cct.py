@@ -27,7 +27,7 @@ from regard.errors import (
     check_flag,
     check_weights,
 )
-from regard.fields import check_fields
+from regard.fields import check_fields, declared_fields
 from regard.layers import ACTIVATIONS, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.convolutional_tokenizer import MAX_CONVOLUTIONS, ConvolutionalTokenizer
@@ -209,6 +209,10 @@ class Cct(ImageEncoder):
     @classmethod
     def read_config(cls, config: ConfigFile) -> CctConfig:
         """Read the hyperparameters, without labels, from config.json."""
+        config.size_pair("picture_size")
+        for one in declared_fields(CctConfig):
+            if one.kind is int:  # a file has all sizes
+                config.size(one.name)
         return config.parse_dataclass(CctConfig)
 
     @classmethod
