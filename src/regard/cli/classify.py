@@ -12,8 +12,7 @@ import typer
 
 from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.loaded_model import load_classifier
-from regard.cli.media_input import open_model
+from regard.cli.loaded_model import load_classifier, open_model
 from regard.cli.media_options import refuse_options
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file

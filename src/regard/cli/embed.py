@@ -14,7 +14,8 @@ from regard.cli.completion import choice_completer
 from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import describe_counts, describe_model, report_summary
-from regard.cli.media_input import are_picture_paths, open_model
+from regard.cli.loaded_model import open_model
+from regard.cli.media_input import are_picture_paths
 from regard.cli.media_options import refuse_options
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.classify_media import score_media
 from regard.cli.completion import model_completer
-from regard.cli.evaluate_media import score_media
-from regard.cli.loaded_model import load_classifier
-from regard.cli.media_input import open_model
+from regard.cli.loaded_model import load_classifier, open_model
 from regard.cli.media_options import refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,

@@ -1,16 +1,18 @@
-"""The model of a verb: loaded, changed by the options, and described."""
+"""The model of a verb: its folder and kind, loaded, changed by the options, and described."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.shared_options import drop_none
 from regard.cli.stderr import say
-from regard.errors import OptionError
+from regard.errors import OptionError, RegardError
 
 if TYPE_CHECKING:
     from regard.classification import Classifier
     from regard.models import CausalLanguageModel, EncoderDecoder
+    from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
 
 
@@ -18,6 +20,24 @@ def require_model(model: str | ModelFolder, *, example: str) -> None:
     """Raise OptionError without ``--model``; the ``example`` is a command that trains one."""
     if not model:
         raise OptionError("no model was given", expected="--model FOLDER", got="no --model", do=f"train one: {example}")
+
+
+def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind | None]:
+    """Open the folder of ``--model``, if it is not open yet, and find its kind.
+
+    The name itself and None for a model that cannot be found or read, and for one with a short name: the verb loads it
+    or says why not.
+    """
+    if isinstance(model, str) and not (model and (Path(model).expanduser().is_dir() or "/" in model)):
+        return model, None
+    from regard.models.load import find_kind
+    from regard.models.model_folder import ModelFolder
+
+    try:
+        folder = ModelFolder.open(model)
+        return folder, find_kind(folder)
+    except RegardError:
+        return model, None
 
 
 def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:

@@ -1,27 +1,28 @@
 """Pictures or sounds as input of a verb: paths from arguments, a file or standard input; a folder is all in it.
 
-A verb reads pictures, or sounds, if its model does.
+A verb reads pictures, or sounds, if its model does. It answers with a line for each, in order, as soon as a chunk is
+read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from regard.cli.output_file import open_output_file
 from regard.cli.progress import line_progress
+from regard.cli.stderr import say
 from regard.cli.text_input import open_lines
-from regard.errors import DataError, RegardError
+from regard.errors import DataError
 from regard.list_files import list_files
 
 if TYPE_CHECKING:
     from regard.media import MediaKind
-    from regard.models.kinds import ModelKind
-    from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
 
@@ -37,24 +38,6 @@ class MediaInput:
     name: str
     content: Any
     problem: DataError | None = None
-
-
-def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind | None]:
-    """Open the folder of ``--model``, if it is not open yet, and find its kind.
-
-    The name itself and None for a model that cannot be found or read, and for one with a short name: the verb loads it
-    or says why not.
-    """
-    if isinstance(model, str) and not (model and (Path(model).expanduser().is_dir() or "/" in model)):
-        return model, None
-    from regard.models.load import find_kind
-    from regard.models.model_folder import ModelFolder
-
-    try:
-        folder = ModelFolder.open(model)
-        return folder, find_kind(folder)
-    except RegardError:
-        return model, None
 
 
 def are_picture_paths(paths: list[str], data: str | None) -> bool:
@@ -126,3 +109,48 @@ def _read(line: Line, read: Callable[[Path, str], Any], kind: MediaKind) -> Medi
         return MediaInput(path, read(Path(path), path))
     except DataError as error:
         return MediaInput(path, None, error)
+
+
+def write_answers(
+    chunks: Iterable[list[MediaInput]],
+    answer: Callable[[list[MediaInput]], list[str]],
+    out: Path | None,
+    kind: MediaKind,
+    *,
+    lacking: str,
+    skip_bad: bool,
+) -> None:
+    """Write the lines that ``answer`` returns for the files of each chunk, and report how many files were broken.
+
+    ``lacking`` is what a broken file is without, such as "a label". Raises DataError for the first broken file, behind
+    the lines of those before it, unless ``skip_bad``.
+    """
+    broken = 0
+    with open_output_file(out) as file:
+        for some in chunks:
+            good, problem = _select_usable(some, lacking=lacking, skip_bad=skip_bad)
+            for line in answer(good):
+                file.write(line)
+            file.flush()  # a program at the other end of the pipe may wait for these
+            if problem is not None:
+                raise problem
+            broken += sum(one.problem is not None for one in some)
+    if broken:
+        say(f"{kind.count(broken)} without {lacking}")
+    if out is not None:
+        say(f"{out}: written")
+
+
+def _select_usable(
+    some: list[MediaInput], *, lacking: str, skip_bad: bool
+) -> tuple[list[MediaInput], DataError | None]:
+    """The files up to the first broken one, and its error; with ``skip_bad`` all, broken ones reported.
+
+    ``lacking`` is what a broken file is without, such as "a label".
+    """
+    for number, one in enumerate(some):
+        if one.problem is not None:
+            if not skip_bad:
+                return some[:number], one.problem
+            say(f"without {lacking}: {one.problem.what}")
+    return some, None

@@ -9,8 +9,7 @@ import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import require_model
-from regard.cli.media_answers import write_answers
-from regard.cli.media_input import MediaInput, open_media, read_media
+from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.output_file import check_output_file
 from regard.cli.shared_options import Device, OutputFile, Overwrite
 from regard.cli.text_input import check_text_options, is_stdin_terminal

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.completion import complete_mechanism
-from regard.cli.media_input import open_model
+from regard.cli.loaded_model import open_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate

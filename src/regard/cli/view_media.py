@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.media_input import expand_folders, open_model
+from regard.cli.loaded_model import open_model
+from regard.cli.media_input import expand_folders
 from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 

@@ -11,7 +11,7 @@ from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
 from regard.models.kinds import LANGUAGE_MODEL
 from regard.models.model_folder import FolderOrName, ModelFolder
-from regard.models.t5_config import MODEL_TYPES as T5_TYPES
+from regard.models.t5 import T5
 
 
 @explain_arguments
@@ -34,7 +34,7 @@ def load_generator(
     if cache_bytes is not None:
         check_count("cache_bytes", cache_bytes)
     opened = ModelFolder.open(folder, LANGUAGE_MODEL)
-    if opened.model_type not in T5_TYPES:
+    if opened.model_type not in T5.model_types:
         return Generator.load(
             opened,
             device=device,

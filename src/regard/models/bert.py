@@ -57,6 +57,7 @@ class Bert(PostNormEncoder):
 
     config: BertConfig
     config_class = BertConfig
+    model_types = ("bert",)
     positions: Learned
     file_prefix = "bert."
     head_rows = (

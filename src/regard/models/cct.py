@@ -150,6 +150,7 @@ class Cct(ImageEncoder):
 
     config: CctConfig
     config_class = CctConfig
+    model_types = (MODEL_TYPE,)
 
     def __init__(self, config: CctConfig) -> None:
         super().__init__(config)

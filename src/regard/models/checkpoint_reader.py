@@ -20,8 +20,7 @@ from torch.overrides import TorchFunctionMode
 from regard.errors import CheckpointError
 from regard.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
-from regard.models.wrapped_names import unwrap_names
+from regard.models.weight_names import Origin, StoredTensor, abbreviate_names, duplicate_error
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -29,19 +28,31 @@ _FLOATS = ("F64", "F32", "BF16", "F16")
 _INTEGERS = ("I64", "I32")
 _ROWS_TO_COMPARE = 1024
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_PARALLEL = "module."
+_WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+"""What wrappers put into the names of tensors:
+
+    module.wte.weight                              ``DistributedDataParallel``, ``DataParallel``: before every name
+    h.0._orig_mod.attn.c_attn.weight               ``torch.compile``: wherever a module was compiled
+    h.0._fsdp_wrapped_module.ln_1.weight           FSDP
+    h.0._checkpoint_wrapped_module.ln_1.weight     activation checkpointing
+
+No model has a module of one of the last three names. A model may have one that is called "module", so it is removed
+only where all names begin with it.
+"""
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """List every tensor of a model folder by name, reading only the headers.
 
     Reads ``model.safetensors``, or else the files that its index names. The names are those in the model itself, if it
-    was saved inside a wrapper: ``wrapped_names``. Raises CheckpointError if there are no weights, or a file is damaged
+    was saved inside a wrapper. Raises CheckpointError if there are no weights, or a file is damaged
     or missing.
     """
     if (folder / WEIGHTS).exists():
-        return unwrap_names({tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)})
+        return _unwrap_names({tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)})
     if (folder / INDEX).exists():
-        return unwrap_names(_read_index(folder))
+        return _unwrap_names(_read_index(folder))
     pickles = sorted({path.name for pattern in _PICKLES for path in folder.glob(pattern)})
     if pickles:
         raise CheckpointError(
@@ -57,6 +68,35 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
         got=abbreviate_names(sorted(path.name for path in folder.iterdir())),
         do="copy or download the folder again",
     )
+
+
+def _unwrap_names(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return the tensors by their names in the model itself; ``StoredTensor.name`` stays the name in the file.
+
+    Raises CheckpointError if two tensors get one name.
+    """
+    named = [(_remove_wrappers(name), tensor) for name, tensor in stored.items()]
+    while named and all(name.startswith(_PARALLEL) for name, _ in named):
+        named = [(name.removeprefix(_PARALLEL), tensor) for name, tensor in named]
+    unwrapped: dict[str, StoredTensor] = {}
+    for name, tensor in named:
+        if name in unwrapped:
+            raise duplicate_error(name, unwrapped[name].name, tensor.name)
+        unwrapped[name] = tensor
+    return unwrapped
+
+
+def find_wrapped_names(folder: Path, stored: Mapping[str, StoredTensor]) -> str | None:
+    """A note if the names in the files of a model have parts of a wrapper."""
+    wrapped = next((tensor.name for name, tensor in stored.items() if tensor.name != name), None)
+    if wrapped is None:
+        return None
+    note = f"{folder}: weights were saved from a wrapped model (torch.compile, DistributedDataParallel ..), and are "
+    return note + f"read without the wrapper's names: {wrapped}"
+
+
+def _remove_wrappers(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def check_depth(layers: int, stored: Collection[str]) -> None:

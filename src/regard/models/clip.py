@@ -173,6 +173,7 @@ class Clip(Model):
 
     config: ClipConfig
     config_class = ClipConfig
+    model_types = (MODEL_TYPE,)
     kind = CLIP
 
     def __init__(self, config: ClipConfig) -> None:

@@ -152,6 +152,7 @@ class ClipText(Encoder):
 
     config: ClipTextConfig
     config_class = ClipTextConfig
+    model_types = (MODEL_TYPE,)
     is_causal = True
     pooling: Pooling | None = Pooling((OWN,))
 

@@ -129,6 +129,7 @@ class ClipVision(ImageEncoder):
 
     config: ClipVisionConfig
     config_class = ClipVisionConfig
+    model_types = (MODEL_TYPE, OWN_MODEL_TYPE)
 
     def __init__(self, config: ClipVisionConfig) -> None:
         super().__init__(config)

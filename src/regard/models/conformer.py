@@ -98,6 +98,7 @@ class Conformer(AudioEncoder):
     """A Conformer with random initial weights; ``regard.load`` loads a trained one."""
 
     model_type = "regard-conformer"
+    model_types = (model_type,)
 
     config: ConformerConfig
     config_class = ConformerConfig

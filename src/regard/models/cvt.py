@@ -332,6 +332,7 @@ class Cvt(ImageEncoder):
 
     config: CvtConfig
     config_class = CvtConfig
+    model_types = ("cvt",)
     no_rollout_reason = (
         "The keys of a CvT are convolutions of its tokens, which are fewer in each stage, so there is no rollout."
     )

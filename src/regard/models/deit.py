@@ -24,7 +24,7 @@ from regard.errors import OptionError
 from regard.masks import Mask
 from regard.models.hyperparameters import model_field
 from regard.models.image_encoder import ImageOutput
-from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
+from regard.models.vision_transformer import HEADS, OWN_TYPE, ROWS, VisionTransformer, VisionTransformerConfig
 from regard.models.weight_names import Row, WeightNames
 
 _TOKEN_ROW = Row("embeddings.distillation_token", "distillation_token", tensors=True)
@@ -69,6 +69,7 @@ class Deit(VisionTransformer):
 
     config: DeitConfig
     config_class = DeitConfig
+    model_types = ("deit", OWN_TYPE + "deit")
     prefix = ("class", "distillation")
     optional_parts = MappingProxyType(
         {**VisionTransformer.optional_parts, "distillation_head": "distillation_head.weight"}

@@ -67,6 +67,7 @@ class Gato(Model):
 
     config: GatoConfig
     config_class = GatoConfig
+    model_types = (MODEL_TYPE,)
     kind = GATO
     tokenizer: Tokenizer | None = None
 

@@ -136,6 +136,7 @@ class Gpt2(CausalLanguageModel):
 
     config: Gpt2Config
     config_class = Gpt2Config
+    model_types = ("gpt2",)
     has_absolute_positions = True
 
     def __init__(self, config: Gpt2Config) -> None:

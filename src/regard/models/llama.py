@@ -89,6 +89,7 @@ class Llama(CausalLanguageModel):
 
     config: LlamaConfig
     config_class = LlamaConfig
+    model_types = (*MODEL_TYPES, *TEXT_TYPES)
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)

@@ -1,11 +1,10 @@
 """``regard.load``: load a trained model from packaged weights, a folder, or the Hugging Face Hub.
 
-To add an architecture, add a file beside this one and a row to ``_MODELS``.
+To add an architecture, add a file beside this one and its class to ``_CLASSES``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,69 +14,39 @@ from regard.errors import CheckpointError, DtypeError, short_repr
 from regard.models.adapter_folder import add_adapters_of
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.cct import MODEL_TYPE as CCT_TYPE
 from regard.models.cct import Cct
-from regard.models.clip import MODEL_TYPE as CLIP_TYPE
+from regard.models.checkpoint_reader import find_wrapped_names
 from regard.models.clip import Clip
-from regard.models.clip_text import MODEL_TYPE as CLIP_TEXT_TYPE
 from regard.models.clip_text import ClipText
-from regard.models.clip_vision import MODEL_TYPE as CLIP_VISION_TYPE
-from regard.models.clip_vision import OWN_MODEL_TYPE as OWN_CLIP_VISION_TYPE
 from regard.models.clip_vision import ClipVision
 from regard.models.conformer import Conformer
 from regard.models.cvt import Cvt
 from regard.models.deit import Deit
 from regard.models.gato import Gato
-from regard.models.gato_config import MODEL_TYPE as GATO_TYPE
 from regard.models.gpt2 import Gpt2
 from regard.models.kinds import ModelKind
 from regard.models.llama import Llama
-from regard.models.llama_types import MODEL_TYPES
 from regard.models.model import Model
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.modernbert import ModernBert
 from regard.models.perceiver import Perceiver
-from regard.models.perceiver_config import MODEL_TYPE as PERCEIVER_TYPE
-from regard.models.perceiver_config import OWN_MODEL_TYPE as OWN_PERCEIVER_TYPE
 from regard.models.recurrent import Recurrent
-from regard.models.roberta import ROBERTA_TYPES, Roberta
+from regard.models.roberta import Roberta
 from regard.models.swin import Swin
 from regard.models.t5 import T5
-from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
-from regard.models.text_part import TEXT_TYPES
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
-from regard.models.vision_transformer import OWN_TYPE
 from regard.models.vit import Vit
-from regard.models.wrapped_names import find_wrapped_names
 from regard.text import Tokenizer
 from regard.validation import FLOATS, resolve_device
 
-_MODELS: Mapping[str, type[Model]] = {
-    "bert": Bert,
-    GATO_TYPE: Gato,
-    "gpt2": Gpt2,
-    "modernbert": ModernBert,
-    **dict.fromkeys(("vit", OWN_TYPE + "vit"), Vit),
-    **dict.fromkeys(("deit", OWN_TYPE + "deit"), Deit),
-    "swin": Swin,
-    CLIP_TYPE: Clip,
-    CLIP_TEXT_TYPE: ClipText,
-    **dict.fromkeys((CLIP_VISION_TYPE, OWN_CLIP_VISION_TYPE), ClipVision),
-    CCT_TYPE: Cct,
-    "cvt": Cvt,
-    **dict.fromkeys((*MODEL_TYPES, *TEXT_TYPES), Llama),
-    **dict.fromkeys(ROBERTA_TYPES, Roberta),
-    **dict.fromkeys(T5_TYPES, T5),
-    **dict.fromkeys((PERCEIVER_TYPE, OWN_PERCEIVER_TYPE), Perceiver),
-    Conformer.model_type: Conformer,
-    Transformer.model_type: Transformer,
-    Recurrent.model_type: Recurrent,
-    TransformerEncoder.model_type: TransformerEncoder,
-    TextClassifier.model_type: TextClassifier,
-}
-"""The class that reads each ``model_type`` in config.json."""
+_CLASSES: tuple[type[Model], ...] = (
+    Bert, Cct, Clip, ClipText, ClipVision, Conformer, Cvt, Deit, Gato, Gpt2, Llama, ModernBert, Perceiver, Recurrent,
+    Roberta, Swin, T5, TextClassifier, Transformer, TransformerEncoder, Vit,
+)  # fmt: skip
+"""The classes whose folders are loaded; each says which types it reads."""
+_MODELS = {model_type: model for model in _CLASSES for model_type in model.model_types}
 
 
 @explain_arguments

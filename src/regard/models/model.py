@@ -10,6 +10,7 @@ A folder is written back with the same three: ``config_fields``, ``weight_names`
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, RefusedError
+from regard.layers.int8_linear import Int8Linear
+from regard.mechanisms import Mechanism
 from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.kinds import ModelKind
 from regard.models.model_folder import FolderOrName, ModelFolder
@@ -34,9 +36,15 @@ if TYPE_CHECKING:
     from regard.text.tokenizer import Tokenizer
     from regard.vision import ImageProcessor
 
+_RUN_TIME_OPTIONS = re.compile(r"(, )?\b(impl='\w+'|dropout=[^,)]*)")
+"""Options that change neither the equation nor the weights."""
+
 
 class Model(nn.Module, ABC):
     """A model that ``regard.load`` loads from a folder."""
+
+    model_types: ClassVar[tuple[str, ...]] = ()
+    """The values of the field "model_type" in config.json whose folders this class reads; () for a part of others."""
 
     kind: ClassVar[ModelKind]
     """The noun for such a model in messages, its inputs, and the commands that use it."""
@@ -241,3 +249,36 @@ def tokenizer_text(tokenizer: Tokenizer | SentenceTokenizer | None) -> dict[str,
 def processor_text(processor: AudioProcessor | ImageProcessor | None) -> dict[str, str]:
     """The file that says how inputs are made of pictures or sounds, as a text by file name; none without it."""
     return {} if processor is None else {PROCESSOR_FILE: json.dumps(processor.fields(), indent=2) + "\n"}
+
+
+def check_mechanisms(model: nn.Module, config: object) -> None:
+    """Raise RefusedError unless the class of ``model``, called with ``config``, has the same mechanisms.
+
+    A folder holds a config and weights, and the config names the mechanism. A model whose mechanism was replaced
+    (``comparison.replace_mechanism``) has the config of the model before.
+
+    And for linear layers with int8 weights, which no folder holds.
+    """
+    if any(isinstance(module, Int8Linear) for module in model.modules()):
+        raise RefusedError(
+            f"a {type(model).__name__} with int8 weights cannot be saved",
+            expected="a model with the weights of its training",
+            got="linear layers with rounded weights",
+            do="save the model before convert_weights, and convert its weights again after loading",
+        )
+    with checkpoint_reader.init_on_meta(), torch.random.fork_rng(devices=[]):
+        loaded = describe_mechanisms(type(model)(config))
+    for name, described in describe_mechanisms(model).items():
+        if loaded.get(name) != described:
+            raise RefusedError(
+                f"a {type(model).__name__} with a replaced mechanism cannot be saved: a folder has that of the config",
+                expected=f"{loaded.get(name)} in {name}, as the model's config says",
+                got=described,
+                do="save the model before replace_mechanism, and replace its mechanism again after loading",
+            )
+
+
+def describe_mechanisms(model: nn.Module) -> dict[str, str]:
+    """Return the class and the options of each mechanism in a model, by name."""
+    mechanisms = {name: part for name, part in model.named_modules() if isinstance(part, Mechanism)}
+    return {name: " ".join(_RUN_TIME_OPTIONS.sub("", repr(part)).split()) for name, part in mechanisms.items()}

@@ -216,6 +216,7 @@ class ModernBert(MaskedLanguageModel):
 
     config: ModernBertConfig
     config_class = ModernBertConfig
+    model_types = ("modernbert",)
     classifier_prefix = "classifier."
 
     def __init__(self, config: ModernBertConfig) -> None:

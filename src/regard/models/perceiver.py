@@ -37,7 +37,7 @@ from regard.models.kinds import IMAGE_ENCODER, PERCEIVER, ModelKind
 from regard.models.model import Model, processor_text
 from regard.models.model_folder import ModelFolder
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block, make_self_block
-from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
+from regard.models.perceiver_config import MODEL_TYPE, OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import (
     AudioInput,
     ConvolutionInput,
@@ -109,6 +109,7 @@ class Perceiver(Model):
     processor: ImageProcessor | None = None
     config: PerceiverConfig
     config_class = PerceiverConfig
+    model_types = (MODEL_TYPE, OWN_MODEL_TYPE)
     kind = PERCEIVER
     attends_through_latents = True
 

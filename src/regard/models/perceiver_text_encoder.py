@@ -21,7 +21,7 @@ from regard.masks import Mask
 from regard.models.base import Encoder
 from regard.models.config_file import ConfigFile
 from regard.models.perceiver import Perceiver
-from regard.models.perceiver_config import PerceiverConfig
+from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import TextInput
 from regard.models.perceiver_outputs import PositionOutput, TextOutput
 from regard.models.perceiver_weights import weight_names_inside
@@ -39,6 +39,7 @@ class PerceiverTextEncoder(Encoder):
 
     config: PerceiverConfig
     config_class = PerceiverConfig
+    model_types = (OWN_MODEL_TYPE,)
     attends_through_latents = True
 
     def __init__(self, config: PerceiverConfig) -> None:

@@ -99,6 +99,7 @@ class Recurrent(TokenModel):
     """A recurrent encoder-decoder with random initial weights."""
 
     model_type = "regard-recurrent"
+    model_types = (model_type,)
     config_class = RecurrentConfig
     rows = same_names("source_words", "target_words", "encoder.{path}", "decoder.{path}", "fit", "output")
 

@@ -80,6 +80,7 @@ class Roberta(PostNormEncoder):
 
     config: RobertaConfig
     config_class = RobertaConfig
+    model_types = tuple(ROBERTA_TYPES)
     positions: nn.Embedding
     file_prefix = "roberta."
     head_rows = (Row("lm_head.dense", "head.transform"), Row("lm_head.layer_norm", "head.norm"))

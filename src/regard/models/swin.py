@@ -270,6 +270,7 @@ class Swin(ImageEncoder):
 
     config: SwinConfig
     config_class = SwinConfig
+    model_types = ("swin",)
     no_rollout_reason = "The tokens of a Swin are merged from stage to stage, so there is no rollout."
 
     def __init__(self, config: SwinConfig) -> None:

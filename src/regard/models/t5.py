@@ -47,7 +47,7 @@ from regard.models.language_model_files import (
 from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids
-from regard.models.t5_config import T5Config
+from regard.models.t5_config import MODEL_TYPES, T5Config
 from regard.models.t5_encoder import (
     EMBEDDING,
     EMBEDDING_COPIES,
@@ -58,6 +58,7 @@ from regard.models.t5_encoder import (
     feed_forward_rows,
 )
 from regard.models.t5_layers import (
+    T5State,
     check_config,
     check_ids,
     compute_tables,
@@ -66,7 +67,6 @@ from regard.models.t5_layers import (
     make_decoder_layer,
     tables_of_layers,
 )
-from regard.models.t5_state import T5State
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.recording import record
 from regard.tensors import check_tensor
@@ -92,6 +92,7 @@ class T5(EncoderDecoder):
 
     config: T5Config
     config_class = T5Config
+    model_types = tuple(MODEL_TYPES)
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder, of source and target; None if there is none."""

@@ -1,4 +1,4 @@
-"""The layers of a T5: encoder and decoder blocks, biases of positions, and initial weights.
+"""The layers of a T5: encoder and decoder blocks, biases of positions, initial weights, and the state of the decoder.
 
     MultiHead: softmax(q . k + bias[bucket(j - i)])                        without 1 / sqrt(head_dim)
 
@@ -7,13 +7,18 @@ Raffel et al. 2020, section 2.1; ``t5`` has the rest of the model, and ``t5_conf
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import dataclass
+from typing import cast, final
 
+from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard import masks
 from regard.errors import check_kind
-from regard.layers import DecoderBlock, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, RMSNorm
+from regard.layers import DecoderBlock, DecoderCache, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, RMSNorm
+from regard.masks import Mask
 from regard.mechanisms import DotProduct
+from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.t5_config import T5Config
 from regard.positions import DistanceTable, T5Buckets
@@ -102,3 +107,36 @@ def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:
     """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
     do = "a source ends with the end token, and a target begins with model.start_id"
     check_texts_of_ids(name, ids, vocabulary, do=do)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class T5State:
+    """The decoder's state between two steps.
+
+    ``caches`` hold, for each layer, the keys and values of the tokens so far, and of the memory. The memory of a source
+    is stored once, however many rows attend to it; ``groups`` maps rows to sources. ``tables`` are the biases of the
+    distances up to some length, one for all layers or one for each. ``lengths`` (sources,) are those of the sources, if
+    some are padded, and ``memory_mask`` then hides the padding.
+    """
+
+    caches: tuple[DecoderCache, ...]
+    groups: BeamGroups
+    tables: tuple[DistanceTable, ...]
+    lengths: Tensor | None
+    memory_mask: Mask | None
+
+    @property
+    def length(self) -> int:
+        """The number of target tokens in the state."""
+        return self.caches[0].length
+
+    def reordered(self, entries: Int[Tensor, " rows"]) -> T5State:
+        """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
+        groups, left = self.groups.select(entries)
+        caches = tuple(cache.select(entries, left) for cache in self.caches)
+        lengths, memory_mask = self.lengths, self.memory_mask
+        if left is not None and lengths is not None:
+            lengths = lengths[left]
+            memory_mask = masks.padding(lengths)
+        return T5State(caches, groups, self.tables, lengths, memory_mask)

@@ -43,9 +43,8 @@ from regard.models.kinds import CLASSIFIER
 from regard.models.model import Model
 from regard.models.model_folder import ModelFolder
 from regard.models.modernbert import ModernBert
-from regard.models.perceiver_config import OWN_MODEL_TYPE as PERCEIVER_TYPE
 from regard.models.perceiver_text_encoder import PerceiverTextEncoder
-from regard.models.roberta import ROBERTA_TYPES, Roberta
+from regard.models.roberta import Roberta
 from regard.models.transformer_encoder import TransformerEncoder
 from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.text.pooling import MODES, Pooling
@@ -110,6 +109,7 @@ class TextClassifier(Encoder):
     """
 
     model_type = "regard-text-classifier"
+    model_types = (model_type,)
 
     config: TextClassifierConfig
     config_class = TextClassifierConfig
@@ -254,11 +254,9 @@ class TextClassifier(Encoder):
 
 
 _ENCODERS: Mapping[str, type[Encoder]] = {
-    "bert": Bert,
-    "modernbert": ModernBert,
-    **dict.fromkeys(ROBERTA_TYPES, Roberta),
-    TransformerEncoder.model_type: TransformerEncoder,
-    PERCEIVER_TYPE: PerceiverTextEncoder,
+    model_type: encoder
+    for encoder in (Bert, ModernBert, Roberta, TransformerEncoder, PerceiverTextEncoder)
+    for model_type in encoder.model_types
 }
 """The encoders of classifiers, by their ``model_type``."""
 

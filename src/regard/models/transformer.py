@@ -150,6 +150,7 @@ class Transformer(TokenModel):
     """An encoder-decoder Transformer with random initial weights."""
 
     model_type = "regard-transformer"
+    model_types = (model_type,)
     config_class = TransformerConfig
     rows = same_names(
         "source_words",

@@ -109,6 +109,7 @@ class TransformerEncoder(Encoder):
     """A Transformer encoder with random initial weights."""
 
     model_type = "regard-transformer-encoder"
+    model_types = (model_type,)
 
     config: TransformerEncoderConfig
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.masks import Mask
 from regard.models.image_encoder import ImageOutput
-from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
+from regard.models.vision_transformer import HEADS, OWN_TYPE, ROWS, VisionTransformer, VisionTransformerConfig
 from regard.models.weight_names import Row, WeightNames
 
 
@@ -41,6 +41,7 @@ class Vit(VisionTransformer):
 
     config: VitConfig
     config_class = VitConfig
+    model_types = ("vit", OWN_TYPE + "vit")
     prefix = ("class",)
 
     def __init__(self, config: VitConfig) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from regard.errors import OptionError, RefusedError, check_choice, short_repr
 from regard.models.base import EncoderDecoder
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.checkpoint_writer import atomic_model_folder, check_not_exists, write_folder
+from regard.models.model import check_mechanisms
 from regard.models.transformer import Transformer
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subwords import Subwords, subword_texts
