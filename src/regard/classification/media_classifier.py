@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.classification.classifier import Prediction
 from regard.errors import OptionError, check_count, short_repr
 from regard.media import MediaKind
+from regard.models.media_encoder import MediaEncoder
 
 
 class MediaClassifier(ABC):
@@ -84,3 +85,20 @@ def check_list(files: object, kind: MediaKind, accepts: str) -> None:
             got=short_repr(files),
             do=f"put a single {kind.one} into a list",
         )
+
+
+def embed_files(
+    model: MediaEncoder, files: Sequence[Any], kind: MediaKind, accepts: str, *, batch: int
+) -> Float[Tensor, "files width"]:
+    """The pooled vectors of files, ``batch`` of which are in memory at a time, in float32 on the CPU.
+
+    Raises DataError for a file that cannot be read, OptionError if ``files`` is not a list of what ``accepts`` says.
+    """
+    check_list(files, kind, accepts)
+    check_count("batch", batch)
+    model.require_processor()
+    starts = range(0, len(files), batch)
+    found = [
+        model.embed_inputs([model.make_input(one) for one in files[at : at + batch]], batch=batch) for at in starts
+    ]
+    return torch.cat(found) if found else torch.zeros(0, model.vector_width)

@@ -6,8 +6,7 @@ picture -> pixels -> logits -> probabilities of the labels
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -16,12 +15,11 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.classification.media_classifier import MediaClassifier, check_list
+from regard.classification.media_classifier import MediaClassifier, embed_files
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
 from regard.models.model_folder import FolderOrName
-from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES, Picture
 
 BATCH = 64
@@ -42,7 +40,7 @@ class PicturePredictor(MediaClassifier):
     @abstractmethod
     def __init__(self, model: ImageEncoder, *, batch: int) -> None:
         super().__init__(model, batch=batch)
-        self.model, self.processor = model, get_processor(model)
+        self.model, self.processor = model, model.require_processor()
 
     @abstractmethod
     def compute_logits(self, pixels: Tensor) -> Float[Tensor, "batch labels"]:
@@ -50,14 +48,14 @@ class PicturePredictor(MediaClassifier):
 
     def read(self, file: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "channels height width"]:
         """The pixels of a picture. Raises DataError for one that cannot be read."""
-        return self.processor.to_pixels(file, name=name)
+        return self.model.make_input(file, name=name)
 
     @torch.no_grad()
     def probabilities_of(self, inputs: Sequence[np.ndarray]) -> Float[Tensor, "pictures labels"]:
         """The probabilities of the labels for pixels, uint8 (channels, height, width)."""
         found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
         with eval_mode(self.model):
-            batches = batch_pixels(self.model, inputs, self.batch)
+            batches = self.model.batch_inputs(inputs, batch=self.batch)
             found += [self.compute_logits(some).double().softmax(1).cpu() for some in batches]
         return torch.cat(found)
 
@@ -99,47 +97,9 @@ class PictureClassifier(PicturePredictor):
 
 
 @explain_arguments
-@torch.no_grad()
 def embed_pictures(
     model: ImageEncoder, pictures: Sequence[Picture], *, batch: int = BATCH
 ) -> Float[Tensor, "pictures width"]:
     """The pooled vectors of pictures, in float32 on the CPU. Raises DataError for a picture that cannot be read."""
-    check_list(pictures, PICTURES, ACCEPTS)
-    found = [embed_pixels(model, some, batch=batch) for some in _read_batches(pictures, get_processor(model), batch)]
-    return torch.cat(found) if found else torch.zeros(0, model.vector_width)
-
-
-@torch.no_grad()
-def embed_pixels(
-    model: ImageEncoder, pixels: Sequence[np.ndarray], *, batch: int = BATCH
-) -> Float[Tensor, "pictures width"]:
-    """The pooled vectors of pictures that ``processor.to_pixels`` has made: uint8 (channels, height, width)."""
-    found = [model.embed(some).float().cpu() for some in batch_pixels(model, pixels, batch)]
-    return torch.cat(found) if found else torch.zeros(0, model.vector_width)
-
-
-def get_processor(model: ImageEncoder) -> ImageProcessor:
-    """The model's processor. Raises CheckpointError if it has none."""
-    if model.processor is None:
-        raise CheckpointError(
-            "the model does not say how its pixels are made from pictures",
-            expected="preprocessor_config.json in its folder",
-            got="none",
-            do="use the whole folder of the model, or set model.processor = regard.vision.ImageProcessor(...)",
-        )
-    return model.processor
-
-
-def batch_pixels(model: ImageEncoder, pixels: Sequence[np.ndarray], batch: int) -> Iterator[Tensor]:
-    """Make model input of pixels, at most ``batch`` pictures at a time, which have the same size."""
-    processor, dtype = get_processor(model), next(model.parameters()).dtype
-    for _, group in groupby(pixels, key=lambda one: one.shape):
-        some = list(group)
-        for begin in range(0, len(some), batch):
-            made = torch.from_numpy(np.stack(some[begin : begin + batch])).to(model.device)
-            yield processor.normalise(processor.rescale_pixels(made)).to(dtype)
-
-
-def _read_batches(pictures: Sequence[Picture], processor: ImageProcessor, batch: int) -> Iterator[list[np.ndarray]]:
-    for begin in range(0, len(pictures), batch):
-        yield [processor.to_pixels(one) for one in pictures[begin : begin + batch]]
+    check_kind("model", model, ImageEncoder, do="regard.load(folder)")
+    return embed_files(model, pictures, PICTURES, ACCEPTS, batch=batch)

@@ -5,7 +5,7 @@ sound -> log-mel spectrogram -> logits -> probabilities of the labels
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -14,13 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.audio import AudioProcessor, pad_features
 from regard.audio.sound_file import SOUNDS, Sound
-from regard.classification.media_classifier import MediaClassifier, check_list
-from regard.errors import CheckpointError, check_count, check_kind
-from regard.layers.eval_mode import eval_mode
+from regard.classification.media_classifier import MediaClassifier, embed_files
+from regard.errors import CheckpointError, check_kind
 from regard.models import AudioEncoder
-from regard.models.audio_encoder import AudioEncoderOutput
 from regard.models.model_folder import FolderOrName
 
 BATCH = 32
@@ -52,7 +49,7 @@ class SoundClassifier(MediaClassifier):
                 if model.labels
                 else "train a head on it: regard train classify --from FOLDER --data sounds/",
             )
-        self.model, self.processor = model, get_sound_processor(model)
+        self.model, self.processor = model, model.require_processor()
 
     @classmethod
     def load(cls, folder: FolderOrName, *, device: str | None = None, batch: int = BATCH) -> SoundClassifier:
@@ -66,12 +63,12 @@ class SoundClassifier(MediaClassifier):
 
     def read(self, file: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
         """The features of a sound. Raises DataError for one that cannot be read."""
-        return self.processor.to_features(file, name=name)
+        return self.model.make_input(file, name=name)
 
     def probabilities_of(self, inputs: Sequence[Float[Tensor, "_ bands"]]) -> Float[Tensor, "sounds labels"]:
         """The probabilities of the labels for features of sounds."""
         found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
-        for output in run_on_features(self.model, inputs, self.batch):
+        for output in self.model.run_inputs(inputs, batch=self.batch):
             assert output.logits is not None
             found.append(output.logits.double().softmax(1).cpu())
         return torch.cat(found)
@@ -83,44 +80,4 @@ def embed_sounds(
 ) -> Float[Tensor, "sounds width"]:
     """The pooled vectors of sounds, in float32 on the CPU. Raises DataError for a sound that cannot be read."""
     check_kind("model", model, AudioEncoder, do="regard.load(folder)")
-    check_list(sounds, SOUNDS, ACCEPTS)
-    check_count("batch", batch)
-    processor = get_sound_processor(model)
-    starts = range(0, len(sounds), batch)
-    found = [
-        embed_features(model, [processor.to_features(one) for one in sounds[at : at + batch]], batch=batch)
-        for at in starts
-    ]
-    return torch.cat(found) if found else torch.zeros(0, model.width)
-
-
-def embed_features(
-    model: AudioEncoder, features: Sequence[Float[Tensor, "_ bands"]], *, batch: int = BATCH
-) -> Float[Tensor, "sounds width"]:
-    """The pooled vectors of features that ``processor.to_features`` has made, in float32 on the CPU."""
-    found = [output.pooled.float().cpu() for output in run_on_features(model, features, batch)]
-    return torch.cat(found) if found else torch.zeros(0, model.width)
-
-
-def run_on_features(
-    model: AudioEncoder, features: Sequence[Float[Tensor, "_ bands"]], batch: int
-) -> Iterator[AudioEncoderOutput]:
-    """The outputs of ``model`` in eval mode and without gradients, for at most ``batch`` sounds at a time."""
-    dtype = next(model.parameters()).dtype
-    with eval_mode(model):
-        for begin in range(0, len(features), batch):
-            padded, mask = pad_features(features[begin : begin + batch])
-            with torch.no_grad():
-                yield model(padded.to(model.device, dtype), mask=mask)
-
-
-def get_sound_processor(model: AudioEncoder) -> AudioProcessor:
-    """The model's processor. Raises CheckpointError if it has none."""
-    if model.processor is None:
-        raise CheckpointError(
-            "the model does not say how its features are made from sounds",
-            expected="preprocessor_config.json in its folder",
-            got="none",
-            do="use the whole folder of the model, or set model.processor = regard.audio.AudioProcessor(...)",
-        )
-    return model.processor
+    return embed_files(model, sounds, SOUNDS, ACCEPTS, batch=batch)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from regard.classification.media_embedder import MediaEmbedder
     from regard.media import MediaKind
+    from regard.models.media_encoder import MediaEncoder
     from regard.models.model_folder import ModelFolder
     from regard.text.tokenizer import TokenizedText
     from regard.text.vector_files import VectorFormat
@@ -46,18 +46,20 @@ def embed_media(
     """
     import torch
 
-    from regard.classification.media_embedder import MediaEmbedder
+    from regard.models.media_encoder import MediaEncoder
     from regard.text.vector_files import find_format
 
     if out is not None and os.path.lexists(out) and not overwrite:
         raise OutputExistsError(
             f"{out} already exists", expected="a new file", got="an existing file", do="add --overwrite"
         )
-    embedder = MediaEmbedder.load(kind, model, dtype=getattr(torch, dtype), batch=batch)
-    written = find_format(name)(tokens=False, width=embedder.width)
+    encoder = MediaEncoder.load(model, dtype=getattr(torch, dtype))
+    encoder.require_processor()
+    written = find_format(name)(tokens=False, width=encoder.vector_width)
     skipped: list[str] = []
     with open_media(paths, data, field, kind) as lines:
-        found = _embed(read_media(lines, embedder.read, kind, out), embedder, skipped if skip_bad else None)
+        files = read_media(lines, lambda path, name: encoder.make_input(path, name=name), kind, out)
+        found = _embed(files, encoder, batch, skipped if skip_bad else None)
         if out is None:
             rows = 0
             for names, vectors in found:
@@ -73,7 +75,7 @@ def embed_media(
 
 
 def _embed(
-    chunks: Iterator[list[MediaInput]], embedder: MediaEmbedder, skipped: list[str] | None
+    chunks: Iterator[list[MediaInput]], encoder: MediaEncoder, batch: int, skipped: list[str] | None
 ) -> Iterator[tuple[list[TokenizedText], list[np.ndarray]]]:
     """Yield the names and the vectors of each chunk; problems are added to ``skipped``, or raised if it is None."""
     from regard.text.tokenizer import TokenizedText
@@ -86,7 +88,7 @@ def _embed(
                     raise one.problem
                 skipped.append(one.problem.what)
         good = [one for one in chunk if one.problem is None]
-        vectors = list(embedder.embed([one.content for one in good]).numpy())
+        vectors = list(encoder.embed_inputs([one.content for one in good], batch=batch).numpy())
         check_finite(vectors)
         yield [TokenizedText(one.name, (), (), (), (), (), 0) for one in good], vectors
 

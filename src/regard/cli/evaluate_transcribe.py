@@ -123,7 +123,6 @@ def _measure(
 ) -> tuple[TranscriptionMeasure, list[FileWithText]]:
     """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
     from regard.audio.sound_file import SOUNDS
-    from regard.classification.sound_classifier import run_on_features
     from regard.cli.progress import count_progress
     from regard.tasks.labelled_media import report_bad_files
     from regard.transcription.measure import TranscriptionMeasure
@@ -144,7 +143,7 @@ def _measure(
             good = [one for one in inputs if not isinstance(one, DataError)]
             texts = [one.text for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
             used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
-            for output in run_on_features(transcriber.model, good, transcriber.batch):
+            for output in transcriber.model.run_inputs(good, batch=transcriber.batch):
                 count = output.visible.shape[0]
                 measure.add(output, texts[:count])
                 texts = texts[count:]

@@ -12,16 +12,21 @@ weights its file holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any, ClassVar, final
 
+import numpy as np
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.audio import AudioProcessor
+from regard.audio import AudioProcessor, pad_features
+from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
+from regard.layers.eval_mode import eval_mode
 from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
@@ -72,6 +77,7 @@ class AudioEncoder(MediaEncoder, ABC):
     """The field "model_type" in config.json."""
 
     kind = AUDIO_ENCODER
+    inputs = "features"
     processor_class = AudioProcessor
 
     processor: AudioProcessor | None = None
@@ -107,6 +113,27 @@ class AudioEncoder(MediaEncoder, ABC):
     def frames_per_token(self) -> int:
         """The number of frames from the beginning of a token to that of the next."""
         return next(frames for frames in count(1) if self.count_tokens(frames + 1) > 1)
+
+    def make_input(
+        self, file: Sound | np.ndarray[Any, Any], *, name: str | None = None
+    ) -> Float[Tensor, "frames bands"]:
+        """Make the features of a sound. See ``MediaEncoder.make_input``."""
+        features: Tensor = self.require_processor().to_features(file, name=name)
+        return features
+
+    def run_inputs(self, inputs: Sequence[Float[Tensor, "_ bands"]], *, batch: int) -> Iterator[AudioEncoderOutput]:
+        """Compute the outputs of inputs in eval mode and without gradients, for at most ``batch`` sounds at a time."""
+        dtype = next(self.parameters()).dtype
+        with eval_mode(self):
+            for begin in range(0, len(inputs), batch):
+                padded, mask = pad_features(inputs[begin : begin + batch])
+                with torch.no_grad():
+                    yield self(padded.to(self.device, dtype), mask=mask)
+
+    def embed_inputs(self, inputs: Sequence[Float[Tensor, "_ bands"]], *, batch: int) -> Float[Tensor, "files vector"]:
+        """Compute the vectors of features. See ``MediaEncoder.embed_inputs``."""
+        found = [output.pooled.float().cpu() for output in self.run_inputs(inputs, batch=batch)]
+        return torch.cat(found) if found else torch.zeros(0, self.vector_width)
 
     @classmethod
     def read_config(cls, config: ConfigFile) -> Any:

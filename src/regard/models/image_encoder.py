@@ -11,12 +11,15 @@ and as many labels as the head has rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
-from jaxtyping import Float
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
@@ -29,6 +32,7 @@ from regard.models.media_encoder import MediaEncoder
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
 from regard.vision import ImageProcessor
+from regard.vision.picture_file import Picture
 
 _HEADS = ("head.", "distillation_head.")
 
@@ -107,6 +111,7 @@ class ImageEncoder(MediaEncoder, ABC):
     no_rollout_reason: ClassVar[str] = ""
     """Why attention cannot be rolled out from each token of a picture, in a sentence; "" if it can."""
 
+    inputs = "pixels"
     processor_class = ImageProcessor
 
     processor: ImageProcessor | None = None
@@ -129,10 +134,25 @@ class ImageEncoder(MediaEncoder, ABC):
         pooled: Tensor = self(pixels).pooled
         return pooled
 
-    @property
-    def vector_width(self) -> int:
-        """The number of components of a vector of ``embed``."""
-        return self.width
+    def make_input(self, file: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "channels height width"]:
+        """Make the pixels of a picture. See ``MediaEncoder.make_input``."""
+        pixels: np.ndarray = self.require_processor().to_pixels(file, name=name)
+        return pixels
+
+    def batch_inputs(self, inputs: Sequence[np.ndarray], *, batch: int) -> Iterator[Tensor]:
+        """Make normalised pixels of inputs, at most ``batch`` pictures at a time, which have the same size."""
+        processor, dtype = self.require_processor(), next(self.parameters()).dtype
+        for _, group in groupby(inputs, key=lambda one: one.shape):
+            some = list(group)
+            for begin in range(0, len(some), batch):
+                pixels = torch.from_numpy(np.stack(some[begin : begin + batch])).to(self.device)
+                yield processor.normalise(processor.rescale_pixels(pixels)).to(dtype)
+
+    @torch.no_grad()
+    def embed_inputs(self, inputs: Sequence[np.ndarray], *, batch: int) -> Float[Tensor, "files vector"]:
+        """Compute the vectors of pixels. See ``MediaEncoder.embed_inputs``."""
+        found = [self.embed(pixels).float().cpu() for pixels in self.batch_inputs(inputs, batch=batch)]
+        return torch.cat(found) if found else torch.zeros(0, self.vector_width)
 
     @property
     def picture_size(self) -> tuple[int, int]:

@@ -90,6 +90,12 @@ IMAGE_ENCODER = ModelKind(
     files=PICTURES,
     examples="a ViT, a DeiT or a Swin",
 )
+MEDIA_ENCODER = ModelKind(
+    "a model that reads pictures or sounds, such as a ViT or a Conformer",
+    "the folder of a model that reads pictures or sounds",
+    _FOLDER_FILES,
+    commands="regard embed, regard view",
+)
 MASKED_LANGUAGE_MODEL = ModelKind(
     "a BERT, a RoBERTa or a ModernBERT",
     "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "

@@ -6,11 +6,15 @@ A model has the parts whose weights its file holds, and as many labels as its he
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.errors import check_kind
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import CheckpointError, check_kind
 from regard.models.checkpoint_reader import check_depth
+from regard.models.kinds import MEDIA_ENCODER
 from regard.models.model import Model, processor_text
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
@@ -29,6 +33,11 @@ class MediaEncoder(Model, ABC):
 
     config_class: ClassVar[type[Any]]
     """The dataclass of the hyperparameters, with ``layers`` and ``labels``; labels=() is a model without a head."""
+
+    kind = MEDIA_ENCODER
+
+    inputs: ClassVar[str]
+    """What messages call the inputs of the model, such as "pixels"."""
 
     processor_class: ClassVar[type[AudioProcessor] | type[ImageProcessor]]
     """The class of ``processor``."""
@@ -56,6 +65,35 @@ class MediaEncoder(Model, ABC):
     def labels(self) -> tuple[str, ...]:
         """The names of the labels, in the order of the logits; () without a head."""
         return tuple(self.config.labels)
+
+    @property
+    def vector_width(self) -> int:
+        """The number of components of a vector of ``embed_inputs``."""
+        return self.width
+
+    def require_processor(self) -> Any:
+        """How inputs are made from files. Raises CheckpointError for a model that does not say it."""
+        if self.processor is None:
+            files = "files" if self.kind.files is None else self.kind.files.several
+            processor = f"{self.processor_class.__module__.rpartition('.')[0]}.{self.processor_class.__name__}"
+            raise CheckpointError(
+                f"the model does not say how its {self.inputs} are made from {files}",
+                expected="a preprocessor_config.json in its folder that regard can follow",
+                got="; ".join(self.notes) or "none",
+                do=f"use the whole folder of the model, or set model.processor = {processor}(...)",
+            )
+        return self.processor
+
+    @abstractmethod
+    def make_input(self, file: Any, *, name: str | None = None) -> Any:
+        """Make the model input of a file, which messages call ``name``.
+
+        Raises DataError for a file that cannot be read, CheckpointError for a model without a processor.
+        """
+
+    @abstractmethod
+    def embed_inputs(self, inputs: Sequence[Any], *, batch: int) -> Float[Tensor, "files vector"]:
+        """Compute one vector for each input of ``make_input``, ``batch`` at a time, in float32 on the CPU."""
 
     @classmethod
     def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:

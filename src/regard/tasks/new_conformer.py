@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from regard.audio import AudioProcessor
-from regard.classification.sound_classifier import get_sound_processor
 from regard.errors import check_choice
 from regard.models import AudioEncoder, Conformer, ConformerConfig
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_weights
@@ -101,7 +100,7 @@ def load_start(recipe: SoundRecipe) -> Conformer | None:
     if recipe.start is None:
         return None
     model = Conformer.load(recipe.start)
-    processor = get_sound_processor(model)
+    processor = model.require_processor()
     if recipe.max_seconds is not None:
         model.processor = replace(processor, max_seconds=recipe.max_seconds)
     return model

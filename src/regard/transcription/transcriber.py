@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS, Sound
 from regard.classification.media_classifier import check_list
-from regard.classification.sound_classifier import ACCEPTS, BATCH, get_sound_processor, run_on_features
+from regard.classification.sound_classifier import ACCEPTS, BATCH
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.models import AudioEncoder
 from regard.models.ctc import LabelSpan, decode_ctc_spans
@@ -68,7 +68,7 @@ class Transcriber:
                 got="a head that classifies sounds" if model.labels else "a model without a head",
                 do="use regard classify" if model.labels else "train a head: regard train transcribe --from FOLDER",
             )
-        self.model, self.batch, self.processor = model, batch, get_sound_processor(model)
+        self.model, self.batch, self.processor = model, batch, model.require_processor()
         self.labels = TextLabels(model.labels)
 
     @classmethod
@@ -78,7 +78,7 @@ class Transcriber:
 
     def read(self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
         """The features of a sound. Raises DataError for one that cannot be read."""
-        return self.processor.to_features(sound, name=name)
+        return self.model.make_input(sound, name=name)
 
     def transcribe(self, sounds: Sequence[Sound | np.ndarray[Any, Any]]) -> list[Transcription]:
         """Write the texts of sounds: paths, bytes of files, or float arrays (samples,) at ``processor.rate``.
@@ -97,7 +97,7 @@ class Transcriber:
         self, features: Sequence[Float[Tensor, "_ bands"]], names: Sequence[str]
     ) -> list[Transcription]:
         """Write the texts of what ``read`` returned, for sounds with these names."""
-        outputs = run_on_features(self.model, features, self.batch)
+        outputs = self.model.run_inputs(features, batch=self.batch)
         spans = [one for output in outputs for one in decode_ctc_spans(output)]
         return [
             self._make_transcription(name, own, frames=len(one))

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, DataError, OptionError, check_kind, short_repr
+from regard.errors import DataError, OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
 from regard.models.image_encoder import ImageOutput, TokenGrid
@@ -81,7 +81,7 @@ def capture_picture(
     ``read_picture_attention``.
     """
     name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
-    processor = _get_processor(model)
+    processor = model.require_processor()
     pixels = processor.to_pixels(picture, name=name)
     grids = model.token_grids(*pixels.shape[1:])
     if not model.windows(*pixels.shape[1:]) and model.key_grids(*pixels.shape[1:]) == grids:
@@ -172,17 +172,6 @@ def _find_label(model: ImageEncoder, label: str | None) -> str | None:
         got=short_repr(label),
         do="check the spelling, or leave out label (--label)" if model.labels else "leave out label (--label)",
     )
-
-
-def _get_processor(model: ImageEncoder) -> ImageProcessor:
-    if model.processor is None:
-        raise CheckpointError(
-            "the model does not say how its pixels are made from pictures",
-            expected="a preprocessor_config.json in its folder that regard can follow",
-            got="; ".join(model.notes) or "none",
-            do="use the whole folder of the model, or set model.processor = regard.vision.ImageProcessor(...)",
-        )
-    return model.processor
 
 
 def _check_grids(grids: tuple[TokenGrid, ...], limit: int, name: str) -> None:

@@ -11,7 +11,6 @@ import torch
 from regard.arguments import explain_arguments
 from regard.audio import pad_features
 from regard.audio.sound_file import Sound
-from regard.classification.sound_classifier import get_sound_processor
 from regard.errors import DataError, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import AudioEncoder
@@ -38,7 +37,7 @@ def read_sound_attention(model: AudioEncoder, sound: SoundOrSamples, *, name: st
     check_kind("model", model, AudioEncoder, do='model = regard.models.AudioEncoder.load("conformer/")')
     check_kind("name", name, str, do="the sound's name on the page")
     name = name or (str(sound) if isinstance(sound, str | Path) else "the sound")
-    processor = get_sound_processor(model)
+    processor = model.require_processor()
     features = processor.to_features(sound, name=name)
     tokens = model.count_tokens(len(features))
     if tokens > MAX_TOKENS:

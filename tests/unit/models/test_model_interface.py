@@ -11,8 +11,7 @@ from torch import nn
 
 import every_model
 import regard
-from regard.classification import PictureClassifier
-from regard.classification.media_embedder import MediaEmbedder
+from regard.classification import PictureClassifier, embed_pictures
 from regard.errors import CheckpointError
 from regard.masks import Mask
 from regard.models import Clip, Encoder, ImageEncoder, ImageOutput, Model, Perceiver, TokenGrid, kinds, model_folder
@@ -20,10 +19,10 @@ from regard.models.config_file import ConfigFile
 from regard.models.kinds import IMAGE_ENCODER, ModelKind
 from regard.models.label_names import label_fields
 from regard.models.load import find_class, find_kind
+from regard.models.media_encoder import MediaEncoder
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import WeightNames, same_names
 from regard.vision import ImageProcessor
-from regard.vision.picture_file import PICTURES
 
 _ALONE = {"PerceiverImageEncoder", "PerceiverTextEncoder"}
 """Models whose folder is loaded as a Perceiver, of which they are a part."""
@@ -135,4 +134,4 @@ def test_new_model_needs_a_file_and_a_row(tmp_path: Path, monkeypatch):
     pictures = [np.full((7, 11, 3), grey, dtype=np.uint8) for grey in (3, 250)]
     predictions = PictureClassifier.load(folder).classify(pictures)
     assert [set(one.probabilities) for one in predictions] == [{"dark", "light"}] * 2
-    assert MediaEmbedder.load(PICTURES, folder, dtype=torch.float32, batch=2).width == 5
+    assert embed_pictures(MediaEncoder.load(folder), pictures).shape == (2, 5)
