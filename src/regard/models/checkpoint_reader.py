@@ -30,7 +30,7 @@ _ROWS_TO_COMPARE = 1024
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _PARALLEL = "module."
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-"""What wrappers put into the names of tensors:
+"""Parts that wrappers add to the names of tensors:
 
     module.wte.weight                              ``DistributedDataParallel``, ``DataParallel``: before every name
     h.0._orig_mod.attn.c_attn.weight               ``torch.compile``: wherever a module was compiled

@@ -37,7 +37,7 @@ class MediaEncoder(Model, ABC):
     kind = MEDIA_ENCODER
 
     inputs: ClassVar[str]
-    """What messages call the inputs of the model, such as "pixels"."""
+    """The name of the inputs of the model in messages, such as "pixels"."""
 
     processor_class: ClassVar[type[AudioProcessor] | type[ImageProcessor]]
     """The class of ``processor``."""
