@@ -123,3 +123,21 @@ def test_only_torchs_openmp_runtime_is_loaded():
     runtimes = {path for path in mapped if re.match(r"lib(g|i)?omp\d*\W", path.name)}
     assert len(runtimes) == 1, runtimes
     assert next(iter(runtimes)).parent.parts[-2:] == ("torch", "lib")
+
+
+FOR_ONE_INSTRUCTION_SET = {"tiles/matrix_unit.h", "attention/matrix_forward.h"}
+"""Headers for processors with a matrix unit."""
+
+
+@pytest.mark.slow
+def test_each_header_includes_what_it_uses():
+    """So that the order of includes means nothing. Headers of bindings need those of Python, and are left out."""
+    headers = {str(path.relative_to(CSRC)) for path in CSRC.rglob("*.h") if path.parent.name != "bindings"}
+    compile_ = ["c++", "-std=c++17", "-fsyntax-only", "-w", "-x", "c++", f"-I{CSRC}", "-DREGARD_ISA_NAMESPACE=portable"]
+    failed = {
+        header
+        for header in headers - FOR_ONE_INSTRUCTION_SET
+        if subprocess.run([*compile_, header], cwd=CSRC, capture_output=True, check=False).returncode
+    }
+    assert len(headers) > 50
+    assert failed == set()

@@ -6,6 +6,7 @@
 //     active    bit i: query i takes part. The weights of the others are 0, and so are their packed numbers
 #pragma once
 
+#include "tiles/gemm_microkernel.h"
 #include "tiles/normalizer.h"
 #include "tiles/pack.h"
 #include "tiles/tile_kernels.h"

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "attention/forward.h"
+#include "observe/observe_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

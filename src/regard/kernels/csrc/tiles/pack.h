@@ -4,6 +4,7 @@
 // not even with a weight of 0. The results of queries that may attend to such a token become NaN by these bits.
 #pragma once
 
+#include "tiles/compute_types.h"
 #include "tiles/mask_tiles.h"
 
 namespace regard {
