@@ -250,6 +250,8 @@ def check_number(
 
 def check_dropout(dropout: object) -> None:
     """Raise OptionError unless 0 <= dropout < 1."""
+    if type(dropout) is float and 0.0 <= dropout < 1.0:  # the fast path, nearly always taken
+        return
     if not is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
         raise OptionError(
             "dropout is a probability",

@@ -42,12 +42,12 @@ def make_request(
     *,
     mask: Any = None,
     bias: Any = None,
-    **terms: Any,
+    scale: Any = None,
+    softcap: Any = None,
+    sinks: Any = None,
+    dropout: Any = 0.0,
 ) -> Request:
-    """Build a request from a caller's arguments; ``terms`` are those of ``check_terms``.
-
-    Raises ShapeError, DtypeError, DeviceError or OptionError.
-    """
+    """Build a request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
     _check_tensors(query, key, value)
     _check_shapes(query, key, value)
     if mask is not None:
@@ -55,14 +55,13 @@ def make_request(
         batch, heads, queries, _ = query.shape
         mask.check(batch, heads, queries, key.shape[2])
     bias = _resolve_bias(bias, query, key, value)
-    return Request(query, key, value, check_terms(query, mask, bias, **terms))
+    return Request(query, key, value, check_terms(query, mask, bias, scale, softcap, sinks, dropout))
 
 
 def check_terms(
     query: Tensor,
     mask: Mask | None,
     bias: Bias | None = None,
-    *,
     scale: float | None = None,
     softcap: float | None = None,
     sinks: Any = None,

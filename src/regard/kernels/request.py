@@ -6,7 +6,7 @@ Every implementation takes a request. ``validation.make_request`` makes one of a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias, final
 
@@ -36,9 +36,9 @@ class Terms:
         sinks: logits that broadcast to (batch, heads, queries, 1): exp(sink) is added to the sum of each softmax.
         dropout: probability of setting a weight to 0.
 
-    A new term is a field here and, if the kernels compute it, a field of ``KernelArguments``; the schemas of the
-    operators, the refusals of implementations without it and the messages follow. The public functions that take it
-    name it in their signatures.
+    A new term is a field here, a check in ``check_terms`` and, if the kernels compute it, a field of
+    ``KernelArguments``. The schemas of the operators, the arguments of the kernels, the refusals of implementations
+    without it and the messages follow. The public functions that take it name it in their signatures.
     """
 
     mask: Mask | None = None
@@ -47,15 +47,6 @@ class Terms:
     softcap: float | None = None
     sinks: Tensor | None = field(default=None, metadata={"noun": "attention sinks"})
     dropout: float = 0.0
-
-    def find_other(self, computed: Collection[str]) -> str | None:
-        """Return the noun of a term in use that is not among the names ``computed``; None if all are."""
-        for term in fields(self):
-            value = getattr(self, term.name)
-            unused = value is None or (isinstance(value, float) and value == term.default)
-            if term.name not in computed and not unused:
-                return str(term.metadata.get("noun", term.name))
-        return None
 
     def describe(self) -> str:
         """The terms in one line, for messages."""
@@ -69,6 +60,24 @@ class Terms:
 
 
 _TERMS = tuple(term.name for term in fields(Terms))
+
+
+def make_term_check(computed: Collection[str]) -> Callable[[Terms], str | None]:
+    """Make a function that returns the noun of a term in use that is not among the names ``computed``, else None."""
+    others = [
+        (term.name, str(term.metadata.get("noun", term.name)), term.default)
+        for term in fields(Terms)
+        if term.name not in computed
+    ]
+
+    def find_other(terms: Terms) -> str | None:
+        for name, noun, default in others:
+            value = getattr(terms, name)
+            if value is not None and not (isinstance(value, float) and value == default):
+                return noun
+        return None
+
+    return find_other
 
 
 @final

@@ -21,13 +21,14 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.request import Request
+from regard.kernels.request import Request, make_term_check
 from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
 _BLOCK_SIZE = 128
 COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
 """The terms that FlexAttention computes."""
+_find_other_term = make_term_check(COMPUTED_TERMS)
 _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
 _MAX_COMPILATIONS = 4096
@@ -51,7 +52,7 @@ def _refuses(request: Request) -> str | None:
     """Refuse CPUs, other terms, float64, empty tensors, traced masks, and biases that need queries or weights."""
     if request.device.type != "cuda":
         return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
-    other = request.terms.find_other(COMPUTED_TERMS)
+    other = _find_other_term(request.terms)
     if other is not None:
         return f"FlexAttention has no {other}"
     if request.query.dtype == torch.float64:

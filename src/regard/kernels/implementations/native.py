@@ -19,10 +19,11 @@ from regard.kernels import extension, support, tracing
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.operators import attention_op, observe_op
 from regard.kernels.operators.kernel_arguments import COMPUTED_TERMS, to_kernel_arguments
-from regard.kernels.request import Request
+from regard.kernels.request import Request, make_term_check
 from regard.kernels.support import MAX_HEAD_DIM
 from regard.positions.base import DistanceBias, PairBias
 
+_find_other_term = make_term_check(COMPUTED_TERMS)
 _MIN_QUERIES_FOR_SDPA = 16  # queries: with fewer, memory bandwidth is the limit
 
 
@@ -50,7 +51,7 @@ def dot_product_unsupported_reason(request: Request) -> str | None:
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
     query, value = request.query, request.value
-    other = request.terms.find_other(COMPUTED_TERMS)
+    other = _find_other_term(request.terms)
     if other is not None:
         return f"the kernels have no {other}"
     if query.is_cpu and (query.size(3) > MAX_HEAD_DIM or value.size(3) > MAX_HEAD_DIM):

@@ -35,7 +35,7 @@ def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim
     terms = request.terms
     compute = partial(reference_attention.compute_output, problem, dropout=terms.dropout, dtype=request.query.dtype)
     # The number of tiles depends on lengths, which a trace does not fix.
-    if terms.find_other(sdpa.COMPUTED_TERMS) is None or is_traced():
+    if sdpa.find_other_term(terms) is None or is_traced():
         return compute()
     return compute_in_tiles(problem, lambda rows: compute(rows=rows), is_random=terms.dropout > 0.0)
 

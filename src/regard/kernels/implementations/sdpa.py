@@ -24,7 +24,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
 from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Bias, Request, make_term_check
 from regard.kernels.same_layout import copy_if_overlapping
 from regard.kernels.tracing import any_requires_grad, in_functorch, in_single_grad_transform
 from regard.masks.base import Mask
@@ -32,6 +32,7 @@ from regard.positions.base import DistanceBias, PairBias
 
 COMPUTED_TERMS = ("mask", "bias", "scale", "dropout")
 """The terms that torch's kernel computes."""
+find_other_term = make_term_check(COMPUTED_TERMS)
 _GRAPH_BREAK_MESSAGE = {
     "msg": 'impl "sdpa" reads tensor values on a CPU, which breaks the graph; if the graph must be whole '
     '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
@@ -50,7 +51,7 @@ def _refuses(request: Request) -> str | None:
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
-    other = request.terms.find_other(COMPUTED_TERMS)
+    other = find_other_term(request.terms)
     if other is not None:
         return f"torch's fused kernel has no {other}"
     if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):

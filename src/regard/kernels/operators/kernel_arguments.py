@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, final, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, final, get_type_hints
 
 import torch
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.kernels.request import Request, Terms
-from regard.masks.kernel_mask import KernelMask
+from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, distance_range
 
 _NUM_SEEDS = 2**63 - 1
-_NO_MASK = KernelMask()
+_Optional: TypeAlias = Tensor | None
+_MaskArguments: TypeAlias = tuple[
+    int | None, int | None, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional, _Optional
+]
+_NO_MASK: _MaskArguments = (None, None, None, None, None, None, None, None, None)
 
 
 @final
@@ -51,18 +55,18 @@ class KernelArguments(NamedTuple):
 
     def to_kwargs(self) -> dict[str, Any]:
         """Convert to keyword arguments of a kernel, with the number of threads; None and defaults are left out."""
-        options = {
-            name: value
-            for name, value, default in zip(self._fields, self, _DEFAULTS, strict=True)
-            if value is not default
-        }
-        if self.seed is not None:
+        options = {name: value for name, value in zip(_FIELDS, self, strict=False) if value is not None}
+        options["threads"] = torch.get_num_threads()
+        if self.seed is None:
+            del options["dropout"]
+        else:
             options["seed"] = int(self.seed)
-        options |= {"scale": self.scale, "threads": torch.get_num_threads()}
+        if self.table is None:
+            del options["table_lowest"]
         return options
 
 
-_DEFAULTS = tuple(KernelArguments())
+_FIELDS = KernelArguments._fields
 _SCHEMA_TYPES = {
     int: "SymInt",
     int | None: "SymInt?",
@@ -93,19 +97,11 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
 
 
 def make_kernel_arguments(frame: Frame, batch: int, dtype: torch.dtype, terms: Terms) -> KernelArguments:
-    """Convert terms, for queries of ``dtype``. A mask and a bias are lowered; the others pass by their names.
+    """Convert terms, for queries of ``dtype``: a mask and a bias are lowered.
 
     The seed of dropout is drawn from the generator that ``torch.manual_seed`` seeds.
     """
-    mask, bias = terms.mask, terms.bias
-    lowered = _NO_MASK if mask is None else mask.lower(frame)
-    start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
-    row_start = key_tile = bitmap = bitmaps = None
-    if lowered.tiles is not None:
-        tiles = lowered.tiles
-        row_start = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
-        key_tile, bitmap, bitmaps = tiles.key_tile, tiles.bitmap, tiles.bitmaps.flatten(1)
-    dense = None if lowered.dense is None else lowered.dense.cpu()
+    bias = terms.bias
     table, lowest = None, 0
     if isinstance(bias, DistanceBias):
         lowest, highest = distance_range(frame)
@@ -113,26 +109,33 @@ def make_kernel_arguments(frame: Frame, batch: int, dtype: torch.dtype, terms: T
         table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # kernels read it along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} should have been refused"
     return KernelArguments(
-        lowered.low,
-        lowered.high,
-        start,
-        stop,
-        row_start,
-        key_tile,
-        bitmap,
-        bitmaps,
-        dense,
-        bias=bias,
-        table=table,
-        table_lowest=lowest,
-        seed=draw_seed(terms.dropout),
-        **{name: getattr(terms, name) for name in _PASSED},
+        *(_NO_MASK if terms.mask is None else _lower_mask(terms.mask, frame, batch)),
+        terms.scale,
+        bias,
+        table,
+        lowest,
+        terms.dropout,
+        draw_seed(terms.dropout),
+        terms.softcap,
+        terms.sinks,
     )
+
+
+def _lower_mask(mask: Mask, frame: Frame, batch: int) -> _MaskArguments:
+    """Lower a mask to the arguments from ``low`` to ``dense``."""
+    lowered = mask.lower(frame)
+    start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
+    row_start = key_tile = bitmap = bitmaps = None
+    if lowered.tiles is not None:
+        tiles = lowered.tiles
+        row_start = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
+        key_tile, bitmap, bitmaps = tiles.key_tile, tiles.bitmap, tiles.bitmaps.flatten(1)
+    dense = None if lowered.dense is None else lowered.dense.cpu()
+    return lowered.low, lowered.high, start, stop, row_start, key_tile, bitmap, bitmaps, dense
 
 
 COMPUTED_TERMS = ("mask", *(term.name for term in fields(Terms) if term.name in KernelArguments._fields))
 """The terms that the kernels compute."""
-_PASSED = tuple(name for name in COMPUTED_TERMS if name not in ("mask", "bias"))
 
 
 def _expand_to_batch(bounds: Tensor | None, batch: int) -> Tensor | None:
