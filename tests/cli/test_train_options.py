@@ -295,7 +295,7 @@ def test_an_encoder_is_no_start_of_a_language_model(folder):
     masked_language_model("bert").save("bert")
     (folder / "texts.txt").write_text("a text\n")
     arguments = ["train", "lm", "--data", "texts.txt", "--from", "bert", "--out", "m"]
-    assert "regard train mlm --from bert" in error_message(CheckpointError, *arguments)
+    assert "regard train mlm --from" in error_message(CheckpointError, *arguments)
     message = error_message(OptionError, *arguments, "--lora", "2", "--lora-alpha", "-1")
     assert "wrong --lora-alpha\n" in message
     arguments = ["train", "mlm", "--data", "texts.txt", "--out", "m", "--mask-share", "2"]

@@ -20,6 +20,7 @@ from typing import Any, final
 
 import numpy as np
 
+from regard.arguments import explain_arguments
 from regard.control import Episode
 from regard.control.environments import flatten_observation, make_environment
 from regard.control.experts import Expert, find_expert
@@ -27,6 +28,7 @@ from regard.errors import check_count, check_number
 
 
 @final
+@explain_arguments
 class RandomAgent:
     """An expert that knows nothing: equal seeds give equal actions."""
 
@@ -75,6 +77,7 @@ class NoisyEnvironment:
         return self._environment.step(self._action)
 
 
+@explain_arguments
 def collect_episodes(
     name: str, seeds: Iterable[int], *, expert: Expert | None = None, noise: float = 0.0
 ) -> list[Episode]:

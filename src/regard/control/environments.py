@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.arguments import explain_arguments
 from regard.control import (
     ContinuousSpace,
     DiscreteSpace,
@@ -36,6 +37,7 @@ WHOLE = "observation"
 _PICTURE_CHANNELS = (1, 3)
 
 
+@explain_arguments
 def make_environment(name: str, *, render_mode: str | None = None) -> Any:
     """Make an environment by its name in the registry of ``gymnasium``, such as "CartPole-v1".
 
@@ -66,6 +68,7 @@ def make_environment(name: str, *, render_mode: str | None = None) -> Any:
         ) from error
 
 
+@explain_arguments
 def step_tokenizer(
     environment: Any, *, ranges: TokenRanges | None = None, tokenizer: Tokenizer | None = None
 ) -> StepTokenizer:
@@ -106,6 +109,7 @@ def observation_parts(space: Any, *, key: str = "") -> dict[str, Any]:
     return spaces
 
 
+@explain_arguments
 def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[str, Any]:
     """The parts of an observation by the keys of ``observation_parts``."""
     parts = _parts(space)
@@ -118,6 +122,7 @@ def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[
     return flat
 
 
+@explain_arguments
 def to_space(space: Any, *, is_action: bool = False, name: str = "the space") -> Space:
     """The space of tokens of a space of ``gymnasium`` without parts, which messages call ``name``.
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.arguments import explain_arguments
 from regard.atomic_write import atomic_write
 from regard.control import Episode
 from regard.errors import DataError, OptionError, short_repr, write_error
@@ -128,6 +129,7 @@ _HEADERS = 2**20
 """Bytes that the names and shapes of all arrays take at most."""
 
 
+@explain_arguments
 def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> None:
     """Write the episodes of the environment ``name``; the file appears complete or not at all.
 
@@ -169,6 +171,7 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
         raise write_error(f"{path} cannot be written", error) from error
 
 
+@explain_arguments
 def read_episodes(path: str | Path) -> tuple[str, list[Episode]]:
     """Read a file of episodes: the name of the environment, and the episodes.
 

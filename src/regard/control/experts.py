@@ -30,6 +30,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, short_repr
 
 LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
@@ -169,6 +170,7 @@ EXPERTS: Mapping[str, Expert] = MappingProxyType(
 """The expert of each family of environments, by the beginning of their names."""
 
 
+@explain_arguments
 def find_expert(name: str) -> Expert:
     """The expert of an environment. Raises OptionError if there is none."""
     for beginning, expert in EXPERTS.items():

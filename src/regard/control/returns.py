@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from regard.arguments import explain_arguments
 from regard.control import Episode
 from regard.errors import DataError
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Returns:
     """The returns of an agent's episodes. Raises DataError without episodes."""
@@ -48,6 +50,7 @@ class Returns:
         return math.sqrt(math.fsum((one - self.mean) ** 2 for one in self.values) / (len(self.values) - 1))
 
 
+@explain_arguments
 def expert_share(mean: float, *, expert: float, random: float) -> float | None:
     """How much of the expert's skill a mean return is; None if the expert is not better than random actions."""
     return (mean - random) / (expert - random) if expert > random else None

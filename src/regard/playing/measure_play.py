@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.control.collect import RandomAgent, collect_episodes
 from regard.control.environments import make_environment
 from regard.control.experts import Expert, find_expert
@@ -21,6 +22,7 @@ DEFAULT_FRAME_RATE = 10.0
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PlayedEnvironment:
     """The results of the episodes in one environment.
@@ -90,6 +92,7 @@ def can_render(name: str, *, required: bool) -> bool:
     return True
 
 
+@explain_arguments
 def measure_play(
     model: Gato,
     name: str,

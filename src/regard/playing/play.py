@@ -18,6 +18,7 @@ from typing import Any, final
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.control import Episode, StepTokenizer
 from regard.control.collect import collect_episodes
 from regard.control.environments import describe_spaces, flatten_observation, make_environment, step_tokenizer
@@ -56,6 +57,7 @@ def _entries(model: Gato) -> Mapping[str, Any]:
     return {str(name): None for name in found} if is_list and found is not None else {}
 
 
+@explain_arguments
 def play_episodes(model: Gato, name: str, seeds: Iterable[int], *, temperature: float = 0.0) -> list[Episode]:
     """Let ``model`` act in the environment ``name``, once for each seed, until the episode ends.
 

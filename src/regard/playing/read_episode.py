@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.control import ContinuousSpace, DiscreteSpace, PictureSpace, StepTokenizer, TextSpace, names
 from regard.control.collect import run_episode
 from regard.control.environments import flatten_observation, make_environment
@@ -31,6 +32,7 @@ _TILE = 24
 """Pixels of a cell in the picture of what the agent of a MiniGrid sees."""
 
 
+@explain_arguments
 def read_episode(model: Gato, name: str, seed: int, *, temperature: float = 0.0, render: bool = True) -> EpisodeReading:
     """Let ``model`` play one episode, and keep what it saw, did and attended to.
 
