@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ def attention_in_graph(
     if select("attention", "auto", request).name != "native":
         return None
     scaled = request.with_rebalanced_scale
-    without_mask = replace(scaled.terms, mask=None)
+    without_mask = scaled.terms._replace(mask=None)
     arguments = make_kernel_arguments(request.frame, query.shape[0], scaled.query.dtype, without_mask)
     output: Tensor = masked_attention(scaled.query, scaled.key, scaled.value, attention_mask.detach(), arguments)
     return output if scaled is request else output.to(query.dtype)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias, final
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -22,8 +22,7 @@ Bias: TypeAlias = Tensor | PairBias
 
 
 @final
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """The options of exact attention, which change its scores and weights; checked by ``validation.check_terms``.
 
     score_ij = scale * q_i . k_j, or softcap * tanh(scale * q_i . k_j / softcap), plus bias_ij, where the mask allows
@@ -45,29 +44,28 @@ class Terms:
     bias: Bias | None = None
     scale: float = 1.0
     softcap: float | None = None
-    sinks: Tensor | None = field(default=None, metadata={"noun": "attention sinks"})
+    sinks: Tensor | None = None
     dropout: float = 0.0
 
     def describe(self) -> str:
         """The terms in one line, for messages."""
         bias = type(self.bias).__name__ if self.bias is not None else "none"
         text = f"mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}"
-        for term in fields(self):
-            value = getattr(self, term.name)
-            if term.name not in ("mask", "bias", "scale", "dropout") and value is not None:
-                text += f", {term.name} {tuple(value.shape) if isinstance(value, Tensor) else format(value, 'g')}"
+        for name, value in zip(self._fields, self, strict=True):
+            if name not in ("mask", "bias", "scale", "dropout") and value is not None:
+                text += f", {name} {tuple(value.shape) if isinstance(value, Tensor) else format(value, 'g')}"
         return text
 
 
-_TERMS = tuple(term.name for term in fields(Terms))
+_DEFAULT_TERMS = Terms()
+_NOUNS = {"sinks": "attention sinks"}
+"""The nouns of terms in messages, if they are not their names."""
 
 
 def make_term_check(computed: Collection[str]) -> Callable[[Terms], str | None]:
     """Make a function that returns the noun of a term in use that is not among the names ``computed``, else None."""
     others = [
-        (term.name, str(term.metadata.get("noun", term.name)), term.default)
-        for term in fields(Terms)
-        if term.name not in computed
+        (name, _NOUNS.get(name, name), Terms._field_defaults[name]) for name in Terms._fields if name not in computed
     ]
 
     def find_other(terms: Terms) -> str | None:
@@ -92,7 +90,7 @@ class Request:
     query: Tensor
     key: Tensor
     value: Tensor
-    terms: Terms = Terms()
+    terms: Terms = _DEFAULT_TERMS
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     projections: Mapping[str, TokenProjection] = field(default_factory=dict)
 
@@ -128,8 +126,8 @@ class Request:
 
     def replace(self, **changes: Any) -> Request:
         """Return the request with other tensors, terms or inputs, by their names."""
-        terms = {name: changes.pop(name) for name in _TERMS if name in changes}
-        return replace(self, **changes, terms=replace(self.terms, **terms) if terms else self.terms)
+        terms = {name: changes.pop(name) for name in Terms._fields if name in changes}
+        return replace(self, **changes, terms=self.terms._replace(**terms))
 
     def describe(self) -> str:
         """The request in one line, for messages."""

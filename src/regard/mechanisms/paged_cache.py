@@ -334,7 +334,7 @@ def attend_to_pages(
     """Compute attention to keys and values in pages; "auto" and "native" read them in place, if that is possible."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> Tensor:
-        return attention(query, key, value, **vars(terms), impl=impl)
+        return attention(query, key, value, **terms._asdict(), impl=impl)
 
     request = PagedRequest(query, pages, terms, attend)
     chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)

@@ -214,7 +214,7 @@ class RaggedPages(State):
         table = step.tables[self.group]
         if not step.several:
             return attend_single(query, table, step.lengths)
-        output = self.attend_each(query, partial(attention, impl=impl, **vars(checked)), step.several)
+        output = self.attend_each(query, partial(attention, impl=impl, **checked._asdict()), step.several)
         if len(step.single):
             places, rows = step.last[step.single], step.single
             output[:, :, places] = attend_single(query[:, :, places], table[rows], step.lengths[rows])

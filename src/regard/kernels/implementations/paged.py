@@ -7,7 +7,7 @@ gathered    the keys and values of one sequence after the other, copied out of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -69,7 +69,7 @@ def _attend_in_place(request: PagedRequest) -> Tensor:
     """One call of the kernel."""
     query, (low, high) = request.query, find_band(request.terms.mask) or (None, None)
     frame = Frame(query.shape[2], query.shape[2])  # without a mask and a bias, no argument depends on the keys
-    terms = make_kernel_arguments(frame, query.shape[0], query.dtype, replace(request.terms, mask=None))
+    terms = make_kernel_arguments(frame, query.shape[0], query.dtype, request.terms._replace(mask=None))
     return paged_attention_op.paged_attention(query, request.pages, terms._replace(low=low, high=high))
 
 
@@ -81,7 +81,7 @@ def _attend_gathered(request: PagedRequest) -> Tensor:
     sinks = [None] * len(query) if terms.sinks is None else terms.sinks.expand(len(query), -1, -1, -1).split(1)
     sequences = zip(query.split(1), _gather(pages), sinks, strict=True)
     return torch.cat(
-        [request.attend(one, key, value, replace(terms, sinks=own)) for one, (key, value), own in sequences]
+        [request.attend(one, key, value, terms._replace(sinks=own)) for one, (key, value), own in sequences]
     )
 
 

@@ -12,7 +12,6 @@ as its table, which torch computes, so that gradients flow to its parameters.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias, final, get_type_hints
 
 import torch
@@ -134,7 +133,7 @@ def _lower_mask(mask: Mask, frame: Frame, batch: int) -> _MaskArguments:
     return lowered.low, lowered.high, start, stop, row_start, key_tile, bitmap, bitmaps, dense
 
 
-COMPUTED_TERMS = ("mask", *(term.name for term in fields(Terms) if term.name in KernelArguments._fields))
+COMPUTED_TERMS = ("mask", *(name for name in Terms._fields if name in KernelArguments._fields))
 """The terms that the kernels compute."""
 
 

@@ -124,9 +124,9 @@ def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
         value=_detach(problem.tokens.value),
     )
     tensors: dict[str, Any] = {
-        name: _detach(term) for name, term in vars(problem.terms).items() if isinstance(term, Tensor)
+        name: _detach(term) for name, term in problem.terms._asdict().items() if isinstance(term, Tensor)
     }
-    return replace(problem, tokens=tokens, terms=replace(problem.terms, **tensors))
+    return replace(problem, tokens=tokens, terms=problem.terms._replace(**tensors))
 
 
 def _detach(tensor: Tensor) -> Tensor:
