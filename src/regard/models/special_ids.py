@@ -27,6 +27,17 @@ def special_id_field(text: str, stored: str, *, absent: int | None = None) -> An
     )
 
 
+def pad_id_field() -> Any:
+    """The field of a config that is the padding token. One outside the vocabulary is 0: masks hide padding anyway."""
+    return model_field(
+        0,
+        "the padding token",
+        "pad_token_id",
+        below="vocabulary",
+        read=lambda config, name: _read_special_id(config, name, default=0) or 0,
+    )
+
+
 def end_ids_field(default: tuple[int, ...], *, absent: tuple[int, ...]) -> Any:
     """The field of a config with the ids that end a text; ``absent`` are the ids of a file without them."""
     return model_field(

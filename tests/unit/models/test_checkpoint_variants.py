@@ -250,14 +250,14 @@ class TestTokensOutsideTheVocabulary:
             generator.generate([""], max_tokens=4)
 
     @pytest.mark.parametrize("kind", ["t5", "umt5"])
-    def test_end_tokens_of_a_t5(self, kind, tmp_path):
+    def test_end_and_padding_tokens_of_a_t5(self, kind, tmp_path):
         peer = make_peer(kind)
-        peer.config.eos_token_id = 31
+        peer.config.eos_token_id, peer.config.pad_token_id = 31, 32100
         peer.config.save_pretrained(tmp_path)
         save_model(peer, str(tmp_path / WEIGHTS))
         model = load(tmp_path)
-        assert model.end_ids == ()
-        assert "eos_token_id 31" in model.notes[0]
+        assert (model.end_ids, model.pad_id) == ((), 0)
+        assert "pad_token_id 32100, eos_token_id 31" in model.notes[0]
         ids = torch.randint(3, 31, (2, 7))
         torch.testing.assert_close(logits_of(model, ids), peer_logits(peer, ids), atol=2e-5, rtol=2e-5)
 
