@@ -67,7 +67,9 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     def files(self) -> Mapping[str, str]:
         """The tokenizer of the model as a text, by file name; none of a model without one."""
         tokenizer = getattr(self.model, "tokenizer", None)
-        return {} if tokenizer is None else {TOKENIZER_FILE: tokenizer.to_json()}
+        if tokenizer is None or isinstance(tokenizer, nn.Module):  # a CCT has a layer of this name
+            return {}
+        return {TOKENIZER_FILE: tokenizer.to_json()}
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:

@@ -56,6 +56,12 @@ def shapes(tmp_path):
     return tmp_path / "shapes"
 
 
+@pytest.mark.parametrize("kind", ["vit", "deit", "swin", "cct", "cvt", "perceiver"])
+def test_a_run_of_pictures_keeps_no_tokenizer(kind, shapes):
+    task, _ = prepare(shapes, model=f"{kind}-tiny" if kind in ("vit", "deit") else kind, hyperparameters={})
+    assert task.files() == {}
+
+
 def test_presets():
     """Tiny models of 28 x 28 have at most half a million weights, as their page says."""
     assert choose_model(60_000)[1].name == "tiny"
