@@ -97,16 +97,20 @@ def _text_numbers(padding: Any) -> Int[Tensor, "batch tokens"] | None:
 
 
 def _is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
-    """Whether query and key are tokens of the same text (batch, 1, queries, keys); keys behind the tokens are not."""
+    """Whether query and key are tokens of the same text (batch, 1, queries, keys); keys behind the tokens are not.
+
+    True for all keys of a query that is padding, which sees as in a row of one text: a trace numbers such rows too.
+    """
     queries, keys = mask.shape[2:]
     of_queries = numbers[:, numbers.shape[1] - queries :]
     of_keys = torch.nn.functional.pad(numbers, (0, keys - numbers.shape[1]))
-    return (of_queries[:, :, None] == of_keys[:, None])[:, None]
+    of_queries = of_queries[:, :, None]
+    return ((of_queries == of_keys[:, None]) | (of_queries == 0))[:, None]
 
 
 def _refuse_chunks(numbers: Tensor, function: Any) -> None:
     """Raise RefusedError for chunks of several texts: chunks are counted from the first token of a row."""
-    if function is None or not has_chunks(function) or not has_values(numbers) or int(numbers.max()) < 2:
+    if function is None or not has_values(numbers) or not has_chunks(function) or int(numbers.max()) < 2:
         return
     raise RefusedError(
         "several texts that are packed into one row, in a layer that attends in chunks, need other arguments",
