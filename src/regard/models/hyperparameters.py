@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import field
 from typing import Any, TypeVar, Unpack, get_args, get_origin
 
 from regard.errors import LARGEST_SIZE
-from regard.fields import DeclaredField, Facts, declare, declared_fields
+from regard.fields import DeclaredField, Facts, declared_fields, option_field
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 
 Config = TypeVar("Config")
@@ -35,8 +34,7 @@ ACTIVATIONS = {
 
 def model_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:
     """A field of a config with a default, its help and its name in published files."""
-    named: dict[str, Any] = {} if stored is None else {"stored": stored}
-    return field(default=default, metadata={**declare(text, **facts), **named})
+    return option_field(default, text, **(facts if stored is None else facts | Facts(stored=stored)))
 
 
 def size_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:

@@ -282,8 +282,3 @@ def _make_layer(config: VisionTransformerConfig, depth: int) -> EncoderBlock:
         attention_residual=PreNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
         feed_forward_residual=PreNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
     )
-
-
-def _write_pair(pair: tuple[int, int]) -> int | list[int]:
-    """Write (height, width) as Hugging Face does: one integer for a square."""
-    return pair[0] if pair[0] == pair[1] else list(pair)

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from regard.errors import DataError
+from regard.models.model import tokenizer_text
 from regard.tasks.low_rank_adapters import merge_adapters
 from regard.tasks.recipe_fields import FineTuning, Recipe, default_fields
 from regard.text.tokenizer import Tokenizer
@@ -67,9 +68,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     def files(self) -> Mapping[str, str]:
         """The tokenizer of the model as a text, by file name; none of a model without one."""
         tokenizer = getattr(self.model, "tokenizer", None)
-        if tokenizer is None or isinstance(tokenizer, nn.Module):  # a CCT has a layer of this name
-            return {}
-        return {TOKENIZER_FILE: tokenizer.to_json()}
+        return {} if isinstance(tokenizer, nn.Module) else tokenizer_text(tokenizer)  # a CCT has a layer of this name
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
