@@ -25,7 +25,7 @@ from regard import masks, positions
 from regard.audio import AudioProcessor, SpecAugment, log_mel_spectrogram, mel_filter_bank, read_sound
 from regard.bench import BenchSettings, run_on_text
 from regard.bench import run as run_bench
-from regard.classification import Classifier, embed_sounds, score_probabilities
+from regard.classification import Classifier, embed_files, score_probabilities
 from regard.comparison import (
     MechanismChoice,
     compare,
@@ -1385,9 +1385,9 @@ def _views() -> Iterator[PublicCall]:
         },
     )
     yield PublicCall(
-        "embed_sounds",
-        embed_sounds,
-        lambda: {"model": audio_model(), "sounds": [np.zeros(900, np.float32)], "batch": 2},
+        "embed_files",
+        embed_files,
+        lambda: {"model": audio_model(), "files": [np.zeros(900, np.float32)], "batch": 2},
     )
     yield PublicCall(
         "Transcriber.transcribe",

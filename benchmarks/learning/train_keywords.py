@@ -21,7 +21,7 @@ from benchmarks.learning.classification_report import KEYWORDS
 from benchmarks.learning.sound_convolution import SoundConvolution, build_of_size
 from benchmarks.learning.train import measure_training
 from regard.audio.labelled_sounds import read_and_report_labelled_sounds
-from regard.classification import SoundClassifier, score_probabilities
+from regard.classification import MediaClassifier, score_probabilities
 from regard.models import AudioEncoder, Conformer
 from regard.models.model_folder import ModelFolder
 from regard.tasks.labelled_media import make_truth
@@ -87,7 +87,7 @@ def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     measured = measure_training(folder, command)
     kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
     model = kind.from_folder(ModelFolder.open(folder), dtype=torch.float32)
-    classifier = SoundClassifier(model)
+    classifier = MediaClassifier(model)
     sounds = read_and_report_labelled_sounds([asked.data / "test"], None, print)
     probabilities = classifier.probabilities([one.content for one in sounds]).numpy()
     scores = score_probabilities(probabilities, make_truth(sounds, classifier.labels), classifier.labels)

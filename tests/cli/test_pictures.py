@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from picture_files import write_folders
-from regard.classification import PictureClassifier, embed_pictures
+from regard.classification import MediaClassifier, embed_files
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from shell_message import shell_message
@@ -45,7 +45,7 @@ PATHS = [f"shapes/{label}/{number:03}.png" for label in ("columns", "plain", "ro
 
 
 def test_classify_writes_a_line_for_each_picture(model):
-    expected = PictureClassifier(model).classify(PATHS)
+    expected = MediaClassifier(model).classify(PATHS)
     lines = output("classify", "--model", "model", *PATHS).splitlines()
     assert lines == [f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}" for one in expected]
     labels = [one.label for one in expected]
@@ -98,7 +98,7 @@ def test_broken_pictures_end_the_output_or_have_no_label(model):
 
 
 def test_evaluate_scores_labelled_pictures(model):
-    predicted = [one.label for one in PictureClassifier(model).classify(PATHS)]
+    predicted = [one.label for one in MediaClassifier(model).classify(PATHS)]
     accuracy = np.mean([label == path.split("/")[1] for label, path in zip(predicted, PATHS, strict=True)])
     scores = json.loads(output("evaluate", "classify", "--model", "model", "--data", "shapes", "--format", "json"))
     assert scores["accuracy"] == pytest.approx(accuracy)
@@ -118,7 +118,7 @@ def test_evaluate_with_broken_and_unknown_pictures(model, tmp_path):
 
 @pytest.mark.parametrize("form", ["npy", "jsonl", "parquet"])
 def test_embed_writes_the_pooled_vectors(model, form):
-    expected = embed_pictures(model, PATHS).numpy()
+    expected = embed_files(model, PATHS).numpy()
     output("embed", "--model", "model", *PATHS, "bad.png", "--skip-bad", "-o", f"v.{form}")
     if form == "npy":
         found = np.load("v.npy")

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
-from regard.classification import SoundClassifier, embed_sounds
+from regard.classification import MediaClassifier, embed_files
 from regard.cli.app import app
 from regard.errors import DataError, OptionError
 from shell_message import shell_message
@@ -45,7 +45,7 @@ def model(tmp_path, monkeypatch):
 
 
 def test_classify_writes_a_line_for_each_sound(model):
-    expected = SoundClassifier(model).classify(PATHS)
+    expected = MediaClassifier(model).classify(PATHS)
     lines = [json.loads(line) for line in output("classify", "--model", "m", "tones", "--format", "jsonl").splitlines()]
     assert [line["sound"] for line in lines] == PATHS
     assert [tuple(line["labels"]) for line in lines] == [one.labels for one in expected]
@@ -76,7 +76,7 @@ def test_broken_sounds_stop_or_have_no_label(model, tmp_path):
 
 
 def test_evaluate_scores_labelled_sounds(model, tmp_path):
-    found = SoundClassifier(model).classify(PATHS)
+    found = MediaClassifier(model).classify(PATHS)
     right = [one.label == path.split("/")[1] for one, path in zip(found, PATHS, strict=True)]
     scores = json.loads(output("evaluate", "classify", "--model", "m", "--data", "tones", "--format", "json"))
     assert (scores["sounds"], scores["accuracy"]) == (3, pytest.approx(np.mean(right)))
@@ -88,7 +88,7 @@ def test_evaluate_scores_labelled_sounds(model, tmp_path):
 
 def test_embed_writes_pooled_vectors(model, tmp_path):
     output("embed", "--model", "m", *PATHS, "-o", "v.npy")
-    np.testing.assert_allclose(np.load("v.npy"), embed_sounds(model, PATHS).numpy(), atol=1e-5)
+    np.testing.assert_allclose(np.load("v.npy"), embed_files(model, PATHS).numpy(), atol=1e-5)
     before = sorted(tmp_path.iterdir())
     assert "cannot read none.wav" in error_message(DataError, "embed", "--model", "m", "none.wav", "-o", "w.npy")
     assert sorted(tmp_path.iterdir()) == before

@@ -25,7 +25,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.audio.unstated_length import state_length
 from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
-from regard.media import MediaKind
+from regard.media import Medium
 
 MAX_SECONDS = 3600
 """Longest sound in seconds; at 16,000 samples per second it takes 230 MB."""
@@ -35,14 +35,15 @@ MAX_CHANNELS = 64
 """Most channels of a file."""
 SUFFIXES = (".flac", ".wav", ".wave")
 """Endings of the names of sound files."""
-SOUNDS = MediaKind(
+SOUNDS = Medium(
     "sound",
     "sounds",
     SUFFIXES,
     columns=("path", "audio", "sound", "file", "filename", "file_name", "audio_path", "wav", "clip"),
     example="NAME.wav",
+    accepts="paths, bytes, or float arrays (samples,)",
 )
-"""Sounds among the kinds of files."""
+"""The medium of models that read sounds."""
 
 Sound: TypeAlias = "Path | str | bytes"
 """A file, or its bytes."""

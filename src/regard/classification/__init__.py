@@ -1,7 +1,7 @@
 """Classification: labels and probabilities of texts, pictures and sounds, and scores of classifiers."""
 
 from regard.classification.classifier import Classifier, Prediction
-from regard.classification.picture_classifier import PictureClassifier, embed_pictures
+from regard.classification.media_classifier import MediaClassifier, embed_files
 from regard.classification.scores import (
     CalibrationBin,
     ClassificationScores,
@@ -9,7 +9,6 @@ from regard.classification.scores import (
     majority_answer,
     score_probabilities,
 )
-from regard.classification.sound_classifier import SoundClassifier, embed_sounds
 from regard.classification.zero_shot import ZeroShotClassifier
 
 __all__ = [
@@ -17,12 +16,10 @@ __all__ = [
     "ClassificationScores",
     "Classifier",
     "LabelScores",
-    "PictureClassifier",
+    "MediaClassifier",
     "Prediction",
-    "SoundClassifier",
     "ZeroShotClassifier",
-    "embed_pictures",
-    "embed_sounds",
+    "embed_files",
     "majority_answer",
     "score_probabilities",
 ]

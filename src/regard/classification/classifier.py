@@ -7,9 +7,10 @@ Texts are batched by length to reduce padding; predictions come in the order of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -25,8 +26,6 @@ from regard.text.tokenizer import TokenizedText, check_text, check_texts
 
 BATCH_TOKENS = 8192
 """Default tokens of a batch, padding included."""
-CHUNK_TEXTS = 1024
-"""Texts to sort by length together."""
 _BATCH_TEXTS = 64
 THRESHOLD = 0.5
 """The least probability of a label that is predicted, if a text may have several."""
@@ -36,10 +35,10 @@ THRESHOLD = 0.5
 @explain_arguments
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction for a text: its ``labels``, the most probable first, and the ``probabilities`` of all labels.
+    """The prediction for a text or a file: ``labels``, the most probable first, and ``probabilities`` of all labels.
 
     There is one label, or with several labels per text those whose probability reaches the threshold, perhaps none.
-    An empty text has no labels and no probabilities.
+    An empty text has no labels and no probabilities. Of a file ``text`` is the path.
     """
 
     text: str
@@ -52,9 +51,34 @@ class Prediction:
         return self.labels[0] if self.labels else None
 
 
+class Predictor(ABC):
+    """The base of classifiers, whatever they read: input -> what a model reads -> probabilities -> prediction."""
+
+    several: bool = False
+    """Whether an input may have several labels, or none; else it has the most probable one."""
+    threshold: float = THRESHOLD
+    """The least probability of a label that is predicted, if an input may have several."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+
+    @abstractmethod
+    def probabilities_of(self, inputs: Sequence[Any]) -> Float[Tensor, "inputs labels"]:
+        """The probabilities of the labels for inputs that were read, in float64 on the CPU."""
+
+    def predict(self, text: str, probabilities: Sequence[float]) -> Prediction:
+        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
+        ranked = sorted(zip(probabilities, self.labels, strict=True), key=lambda one: -one[0])
+        chosen = [one for one in ranked if one[0] >= self.threshold] if self.several else ranked[:1]
+        named = dict(zip(self.labels, probabilities, strict=True))
+        return Prediction(text, tuple(label for _, label in chosen), named)
+
+
 @final
 @explain_arguments
-class Classifier:
+class Classifier(Predictor):
     """Classifies texts with ``model``, a ``TextClassifier`` from ``regard.load`` or from a training run.
 
     ``tokens`` is the maximum of tokens in a batch, padding included. ``threshold`` is the least probability of a label
@@ -73,7 +97,7 @@ class Classifier:
                 do="use the whole folder that `regard train classify` wrote",
             )
         self.model, self.tokenizer = model, model.tokenizer
-        self.tokens, self.threshold = tokens, float(threshold)
+        self.tokens, self.threshold, self.several = tokens, float(threshold), model.config.several
 
     @classmethod
     def load(
@@ -109,13 +133,6 @@ class Classifier:
             predictions[index] = self.predict(texts[index], row)
         return predictions
 
-    def predict(self, text: str, probabilities: Sequence[float]) -> Prediction:
-        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
-        ranked = sorted(zip(probabilities, self.labels, strict=True), key=lambda one: -one[0])
-        chosen = [one for one in ranked if one[0] >= self.threshold] if self.model.config.several else ranked[:1]
-        named = dict(zip(self.labels, probabilities, strict=True))
-        return Prediction(text, tuple(label for _, label in chosen), named)
-
     def check(self, text: str, name: str, *, truncate: bool = False) -> None:
         """Raise DataError if the text, called ``name`` in the message, cannot be classified."""
         check_text(text, 1)
@@ -131,6 +148,10 @@ class Classifier:
             return False
         (tokenized,) = self.tokenizer.tokenize([text])
         return len(tokenized) > limit
+
+    def probabilities_of(self, inputs: Sequence[str]) -> Float[Tensor, "texts labels"]:
+        """The probabilities of the labels for texts that ``check`` let pass."""
+        return self.probabilities(inputs, truncate=True)
 
     @torch.no_grad()
     def probabilities(self, texts: Sequence[str], *, truncate: bool = False) -> Float[Tensor, "texts labels"]:

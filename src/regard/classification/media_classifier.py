@@ -1,54 +1,55 @@
-"""The base of classifiers of pictures and of sounds.
+"""Classification and embedding of files, pictures or sounds, with a model that reads them.
 
 file -> model input -> logits -> probabilities of the labels -> prediction
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.classification.classifier import Prediction
-from regard.errors import OptionError, check_count, short_repr
-from regard.media import MediaKind
+from regard.arguments import explain_arguments
+from regard.classification.classifier import Prediction, Predictor
+from regard.errors import CheckpointError, OptionError, check_count, check_kind, short_repr
+from regard.media import Medium
 from regard.models.media_encoder import MediaEncoder
+from regard.models.model_folder import FolderOrName
 
 
-class MediaClassifier(ABC):
-    """Classifies files of a ``kind``, ``batch`` of them at a time."""
+class FilePredictor(Predictor):
+    """The base of classifiers of files: their probabilities by the logits that follow from the outputs of ``model``.
 
-    kind: ClassVar[MediaKind]
-    """Whether the files are pictures or sounds."""
-
-    accepts: ClassVar[str]
-    """The accepted forms of a file, in words."""
-
-    @abstractmethod
-    def __init__(self, model: nn.Module, *, batch: int) -> None:
-        check_count("batch", batch)
-        self.batch = batch
-
-    @property
-    @abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """The names of the labels."""
+    ``batch`` is the number of files at a time; None is that of the medium. Raises CheckpointError for a model without a
+    processor.
+    """
 
     @abstractmethod
-    def read(self, file: Any, *, name: str | None = None) -> Any:
-        """Make the model input of one file; ``name`` is what messages call it.
-
-        Raises DataError for a file that cannot be read.
-        """
+    def __init__(self, model: MediaEncoder, *, batch: int | None) -> None:
+        if batch is not None:
+            check_count("batch", batch)
+        self.model, self.processor = model, model.require_processor()
+        self.batch = batch or model.medium.batch
 
     @abstractmethod
+    def logits_of(self, output: Any) -> Float[Tensor, "batch labels"]:
+        """The logits of the labels by an output of the model."""
+
+    def read(self, file: Any, name: str | None = None) -> Any:
+        """Make the model input of a file."""
+        return self.model.make_input(file, name=name)
+
+    @torch.no_grad()
     def probabilities_of(self, inputs: Sequence[Any]) -> Float[Tensor, "files labels"]:
         """The probabilities of the labels for what ``read`` returned, in float64 on the CPU; rows sum to 1."""
+        outputs = self.model.run_inputs(inputs, batch=self.batch)
+        found = [self.logits_of(output).double().softmax(1).cpu() for output in outputs]
+        return torch.cat(found) if found else torch.zeros(0, len(self.labels), dtype=torch.float64)
 
     def classify(self, files: Sequence[Any]) -> list[Prediction]:
         """Predict the labels of files.
@@ -56,49 +57,82 @@ class MediaClassifier(ABC):
         The ``text`` of a prediction is the path, or "picture 1" and so on. Raises DataError for a file that cannot be
         read, OptionError if ``files`` is not a list.
         """
-        rows, one = self.probabilities(files).tolist(), self.kind.one
+        rows, one = self.probabilities(files).tolist(), self.model.medium.one
         names = [str(file) if isinstance(file, str | Path) else f"{one} {n}" for n, file in enumerate(files, start=1)]
         return [self.predict(name, row) for name, row in zip(names, rows, strict=True)]
-
-    def predict(self, name: str, probabilities: Sequence[float]) -> Prediction:
-        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
-        named = dict(zip(self.labels, probabilities, strict=True))
-        return Prediction(name, (max(named, key=lambda label: named[label]),), named)
 
     def probabilities(self, files: Sequence[Any]) -> Float[Tensor, "files labels"]:
         """Compute the probabilities of the labels of each file, in float64 on the CPU; they sum to 1.
 
         Raises DataError for a file that cannot be read.
         """
-        check_list(files, self.kind, self.accepts)
+        check_list(files, self.model.medium)
         starts = range(0, len(files), self.batch)
         found = [self.probabilities_of([self.read(one) for one in files[at : at + self.batch]]) for at in starts]
         return torch.cat(found) if found else self.probabilities_of([])
 
 
-def check_list(files: object, kind: MediaKind, accepts: str) -> None:
-    """Raise OptionError unless ``files`` is a list; ``accepts`` says what one of them may be."""
+@final
+@explain_arguments
+class MediaClassifier(FilePredictor):
+    """Classifies files with ``model``, an image or audio encoder with a head; ``batch`` is the number at a time.
+
+    Raises CheckpointError for a model without labels, without a processor, or with a ctc head.
+    """
+
+    def __init__(self, model: MediaEncoder, *, batch: int | None = None) -> None:
+        check_kind("model", model, MediaEncoder, do="MediaClassifier.load(folder), or regard.load(folder)")
+        if not model.labels or not model.classifies:
+            raise CheckpointError(
+                f"the model has no {'classification ' * bool(model.labels)}head, so it cannot classify",
+                expected="a model with labels",
+                got="a ctc head, which writes texts" if model.labels else "a model without labels",
+                do="write texts with it: regard transcribe"
+                if model.labels
+                else f"train a head on it: regard train classify --from FOLDER --data {model.medium.several}/",
+            )
+        super().__init__(model, batch=batch)
+
+    @classmethod
+    def load(cls, folder: FolderOrName, *, device: str | None = None, batch: int | None = None) -> MediaClassifier:
+        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier of files."""
+        return cls(MediaEncoder.load(folder, device=device), batch=batch)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.model.labels
+
+    def logits_of(self, output: Any) -> Float[Tensor, "batch labels"]:
+        """The logits of the labels by an output of the model."""
+        logits: Tensor = output.logits
+        return logits
+
+
+def check_list(files: object, medium: Medium) -> None:
+    """Raise OptionError unless ``files`` is a list."""
     if isinstance(files, str | bytes) or not isinstance(files, Sequence):
         raise OptionError(
-            f"{kind.several} is not a list of {kind.several}",
-            expected=f"a list of {accepts}",
+            f"{medium.several} is not a list of {medium.several}",
+            expected=f"a list of {medium.accepts}",
             got=short_repr(files),
-            do=f"put a single {kind.one} into a list",
+            do=f"put a single {medium.one} into a list",
         )
 
 
-def embed_files(
-    model: MediaEncoder, files: Sequence[Any], kind: MediaKind, accepts: str, *, batch: int
-) -> Float[Tensor, "files width"]:
-    """The pooled vectors of files, ``batch`` of which are in memory at a time, in float32 on the CPU.
+@explain_arguments
+def embed_files(model: MediaEncoder, files: Sequence[Any], *, batch: int | None = None) -> Float[Tensor, "files width"]:
+    """The pooled vectors of pictures or sounds, in float32 on the CPU.
 
-    Raises DataError for a file that cannot be read, OptionError if ``files`` is not a list of what ``accepts`` says.
+    ``batch`` is the number of files in memory at a time; None is that of the medium. Raises DataError for a file that
+    cannot be read, OptionError if ``files`` is not a list.
     """
-    check_list(files, kind, accepts)
-    check_count("batch", batch)
+    check_kind("model", model, MediaEncoder, do="regard.load(folder)")
+    check_list(files, model.medium)
+    if batch is not None:
+        check_count("batch", batch)
+    size = batch or model.medium.batch
     model.require_processor()
-    starts = range(0, len(files), batch)
-    found = [
-        model.embed_inputs([model.make_input(one) for one in files[at : at + batch]], batch=batch) for at in starts
-    ]
+    starts = range(0, len(files), size)
+    found = [model.embed_inputs([model.make_input(one) for one in files[at : at + size]], batch=size) for at in starts]
     return torch.cat(found) if found else torch.zeros(0, model.vector_width)

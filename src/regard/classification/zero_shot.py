@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.classification.picture_classifier import BATCH, PicturePredictor
+from regard.classification.media_classifier import FilePredictor
 from regard.errors import OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import Clip
@@ -30,7 +30,7 @@ PLACE = "{}"
 
 @final
 @explain_arguments
-class ZeroShotClassifier(PicturePredictor):
+class ZeroShotClassifier(FilePredictor):
     """Classifies pictures with ``model``, a CLIP, into ``labels``, which are texts.
 
     Each of ``templates``, such as "a photo of {}.", makes a text of a label in place of {}; several are averaged. The
@@ -41,7 +41,7 @@ class ZeroShotClassifier(PicturePredictor):
     """
 
     def __init__(
-        self, model: Clip, labels: Sequence[str], *, templates: Sequence[str] = (PLACE,), batch: int = BATCH
+        self, model: Clip, labels: Sequence[str], *, templates: Sequence[str] = (PLACE,), batch: int | None = None
     ) -> None:
         check_kind("model", model, Clip, do="ZeroShotClassifier.load(folder, labels), or regard.load(folder)")
         super().__init__(model.vision, batch=batch)
@@ -56,7 +56,7 @@ class ZeroShotClassifier(PicturePredictor):
         *,
         templates: Sequence[str] = (PLACE,),
         device: str | None = None,
-        batch: int = BATCH,
+        batch: int | None = None,
     ) -> ZeroShotClassifier:
         """Load the CLIP of a model folder. Raises CheckpointError if the folder holds another model."""
         return cls(Clip.load(folder, device=device), labels, templates=templates, batch=batch)
@@ -66,9 +66,9 @@ class ZeroShotClassifier(PicturePredictor):
         """The names of the labels."""
         return self._labels
 
-    def compute_logits(self, pixels: Tensor) -> Float[Tensor, "batch labels"]:
-        """Compute the logits of the labels for pixels (batch, channels, height, width)."""
-        pictures = self.model.embed(pixels)
+    def logits_of(self, output: Any) -> Float[Tensor, "batch labels"]:
+        """The logits of the labels by an output of the vision tower."""
+        pictures = self.model.vectors_of(output)
         return self.clip.compute_logits(self.label_embeddings.to(pictures), pictures)
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import load_classifier, open_model
+from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.media_options import refuse_options
 from regard.cli.option_group import expand_option_groups
-from regard.cli.output_file import check_output_file, open_output_file
-from regard.cli.progress import line_progress
+from regard.cli.output_file import check_output_file
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Data,
@@ -29,18 +28,19 @@ from regard.cli.shared_options import (
     Truncate,
     drop_none,
 )
-from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options, open_texts, read_usable
+from regard.cli.text_input import check_text_options
 from regard.cli.translation_formats import to_one_line
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
-from regard.errors import check_choice
+from regard.errors import OptionError, check_choice
 from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.classification import Classifier, Prediction
-    from regard.text.line import Line
-    from regard.text.line_reader import LineReader
+    from regard.classification.classifier import Predictor
+    from regard.classification.media_classifier import FilePredictor
+    from regard.models.kinds import ModelKind
+    from regard.models.model_folder import ModelFolder
 
 FORMATS = ("tsv", "jsonl", "labels")
 
@@ -142,41 +142,78 @@ def classify(
     check_choice("format of predictions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     check_text_options(texts, data, field)
-    opened, model_kind = open_model(model)
-    kind = None if model_kind is None else model_kind.files
-    if model_kind is not None and kind is not None:
-        given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
-        refuse_options(list(given), kind.several, "texts")
-        if kind.one != "picture":
-            refuse_options(zero_shot.list_given(), kind.several, "a CLIP")
-        classify_media(
-            texts,
-            data,
-            field,
-            out,
-            form,
-            kind=kind,
-            model=opened,
-            by_texts=model_kind.texts,
-            device=device,
-            skip_bad=skip_bad,
-            labels=None if zero_shot.labels is None else [label.strip() for label in zero_shot.labels.split(",")],
-            templates=[*zero_shot.template] or None,
+    opened, kind = open_model(model)
+    of_texts = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
+    from regard.media import TEXTS
+
+    medium = TEXTS if kind is None or kind.files is None else kind.files
+    if medium is not TEXTS:
+        refuse_options(list(of_texts), medium.several, "texts")
+    if medium.one != "picture":
+        refuse_options(zero_shot.list_given(), medium.several, "a CLIP")
+    truncated = TruncationCounts()
+    classifier: Predictor
+    read: Callable[[Any, str], Any]
+    if medium is TEXTS:
+        classifier = loaded = load_classifier(opened, device, batch_tokens, threshold)
+        read = partial(read_text, loaded, truncate=truncate, truncated=truncated)
+    else:
+        classifier = files = _load_file_classifier(opened, kind, device, zero_shot)
+        read = files.read
+
+    def answer(inputs: list[MediaInput]) -> list[str]:
+        return [format_prediction(one, form, medium.one) for one in _classify(classifier, inputs)]
+
+    with open_media(texts, data, field, medium) as lines:
+        write_answers(read_media(lines, read, medium, out), answer, out, medium, lacking="a label", skip_bad=skip_bad)
+    truncated.report()
+
+
+def read_text(
+    classifier: Classifier, text: str, name: str, *, truncate: bool, truncated: TruncationCounts
+) -> str | None:
+    """Check a text, called ``name`` in messages, and count it if it is truncated; None for a blank one.
+
+    Raises DataError as ``Classifier.check``.
+    """
+    classifier.check(text, name, truncate=truncate)
+    if truncate and classifier.is_too_long(text):
+        truncated.add(name)
+    return text if text.strip() else None
+
+
+def _load_file_classifier(
+    model: str | ModelFolder, kind: ModelKind | None, device: str | None, zero_shot: _ZeroShotOptions
+) -> FilePredictor:
+    """Load a classifier of files. Raises OptionError for a CLIP without labels, and for templates without labels."""
+    from regard.classification import MediaClassifier, ZeroShotClassifier
+
+    if zero_shot.labels is not None:
+        labels = [label.strip() for label in zero_shot.labels.split(",")]
+        return ZeroShotClassifier.load(model, labels, templates=zero_shot.template or ("{}",), device=device)
+    if zero_shot.template or (kind is not None and kind.texts):
+        raise OptionError(
+            "a CLIP classifies pictures into labels that are texts, and none is given",
+            expected="--labels TEXTS, separated by commas",
+            got="--template alone" if zero_shot.template else "no --labels",
+            do='for example --labels "a cat,a dog"',
         )
-        return
-    refuse_options(zero_shot.list_given(), "texts", "a CLIP")
-    classifier = load_classifier(opened, device, batch_tokens, threshold)
-    with open_texts(texts, data, field, reads_folder=True) as lines, open_output_file(out) as file:
-        for some in _classify_lines(classifier, lines, out, skip_bad=skip_bad, truncate=truncate):
-            for prediction in some:
-                file.write(format_prediction(prediction, form))
-            file.flush()  # a program at the other end of the pipe may wait for these
-    if out is not None:
-        say(f"{out}: written")
+    return MediaClassifier.load(model, device=device)
 
 
-def format_prediction(prediction: Prediction, form: str) -> str:
-    """Format a prediction in one of ``FORMATS``, line ending included."""
+def _classify(classifier: Predictor, inputs: list[MediaInput]) -> list[Prediction]:
+    """The predictions, in order; an unusable input and a blank text have no label."""
+    from regard.classification import Prediction
+
+    rows = iter(classifier.probabilities_of([one.content for one in inputs if one.content is not None]).tolist())
+    return [
+        Prediction(one.name, (), {}) if one.content is None else classifier.predict(one.name, next(rows))
+        for one in inputs
+    ]
+
+
+def format_prediction(prediction: Prediction, form: str, field: str) -> str:
+    """Format a prediction in one of ``FORMATS``, line ending included; ``field`` is that of the input in JSON."""
     labels = to_one_line("|".join(prediction.labels))
     if form == "labels":
         return f"{labels}\n"
@@ -184,31 +221,5 @@ def format_prediction(prediction: Prediction, form: str) -> str:
         shares = "|".join(f"{prediction.probabilities[label]:.4f}" for label in prediction.labels)
         return f"{labels}\t{shares}\t{to_one_line(prediction.text)}\n"
     probabilities = {label: round(share, 6) for label, share in prediction.probabilities.items()}
-    record = {"text": prediction.text, "labels": list(prediction.labels), "probabilities": probabilities}
+    record = {field: prediction.text, "labels": list(prediction.labels), "probabilities": probabilities}
     return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def _classify_lines(
-    classifier: Classifier, lines: LineReader | Sequence[Line], out: Path | None, *, skip_bad: bool, truncate: bool
-) -> Iterator[list[Prediction]]:
-    """Classify the lines chunk by chunk, as they arrive, with a progress bar over the file."""
-    from regard.classification.classifier import CHUNK_TEXTS
-    from regard.text.line_reader import chunk_lines
-
-    done, truncated = 0, TruncationCounts()
-
-    def read(line: Line) -> str:
-        classifier.check(line.text, line.name, truncate=truncate)
-        if truncate and classifier.is_too_long(line.text):
-            truncated.add(line.name)
-        return line.text
-
-    with line_progress(lines, out) as advance:
-        for some in chunk_lines(lines, CHUNK_TEXTS):
-            texts, problem = read_usable(some, read, skipped="without a label" if skip_bad else None)
-            yield classifier.classify(texts, truncate=truncate)
-            if problem is not None:
-                raise problem
-            done += len(some)
-            advance(done)
-    truncated.report()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from regard.media import MediaKind
+    from regard.media import Medium
     from regard.models.media_encoder import MediaEncoder
     from regard.models.model_folder import ModelFolder
     from regard.text.tokenizer import TokenizedText
@@ -33,7 +33,7 @@ def embed_media(
     out: Path | None,
     name: str,
     *,
-    kind: MediaKind,
+    kind: Medium,
     model: str | ModelFolder,
     dtype: str,
     batch: int,
@@ -117,7 +117,7 @@ def _write(found: Iterator[tuple[list[TokenizedText], list[np.ndarray]]], writte
     return len(lengths)
 
 
-def _report(rows: int, skipped: list[str], kind: MediaKind) -> None:
+def _report(rows: int, skipped: list[str], kind: Medium) -> None:
     if skipped:
         say(f"skipped: {kind.count(len(skipped))}")
         for problem in skipped[:5]:

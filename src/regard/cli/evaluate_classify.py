@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.classify_media import score_media
 from regard.cli.completion import model_completer
 from regard.cli.loaded_model import load_classifier, open_model
 from regard.cli.media_options import refuse_options
@@ -28,17 +29,23 @@ from regard.cli.stderr import say
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.errors import DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from regard.classification import ClassificationScores, Classifier
+    from regard.columns import Columns
+    from regard.media import LabelledFile, Medium
+    from regard.models.model_folder import ModelFolder
     from regard.text.labelled import LabelledText
 
 _MOST_COLUMNS = 12
 """Labels of a confusion matrix that is printed; of more labels the largest confusions are listed."""
 _MOST_CONFUSIONS = 10
+_FILES = 256
+"""Files that are in memory at a time."""
 
 NOTES = """
 [bold]Scores[/bold] are defined as in scikit-learn, with 0 for 0 / 0. Accuracy is the share of texts with exactly the \
@@ -102,7 +109,7 @@ def classify(
     if kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), kind.several, "texts")
-        scores, names = score_media(kind, opened, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
+        scores, names = _score_files(kind, opened, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
         _show(scores, names, form, kind.several)
         return
     refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
@@ -162,8 +169,8 @@ def _predict(classifier: Classifier, texts: list[LabelledText], *, truncate: boo
     """The probabilities of the labels (texts, labels); errors in any of the texts come first."""
     import numpy as np
 
-    from regard.classification.classifier import CHUNK_TEXTS
     from regard.cli.progress import count_progress
+    from regard.media import TEXTS
 
     truncated = TruncationCounts()
     for one in texts:
@@ -173,11 +180,65 @@ def _predict(classifier: Classifier, texts: list[LabelledText], *, truncate: boo
     truncated.report()
     found = []
     with count_progress(len(texts), "texts") as advance:
-        for begin in range(0, len(texts), CHUNK_TEXTS):
-            some = [one.text for one in texts[begin : begin + CHUNK_TEXTS]]
+        for begin in range(0, len(texts), TEXTS.chunk):
+            some = [one.text for one in texts[begin : begin + TEXTS.chunk]]
             found.append(classifier.probabilities(some, truncate=truncate).numpy())
             advance(begin + len(some))
     return np.concatenate(found)
+
+
+def _score_files(
+    kind: Medium,
+    model: str | ModelFolder,
+    data: Sequence[Path],
+    columns: Columns | None,
+    *,
+    bins: int,
+    skip_bad: bool,
+    device: str | None,
+) -> tuple[ClassificationScores, tuple[str, ...]]:
+    """Score the classifier on labelled files of a ``kind``: the scores, and the model's labels.
+
+    Raises DataError for labels that the model lacks, and for a broken file, unless ``skip_bad``.
+    """
+    import numpy as np
+
+    from regard.classification import MediaClassifier, score_probabilities
+    from regard.cli.progress import count_progress
+    from regard.tasks.labelled_media import check_labels, make_truth, report_bad_files
+
+    classifier = MediaClassifier.load(model, device=device)
+    files = _read_labelled(kind, data, columns)
+    check_labels(files, classifier.labels, "the model", kind)
+
+    def read(one: LabelledFile) -> Any:
+        try:
+            return classifier.read(one.content, name=one.place)
+        except DataError as error:
+            return error
+
+    found, used, problems = [], [], []
+    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, count_progress(len(files), kind.several) as advance:
+        for begin in range(0, len(files), _FILES):
+            some = files[begin : begin + _FILES]
+            inputs = list(pool.map(read, some))
+            problems += [one for one in inputs if isinstance(one, DataError)]
+            good = [one for one in inputs if not isinstance(one, DataError)]
+            found.append(classifier.probabilities_of(good).numpy())
+            used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
+            advance(begin + len(some))
+    report_bad_files(problems, len(files), kind, skip_bad=skip_bad, say=say)
+    truth = make_truth(used, classifier.labels)
+    return score_probabilities(np.concatenate(found), truth, classifier.labels, bins=bins), classifier.labels
+
+
+def _read_labelled(kind: Medium, data: Sequence[Path], columns: Columns | None) -> list[LabelledFile]:
+    from regard.audio.labelled_sounds import read_and_report_labelled_sounds
+    from regard.vision.labelled import read_and_report_labelled_pictures
+    from regard.vision.picture_file import PICTURES
+
+    read = read_and_report_labelled_pictures if kind is PICTURES else read_and_report_labelled_sounds
+    return read(data, columns, say)
 
 
 def _to_json(scores: ClassificationScores, labels: tuple[str, ...], things: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Pictures or sounds as input of a verb: paths from arguments, a file or standard input; a folder is all in it.
+"""Input of a verb whose model decides what it reads: texts, or paths of pictures, sounds or other files.
 
-A verb reads pictures, or sounds, if its model does. It answers with a line for each, in order, as soon as a chunk is
-read.
+Paths come from arguments, a file or standard input; a folder is all files in it. The verb answers with a line for each
+input, in order, as soon as a chunk is read.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, final
 from regard.cli.output_file import open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.stderr import say
-from regard.cli.text_input import open_lines
+from regard.cli.text_input import open_lines, open_texts
 from regard.errors import DataError
 from regard.list_files import list_files
 
 if TYPE_CHECKING:
-    from regard.media import MediaKind
+    from regard.media import Medium
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
-
-_CHUNK = 64
-"""Files that are decoded at a time."""
 
 
 @final
 @dataclass(frozen=True)
 class MediaInput:
-    """A file of the input: its path, and the model input made of it, or the problem with it."""
+    """An input: the text, or the path of the file; and the model input made of it, or the problem with it.
+
+    A blank text has neither.
+    """
 
     name: str
     content: Any
@@ -49,18 +49,18 @@ def are_picture_paths(paths: list[str], data: str | None) -> bool:
     return all(os.path.isdir(one) or (os.path.isfile(one) and is_picture_name(Path(one))) for one in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
 
 
-def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:
+def expand_folders(paths: list[str], medium: Medium) -> list[str]:
     """Replace folders by the files of this kind in them, by their names in order. Raises DataError if there is none."""
     expanded: list[str] = []
     for one in paths:
         if not os.path.isdir(one):  # noqa: PTH112 (returns False, without an error, for an invalid path)
             expanded.append(one)
             continue
-        found = [str(file) for file in list_files(Path(one)) if kind.is_name(file)]
+        found = [str(file) for file in list_files(Path(one)) if medium.is_name(file)]
         if not found:
             raise DataError(
-                f"{one} has no {kind.several}",
-                expected=f"{kind.several}, such as {kind.example}",
+                f"{one} has no {medium.several}",
+                expected=f"{medium.several}, such as {medium.example}",
                 got="none",
                 do="check the folder",
             )
@@ -70,39 +70,59 @@ def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:
 
 @contextmanager
 def open_media(
-    paths: list[str], data: str | None, field: str | None, kind: MediaKind
+    paths: list[str], data: str | None, field: str | None, medium: Medium
 ) -> Iterator[LineReader | Sequence[Line]]:
-    """Open the lines of paths. ``data`` may be a folder. Raises as ``open_lines``."""
+    """Open the lines of texts, or of paths of files. ``data`` may be a folder. Raises as ``open_lines``."""
+    from regard.media import TEXTS
+
+    if medium is TEXTS:
+        with open_texts(paths, data, field, reads_folder=True) as lines:
+            yield lines
+        return
     if not paths and data is not None and Path(data).is_dir():
         paths, data = [data], None
-    with open_lines(expand_folders(paths, kind), data, field) as lines:
+    with open_lines(expand_folders(paths, medium), data, field) as lines:
         yield lines
 
 
 def read_media(
-    lines: LineReader | Sequence[Line], read: Callable[[Path, str], Any], kind: MediaKind, out: Path | None
+    lines: LineReader | Sequence[Line], read: Callable[[Any, str], Any], medium: Medium, out: Path | None
 ) -> Iterator[list[MediaInput]]:
-    """Read the files chunk by chunk, as their paths arrive, in threads, with a progress bar.
+    """Read texts, or files in threads, chunk by chunk, as lines arrive, with a progress bar.
 
-    ``read`` makes the model input of a path, which messages call by a name. ``out`` is that of ``line_progress``.
+    ``read`` makes the model input of a text or a path, which messages call by a name. ``out`` is that of
+    ``line_progress``.
     """
+    from regard.media import TEXTS
     from regard.text.line_reader import chunk_lines
+
+    def read_line(line: Line) -> MediaInput:
+        return _read_text(line, read) if medium is TEXTS else _read_file(line, read, medium)
 
     done = 0
     with ThreadPoolExecutor(thread_name_prefix="decode") as pool, line_progress(lines, out) as advance:
-        for some in chunk_lines(lines, _CHUNK):
-            yield list(pool.map(lambda line: _read(line, read, kind), some))
+        for some in chunk_lines(lines, medium.chunk):
+            yield list(map(read_line, some) if medium is TEXTS else pool.map(read_line, some))
             done += len(some)
             advance(done)
 
 
-def _read(line: Line, read: Callable[[Path, str], Any], kind: MediaKind) -> MediaInput:
+def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:
+    try:
+        if line.problem is not None:
+            raise line.problem
+        return MediaInput(line.text, read(line.text, line.name))
+    except DataError as error:
+        return MediaInput("", None, error)
+
+
+def _read_file(line: Line, read: Callable[[Path, str], Any], medium: Medium) -> MediaInput:
     if line.problem is not None:
         return MediaInput(line.name, None, line.problem)
     path = line.text.strip()
     if not path or "\0" in path:
         error = DataError(
-            f"{line.name} has no path", expected=f"the path of a {kind.one}", got="none", do="leave it out"
+            f"{line.name} has no path", expected=f"the path of a {medium.one}", got="none", do="leave it out"
         )
         return MediaInput(path, None, error)
     try:
@@ -115,15 +135,15 @@ def write_answers(
     chunks: Iterable[list[MediaInput]],
     answer: Callable[[list[MediaInput]], list[str]],
     out: Path | None,
-    kind: MediaKind,
+    medium: Medium,
     *,
     lacking: str,
     skip_bad: bool,
 ) -> None:
-    """Write the lines that ``answer`` returns for the files of each chunk, and report how many files were broken.
+    """Write the lines that ``answer`` returns for the inputs of each chunk, and report how many were unusable.
 
-    ``lacking`` is what a broken file is without, such as "a label". Raises DataError for the first broken file, behind
-    the lines of those before it, unless ``skip_bad``.
+    ``lacking`` is what an unusable one is without, such as "a label". Raises DataError for the first of them, after the
+    lines of the inputs before it, unless ``skip_bad``.
     """
     broken = 0
     with open_output_file(out) as file:
@@ -136,7 +156,7 @@ def write_answers(
                 raise problem
             broken += sum(one.problem is not None for one in some)
     if broken:
-        say(f"{kind.count(broken)} without {lacking}")
+        say(f"{medium.count(broken)} without {lacking}")
     if out is not None:
         say(f"{out}: written")
 

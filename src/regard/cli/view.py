@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from regard.comparison import MechanismChoice
-    from regard.media import MediaKind
+    from regard.media import Medium
     from regard.models.model_folder import ModelFolder
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
@@ -216,7 +216,7 @@ def view(
 
 
 def _show_media(
-    kind: MediaKind, arguments: list[str], model: str | ModelFolder | None, labels: Sequence[str], page: _Page
+    kind: Medium, arguments: list[str], model: str | ModelFolder | None, labels: Sequence[str], page: _Page
 ) -> None:
     """Show a model of pictures or sounds, in the terminal and on the page."""
     from regard.cli.broken_pipe import PipedConsole
@@ -228,7 +228,7 @@ def _show_media(
 
 def _find_kind(
     texts: list[str], pictures: list[str], model: str | None, *, is_of_pairs: bool
-) -> tuple[str | ModelFolder | None, MediaKind | None]:
+) -> tuple[str | ModelFolder | None, Medium | None]:
     """The model, opened if it decides, and pictures or sounds, by the arguments or by the model; None for texts.
 
     Raises OptionError for a model of pictures or sounds that is given texts.
@@ -259,7 +259,7 @@ def _find_kind(
     return opened, kind
 
 
-def _check_only_media(names: set[str], kind: MediaKind) -> None:
+def _check_only_media(names: set[str], kind: Medium) -> None:
     if names:
         raise OptionError(
             f"{min(names)} cannot be used with {kind.several}",

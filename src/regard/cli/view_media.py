@@ -16,7 +16,7 @@ from regard.errors import DataError, OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from regard.media import MediaKind
+    from regard.media import Medium
     from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
     from regard.view.picture_reading import PictureReading
@@ -26,12 +26,12 @@ MAX_FILES = 12
 """Maximum number of pictures or sounds: a page holds every head of each, 7 MB for a ViT base."""
 
 
-def find_named_kind(arguments: list[str]) -> MediaKind | None:
+def find_named_kind(arguments: list[str]) -> Medium | None:
     """Pictures or sounds, if all arguments are files with names of this kind; else None."""
     from regard.audio.sound_file import SOUNDS
     from regard.vision.picture_file import PICTURES
 
-    def is_file(text: str, kind: MediaKind) -> bool:
+    def is_file(text: str, kind: Medium) -> bool:
         try:
             return kind.is_name(Path(text)) and Path(text).is_file()
         except (OSError, ValueError):  # a text that is no valid path
@@ -102,7 +102,7 @@ def read_sounds(model: str | ModelFolder | None, arguments: list[str]) -> list[S
 
 
 def show_media(
-    kind: MediaKind,
+    kind: Medium,
     arguments: list[str],
     model: str | ModelFolder | None,
     labels: list[str],
@@ -139,7 +139,7 @@ def show_media(
 
 
 def _check_files(
-    model: str | ModelFolder | None, arguments: list[str], kind: MediaKind
+    model: str | ModelFolder | None, arguments: list[str], kind: Medium
 ) -> tuple[str | ModelFolder, ModelKind, list[str]]:
     """The model, its kind, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, kind)
@@ -163,7 +163,7 @@ def _check_files(
     return opened, model_kind, paths
 
 
-def _no_model_error(model: str | ModelFolder | None, path: str, kind: MediaKind) -> Exception:
+def _no_model_error(model: str | ModelFolder | None, path: str, kind: Medium) -> Exception:
     from regard.models.kinds import AUDIO_ENCODER, IMAGE_ENCODER
     from regard.models.model_folder import ModelFolder
 

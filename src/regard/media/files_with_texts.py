@@ -19,7 +19,7 @@ from regard.columns import Columns
 from regard.errors import DataError
 from regard.list_files import list_files
 from regard.media.labelled_file import SkippedFile
-from regard.media.media_kind import MediaKind
+from regard.media.medium import Medium
 from regard.media.read import check_source, read_and_report
 from regard.media.tables import ValueColumn, read_rows
 from regard.text.text_file import read_text_file
@@ -48,7 +48,7 @@ def normalise_text(text: str) -> str:
 
 
 def read_and_report_files_with_texts(
-    paths: Sequence[Path], kind: MediaKind, text: ValueColumn, columns: Columns | None, say: Callable[[str], None]
+    paths: Sequence[Path], kind: Medium, text: ValueColumn, columns: Columns | None, say: Callable[[str], None]
 ) -> list[FileWithText]:
     """Read all files with texts in order, and report what was skipped to ``say``.
 
@@ -59,7 +59,7 @@ def read_and_report_files_with_texts(
 
 
 def _read_all(
-    paths: Sequence[Path], kind: MediaKind, text: ValueColumn, columns: Columns | None
+    paths: Sequence[Path], kind: Medium, text: ValueColumn, columns: Columns | None
 ) -> Iterator[TextOrSkipped]:
     for path in paths:
         check_source(path, kind, formats=_formats(kind), values="texts")
@@ -67,14 +67,14 @@ def _read_all(
         yield from _read_folder(path, kind) if path.is_dir() else _read_table(path, kind, text, columns)
 
 
-def _formats(kind: MediaKind) -> str:
+def _formats(kind: Medium) -> str:
     return (
         f"a folder with a NAME.txt beside each {kind.example}; or FILE.csv, FILE.tsv or FILE.jsonl with the columns "
         "path and text"
     )
 
 
-def _read_table(path: Path, kind: MediaKind, text: ValueColumn, columns: Columns | None) -> Iterator[TextOrSkipped]:
+def _read_table(path: Path, kind: Medium, text: ValueColumn, columns: Columns | None) -> Iterator[TextOrSkipped]:
     for row in read_rows(path, kind, text, columns=columns):
         if isinstance(row, SkippedFile):
             yield row
@@ -84,7 +84,7 @@ def _read_table(path: Path, kind: MediaKind, text: ValueColumn, columns: Columns
             yield _add_text(row.file, row.value, row.place)
 
 
-def _read_folder(folder: Path, kind: MediaKind) -> Iterator[TextOrSkipped]:
+def _read_folder(folder: Path, kind: Medium) -> Iterator[TextOrSkipped]:
     """Read the files of a folder, by their names in order; hidden files and folders are ignored.
 
     Raises DataError for a folder without files of the kind, and for one in which no file has a text.

@@ -13,14 +13,14 @@ from pathlib import Path
 from regard.errors import DataError
 from regard.list_files import list_entries, list_folders, walk, why_no_file
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
-from regard.media.media_kind import MediaKind
+from regard.media.medium import Medium
 
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 """Names of folders that are parts of a data set, and not labels."""
 _TRIED = 50
 
 
-def has_files(folder: Path, kind: MediaKind) -> bool:
+def has_files(folder: Path, kind: Medium) -> bool:
     """Whether one of the first files of the folder's folders is named like one of this kind.
 
     So is a folder without folders, whose files lack labels: ``read_folder`` says how to give them.
@@ -35,7 +35,7 @@ def has_files(folder: Path, kind: MediaKind) -> bool:
     )
 
 
-def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
+def read_folder(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
     """Read the files of a folder, by their names in order; hidden files and folders are ignored.
 
     Raises DataError for a folder without folders, for one whose folders are parts of a data set, and for a label
@@ -63,7 +63,7 @@ def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
         yield from _read_label(one, kind)
 
 
-def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
+def _read_label(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
     found = False
     for file in list_entries(folder):
         if not file.is_file():

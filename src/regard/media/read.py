@@ -12,7 +12,7 @@ from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
 from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledOrSkipped, MediaFile, SkippedFile
-from regard.media.media_kind import MediaKind
+from regard.media.medium import Medium
 from regard.media.tables import is_table, names_files, read_table
 from regard.text.skip_counts import SkipCounts
 
@@ -20,7 +20,7 @@ Entry = TypeVar("Entry", bound=MediaFile)
 
 
 @explain_arguments
-def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> str | None:
+def describe_source(path: Path, kind: Medium, *, by_header: bool = False) -> str | None:
     """The kind of files of a folder or a table, in words; None if it does not look like files of this kind.
 
     Reads the names of files, and the first lines of a table; ``by_header`` is that of ``names_files``.
@@ -38,7 +38,7 @@ def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> 
 
 
 @explain_arguments
-def check_source(path: Path, kind: MediaKind, *, formats: str, values: str = "labels", hint: str = "") -> None:
+def check_source(path: Path, kind: Medium, *, formats: str, values: str = "labels", hint: str = "") -> None:
     """Raise DataError for a missing source, OptionError for a file that is no table.
 
     ``formats`` are what can be read, in words, ``values`` what is known about each file, and ``hint`` is added to what
@@ -61,7 +61,7 @@ def check_source(path: Path, kind: MediaKind, *, formats: str, values: str = "la
 
 
 @explain_arguments
-def read_source(path: Path, kind: MediaKind, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
+def read_source(path: Path, kind: Medium, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
     """Read a folder or a table; ``columns`` are those of path and label. Raises DataError as the formats do."""
     return read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
 
@@ -70,7 +70,7 @@ def read_source(path: Path, kind: MediaKind, columns: Columns | None = None) -> 
 def read_and_report(
     read: Iterable[Entry | SkippedFile],
     paths: Sequence[Path],
-    kind: MediaKind,
+    kind: Medium,
     say: Callable[[str], None],
     *,
     values: str = "labels",

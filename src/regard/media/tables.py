@@ -19,7 +19,7 @@ from typing import final
 from regard.columns import Columns
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
-from regard.media.media_kind import MediaKind
+from regard.media.medium import Medium
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES
 from regard.text.labelled.labelled_text import labels_of_value
@@ -57,7 +57,7 @@ def is_table(path: Path) -> bool:
     return inner_suffix(path) in (*TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 
-def names_files(path: Path, kind: MediaKind, *, by_header: bool = False) -> bool:
+def names_files(path: Path, kind: Medium, *, by_header: bool = False) -> bool:
     """Whether a table names files of this kind: by the first path in a column of a usual name, or one that exists.
 
     With ``by_header`` the names of the columns of path and label are enough, whatever the path. A table with a column
@@ -86,7 +86,7 @@ def names_files(path: Path, kind: MediaKind, *, by_header: bool = False) -> bool
     return any(kind.is_name(Path(one.strip())) and (path.parent / one.strip()).is_file() for one in first)
 
 
-def read_table(path: Path, kind: MediaKind, *, columns: Columns | None) -> Iterator[LabelledOrSkipped]:
+def read_table(path: Path, kind: Medium, *, columns: Columns | None) -> Iterator[LabelledOrSkipped]:
     """Read the files and labels of a table or of JSON lines: see ``read_rows``."""
     for row in read_rows(path, kind, LABEL, columns=columns):
         if isinstance(row, SkippedFile):
@@ -100,7 +100,7 @@ def read_table(path: Path, kind: MediaKind, *, columns: Columns | None) -> Itera
 
 
 def read_rows(
-    path: Path, kind: MediaKind, value: ValueColumn, *, columns: Columns | None
+    path: Path, kind: Medium, value: ValueColumn, *, columns: Columns | None
 ) -> Iterator[FileRow | SkippedFile]:
     """Read the rows of a table or of JSON lines, plain or gzip; a quoted cell of a CSV may have several lines.
 
@@ -113,7 +113,7 @@ def read_rows(
 
 
 def _json_rows(
-    path: Path, kind: MediaKind, value: ValueColumn, columns: Columns | None
+    path: Path, kind: Medium, value: ValueColumn, columns: Columns | None
 ) -> Iterator[FileRow | SkippedFile]:
     fields: tuple[str, str] | None = None
     with closing(LineReader(path)) as lines:
@@ -132,7 +132,7 @@ def _json_rows(
 
 
 def _cell_rows(
-    path: Path, kind: MediaKind, value: ValueColumn, columns: Columns | None
+    path: Path, kind: Medium, value: ValueColumn, columns: Columns | None
 ) -> Iterator[FileRow | SkippedFile]:
     places: tuple[int, int] | None = None
     width = 0
@@ -160,7 +160,7 @@ def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow 
 
 
 def _find_columns(
-    first: Sequence[str], columns: Columns | None, name: str, kind: MediaKind, value: ValueColumn
+    first: Sequence[str], columns: Columns | None, name: str, kind: Medium, value: ValueColumn
 ) -> tuple[tuple[int, int], bool]:
     """The indices of path and value, from 0, and whether the first row is a header."""
     found = find_name(first, kind.columns), find_name(first, value.names)
@@ -178,7 +178,7 @@ def _find_columns(
 
 
 def _find_fields(
-    names: Sequence[str], columns: Columns | None, name: str, kind: MediaKind, value: ValueColumn
+    names: Sequence[str], columns: Columns | None, name: str, kind: Medium, value: ValueColumn
 ) -> tuple[str, str]:
     if columns is not None:
         file, other = map(str, columns)
@@ -191,7 +191,7 @@ def _find_fields(
     return names[found[0]], names[found[1]]
 
 
-def _columns_error(name: str, got: Sequence[str], kind: MediaKind, value: ValueColumn) -> DataError:
+def _columns_error(name: str, got: Sequence[str], kind: Medium, value: ValueColumn) -> DataError:
     return DataError(
         f"it is ambiguous which columns of {name} hold the path of the {kind.one} and its {value.one}",
         expected=f'columns named "path" and "{value.one}", or two columns without names, the path first',

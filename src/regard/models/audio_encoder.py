@@ -12,13 +12,12 @@ weights its file holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any, ClassVar, final
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -26,7 +25,6 @@ from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor, pad_features
 from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
-from regard.layers.eval_mode import eval_mode
 from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
@@ -100,11 +98,6 @@ class AudioEncoder(MediaEncoder, ABC):
     def bands(self) -> int:
         """The number of features of a frame."""
 
-    @property
-    @abstractmethod
-    def classifies(self) -> bool:
-        """Whether the head, if there is one, gives logits of a sound, (batch, labels), and not of each token."""
-
     @abstractmethod
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames."""
@@ -121,19 +114,12 @@ class AudioEncoder(MediaEncoder, ABC):
         features: Tensor = self.require_processor().to_features(file, name=name)
         return features
 
-    def run_inputs(self, inputs: Sequence[Float[Tensor, "_ bands"]], *, batch: int) -> Iterator[AudioEncoderOutput]:
-        """Compute the outputs of inputs in eval mode and without gradients, for at most ``batch`` sounds at a time."""
+    def make_batches(self, inputs: Sequence[Float[Tensor, "_ bands"]], *, batch: int) -> Iterator[Mapping[str, Any]]:
+        """Make padded features of inputs, and their masks."""
         dtype = next(self.parameters()).dtype
-        with eval_mode(self):
-            for begin in range(0, len(inputs), batch):
-                padded, mask = pad_features(inputs[begin : begin + batch])
-                with torch.no_grad():
-                    yield self(padded.to(self.device, dtype), mask=mask)
-
-    def embed_inputs(self, inputs: Sequence[Float[Tensor, "_ bands"]], *, batch: int) -> Float[Tensor, "files vector"]:
-        """Compute the vectors of features. See ``MediaEncoder.embed_inputs``."""
-        found = [output.pooled.float().cpu() for output in self.run_inputs(inputs, batch=batch)]
-        return torch.cat(found) if found else torch.zeros(0, self.vector_width)
+        for begin in range(0, len(inputs), batch):
+            padded, mask = pad_features(inputs[begin : begin + batch])
+            yield {"features": padded.to(self.device, dtype), "mask": mask}
 
     @classmethod
     def read_config(cls, config: ConfigFile) -> Any:

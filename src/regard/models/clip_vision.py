@@ -171,9 +171,9 @@ class ClipVision(ImageEncoder):
         logits = None if self.head is None else self.head(pooled)
         return ImageOutput(tokens, pooled, logits, tuple(kept) if keep_layers else None)
 
-    def embed(self, pixels: Tensor) -> Float[Tensor, "batch vector"]:
-        """Compute a vector of length 1 for each picture: the direction of ``.pooled``."""
-        return functional.normalize(self(pixels).pooled, dim=-1)
+    def vectors_of(self, output: ImageOutput) -> Float[Tensor, "batch vector"]:
+        """A vector of length 1 for each picture: the direction of ``.pooled``."""
+        return functional.normalize(output.pooled, dim=-1)
 
     @property
     def vector_width(self) -> int:

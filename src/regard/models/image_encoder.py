@@ -130,29 +130,22 @@ class ImageEncoder(MediaEncoder, ABC):
         """
 
     def embed(self, pixels: Tensor) -> Float[Tensor, "batch vector"]:
-        """Compute one vector for each picture, as ``regard embed`` writes it: the pooled vector."""
-        pooled: Tensor = self(pixels).pooled
-        return pooled
+        """Compute one vector for each picture: see ``vectors_of``."""
+        return self.vectors_of(self(pixels))
 
     def make_input(self, file: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "channels height width"]:
         """Make the pixels of a picture. See ``MediaEncoder.make_input``."""
         pixels: np.ndarray = self.require_processor().to_pixels(file, name=name)
         return pixels
 
-    def batch_inputs(self, inputs: Sequence[np.ndarray], *, batch: int) -> Iterator[Tensor]:
-        """Make normalised pixels of inputs, at most ``batch`` pictures at a time, which have the same size."""
+    def make_batches(self, inputs: Sequence[np.ndarray], *, batch: int) -> Iterator[Mapping[str, Tensor]]:
+        """Make normalised pixels of inputs. The pictures of a batch have the same size."""
         processor, dtype = self.require_processor(), next(self.parameters()).dtype
         for _, group in groupby(inputs, key=lambda one: one.shape):
             some = list(group)
             for begin in range(0, len(some), batch):
                 pixels = torch.from_numpy(np.stack(some[begin : begin + batch])).to(self.device)
-                yield processor.normalise(processor.rescale_pixels(pixels)).to(dtype)
-
-    @torch.no_grad()
-    def embed_inputs(self, inputs: Sequence[np.ndarray], *, batch: int) -> Float[Tensor, "files vector"]:
-        """Compute the vectors of pixels. See ``MediaEncoder.embed_inputs``."""
-        found = [self.embed(pixels).float().cpu() for pixels in self.batch_inputs(inputs, batch=batch)]
-        return torch.cat(found) if found else torch.zeros(0, self.vector_width)
+                yield {"pixels": processor.normalise(processor.rescale_pixels(pixels)).to(dtype)}
 
     @property
     def picture_size(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.audio.sound_file import SOUNDS
-from regard.media import MediaKind
+from regard.media import Medium
 from regard.vision.picture_file import PICTURES
 
 _FOLDER_FILES = "check the path; a folder has config.json and model.safetensors"
@@ -39,7 +39,7 @@ class ModelKind:
     commands: str
     texts: bool = False
     pairs: bool = False
-    files: MediaKind | None = None
+    files: Medium | None = None
     examples: str = ""
     any_name: bool = False
 

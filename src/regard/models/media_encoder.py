@@ -6,13 +6,16 @@ A model has the parts whose weights its file holds, and as many labels as its he
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import CheckpointError, check_kind
+from regard.layers.eval_mode import eval_mode
+from regard.media import Medium
 from regard.models.checkpoint_reader import check_depth
 from regard.models.kinds import MEDIA_ENCODER
 from regard.models.model import Model, processor_text
@@ -67,6 +70,17 @@ class MediaEncoder(Model, ABC):
         return tuple(self.config.labels)
 
     @property
+    def medium(self) -> Medium:
+        """The medium that the model reads."""
+        assert self.kind.files is not None, "the kind of a class that can be made says it"
+        return self.kind.files
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the head, if there is one, gives logits of a file, (batch, labels)."""
+        return True
+
+    @property
     def vector_width(self) -> int:
         """The number of components of a vector of ``embed_inputs``."""
         return self.width
@@ -74,10 +88,9 @@ class MediaEncoder(Model, ABC):
     def require_processor(self) -> Any:
         """How inputs are made from files. Raises CheckpointError for a model that does not say it."""
         if self.processor is None:
-            files = "files" if self.kind.files is None else self.kind.files.several
             processor = f"{self.processor_class.__module__.rpartition('.')[0]}.{self.processor_class.__name__}"
             raise CheckpointError(
-                f"the model does not say how its {self.inputs} are made from {files}",
+                f"the model does not say how its {self.inputs} are made from {self.medium.several}",
                 expected="a preprocessor_config.json in its folder that regard can follow",
                 got="; ".join(self.notes) or "none",
                 do=f"use the whole folder of the model, or set model.processor = {processor}(...)",
@@ -92,8 +105,25 @@ class MediaEncoder(Model, ABC):
         """
 
     @abstractmethod
+    def make_batches(self, inputs: Sequence[Any], *, batch: int) -> Iterator[Mapping[str, Any]]:
+        """Make the arguments of ``forward`` for inputs of ``make_input``, in order, at most ``batch`` at a time."""
+
+    def run_inputs(self, inputs: Sequence[Any], *, batch: int) -> Iterator[Any]:
+        """Compute the outputs of the batches of inputs, in eval mode and without gradients."""
+        for arguments in self.make_batches(inputs, batch=batch):
+            with eval_mode(self), torch.no_grad():
+                output = self(**arguments)
+            yield output
+
+    def vectors_of(self, output: Any) -> Float[Tensor, "batch vector"]:
+        """One vector for each file of an output, as ``regard embed`` writes it: the pooled vector."""
+        pooled: Tensor = output.pooled
+        return pooled
+
     def embed_inputs(self, inputs: Sequence[Any], *, batch: int) -> Float[Tensor, "files vector"]:
         """Compute one vector for each input of ``make_input``, ``batch`` at a time, in float32 on the CPU."""
+        found = [self.vectors_of(output).float().cpu() for output in self.run_inputs(inputs, batch=batch)]
+        return torch.cat(found) if found else torch.zeros(0, self.vector_width)
 
     @classmethod
     def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from regard.classification import ClassificationScores, majority_answer, score_probabilities
-from regard.media import LabelledFile, MediaKind
+from regard.media import LabelledFile, Medium
 from regard.tasks.recipe_task import sample_rows
 from regard.train import Validation
 
@@ -20,7 +20,7 @@ def validate_labels(
     truth: Bool[np.ndarray, "files labels"],
     labels: Sequence[str],
     files: Sequence[LabelledFile],
-    kind: MediaKind,
+    kind: Medium,
     *,
     metric: str,
 ) -> Validation:
@@ -51,7 +51,7 @@ def baseline_score(
     return max(score, share) if metric == "accuracy" else score
 
 
-def describe_score(score: float, metric: str, kind: MediaKind) -> str:
+def describe_score(score: float, metric: str, kind: Medium) -> str:
     """Format a score, for example "accuracy 0.914 on held-out pictures"."""
     return f"{metric.replace('_f1', ' F1')} {abs(score):.3f} on held-out {kind.several}"
 
@@ -66,7 +66,7 @@ def _samples(
     probabilities: Float[np.ndarray, "files labels"],
     labels: Sequence[str],
     files: Sequence[LabelledFile],
-    kind: MediaKind,
+    kind: Medium,
 ) -> tuple[str, ...]:
     """Some files with their labels and predictions."""
     lines: list[str] = []

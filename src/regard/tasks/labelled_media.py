@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from regard.classification import majority_answer
 from regard.errors import DataError
 from regard.format_share import format_share
-from regard.media import LabelledFile, MediaFile, MediaKind
+from regard.media import LabelledFile, MediaFile, Medium
 from regard.tasks.labels import hold_out, sort_labels
 from regard.tasks.sentences import Indices
 from regard.text.skip_counts import SkipCounts
@@ -24,7 +24,7 @@ _IMBALANCED_SHARE = 0.75
 """The share of the most frequent label above which accuracy hardly tells models apart."""
 
 
-def find_labels(files: Sequence[LabelledFile], kind: MediaKind) -> tuple[str, ...]:
+def find_labels(files: Sequence[LabelledFile], kind: Medium) -> tuple[str, ...]:
     """The labels of the files, in order. Raises DataError if there is nothing to tell apart."""
     found = {one.label for one in files}
     if len(found) < 2:
@@ -37,7 +37,7 @@ def find_labels(files: Sequence[LabelledFile], kind: MediaKind) -> tuple[str, ..
     return sort_labels(found)
 
 
-def check_labels(files: Sequence[LabelledFile], labels: Sequence[str], what: str, kind: MediaKind) -> None:
+def check_labels(files: Sequence[LabelledFile], labels: Sequence[str], what: str, kind: Medium) -> None:
     """Raise DataError for files with labels that are not among ``labels``, those of ``what``."""
     unknown: dict[str, str] = {}
     for one in files:
@@ -58,7 +58,7 @@ def make_truth(files: Sequence[LabelledFile], labels: Sequence[str]) -> Bool[np.
     return np.eye(len(labels), dtype=bool)[[number[one.label] for one in files]]
 
 
-def report_bad_files(problems: Sequence[DataError], of: int, kind: MediaKind, *, skip_bad: bool, say: Say) -> None:
+def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, skip_bad: bool, say: Say) -> None:
     """Report files that cannot be used. Raises DataError with their names, unless ``skip_bad`` and some are left."""
     if not problems:
         return
@@ -79,7 +79,7 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: MediaKind, *,
     )
 
 
-def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: MediaKind, say: Say) -> None:
+def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: Medium, say: Say) -> None:
     """Report the labels of the ``named`` files that none of the ``good`` ones has, since all their files are broken."""
     left = {one.label for one in good}
     lost = Counter(one.label for one in named if one.label not in left)
@@ -95,7 +95,7 @@ def report_conflicts(
     digests: Sequence[str],
     files: Sequence[MediaFile],
     values: Sequence[str],
-    kind: MediaKind,
+    kind: Medium,
     say: Say,
     *,
     what: str = "labels",
@@ -113,7 +113,7 @@ def report_conflicts(
 
 
 def hold_out_files(
-    digests: Sequence[str], labels: Sequence[Sequence[str]], kind: MediaKind, *, seed: int, say: Say
+    digests: Sequence[str], labels: Sequence[Sequence[str]], kind: Medium, *, seed: int, say: Say
 ) -> tuple[Indices, Indices]:
     """The indices of the files for training and of those held out for validation; copies are held out together.
 
@@ -136,7 +136,7 @@ def hold_out_files(
     return training, held
 
 
-def report_validation(digests: Sequence[str], others: Sequence[str], kind: MediaKind, say: Say) -> None:
+def report_validation(digests: Sequence[str], others: Sequence[str], kind: Medium, say: Say) -> None:
     """Report the numbers of files for training and of ``others`` for validation, and how many occur in both."""
     known = len(set(others) & set(digests))
     if known:
@@ -146,7 +146,7 @@ def report_validation(digests: Sequence[str], others: Sequence[str], kind: Media
 
 
 def choose_metric(
-    metric: str | None, truth: Bool[np.ndarray, "files labels"], labels: Sequence[str], kind: MediaKind, say: Say
+    metric: str | None, truth: Bool[np.ndarray, "files labels"], labels: Sequence[str], kind: Medium, say: Say
 ) -> str:
     """The metric that decides which weights are best; reports the score of the most frequent answer.
 

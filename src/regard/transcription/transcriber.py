@@ -17,7 +17,6 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS, Sound
 from regard.classification.media_classifier import check_list
-from regard.classification.sound_classifier import ACCEPTS, BATCH
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.models import AudioEncoder
 from regard.models.ctc import LabelSpan, decode_ctc_spans
@@ -58,7 +57,7 @@ class Transcriber:
     Raises CheckpointError for a model without a ctc head, or without a processor.
     """
 
-    def __init__(self, model: AudioEncoder, *, batch: int = BATCH) -> None:
+    def __init__(self, model: AudioEncoder, *, batch: int = SOUNDS.batch) -> None:
         check_kind("model", model, AudioEncoder, do="Transcriber.load(folder), or regard.load(folder)")
         check_count("batch", batch)
         if not model.labels or model.classifies:
@@ -72,7 +71,7 @@ class Transcriber:
         self.labels = TextLabels(model.labels)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> Transcriber:
+    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = SOUNDS.batch) -> Transcriber:
         """Load a model folder. Raises CheckpointError if it holds no model that writes texts."""
         return cls(AudioEncoder.load(folder, device=device), batch=batch)
 
@@ -85,7 +84,7 @@ class Transcriber:
 
         Raises DataError for a sound that cannot be read, OptionError if ``sounds`` is not a list.
         """
-        check_list(sounds, SOUNDS, ACCEPTS)
+        check_list(sounds, SOUNDS)
         names = [str(one) if isinstance(one, str | Path) else f"sound {n}" for n, one in enumerate(sounds, start=1)]
         found: list[Transcription] = []
         for begin in range(0, len(sounds), self.batch):

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, MissingPackageError, short_repr
-from regard.media import MediaKind
+from regard.media import Medium
 from regard.vision.png_transparency import decode_picture, is_grey_layout, layout_of
 from regard.vision.wide_grey import keep_upper_bits
 
@@ -44,14 +44,16 @@ SUFFIXES = (
     ".tiff", ".webp",
 )  # fmt: skip
 """Endings of the names of picture files."""
-PICTURES = MediaKind(
+PICTURES = Medium(
     "picture",
     "pictures",
     SUFFIXES,
     columns=("path", "image", "picture", "file", "filename", "file_name", "image_path", "img", "photo"),
     example="NAME.jpg",
+    accepts="paths, bytes, arrays of uint8, or pictures of Pillow",
+    batch=64,
 )
-"""Pictures among the kinds of files."""
+"""The medium of models that read pictures."""
 
 Picture: TypeAlias = "Path | str | bytes | npt.NDArray[np.uint8] | Image.Image"
 """A file, its bytes, an array of uint8 (height, width) or (height, width, 1, 3 or 4), or a picture of Pillow."""

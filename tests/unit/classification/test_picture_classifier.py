@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from picture_files import random_pixels, write_folders
-from regard.classification import PictureClassifier, embed_pictures
+from regard.classification import MediaClassifier, embed_files
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.models import load
 from regard.vision import ImageProcessor
@@ -16,7 +16,7 @@ PICTURES = [random_pixels(9 + seed, 13, 1, seed) for seed in range(7)]
 
 def test_probabilities_are_the_softmax_of_the_logits():
     model = image_classifier()
-    found = PictureClassifier(model, batch=3).probabilities(PICTURES)
+    found = MediaClassifier(model, batch=3).probabilities(PICTURES)
     with torch.no_grad():
         logits = model(model.processor(PICTURES)).logits.double().numpy()
     weights = np.exp(logits - logits.max(1, keepdims=True))
@@ -26,7 +26,7 @@ def test_probabilities_are_the_softmax_of_the_logits():
 def test_predictions_name_the_most_probable_label(tmp_path):
     write_folders(tmp_path, count=2)
     paths = sorted(tmp_path.rglob("*.png"))
-    classifier = PictureClassifier(image_classifier())
+    classifier = MediaClassifier(image_classifier())
     found = classifier.classify([*paths, PICTURES[0], paths[0].read_bytes()])
     assert [one.text for one in found] == [*map(str, paths), "picture 7", "picture 8"]
     for one in found:
@@ -39,8 +39,8 @@ def test_vectors_are_the_pooled_output():
     model = image_classifier()
     with torch.no_grad():
         expected = model(model.processor(PICTURES)).pooled
-    torch.testing.assert_close(embed_pictures(model, PICTURES, batch=2), expected, atol=1e-6, rtol=1e-5)
-    assert embed_pictures(model, []).shape == (0, 20)
+    torch.testing.assert_close(embed_files(model, PICTURES, batch=2), expected, atol=1e-6, rtol=1e-5)
+    assert embed_files(model, []).shape == (0, 20)
 
 
 def test_pictures_of_different_sizes_without_resizing():
@@ -48,29 +48,29 @@ def test_pictures_of_different_sizes_without_resizing():
     model = image_classifier()
     model.processor = ImageProcessor(None, channels=1, mean=(0.5,), std=(0.25,))
     pictures = [random_pixels(8, 12, 1), random_pixels(12, 8, 1), random_pixels(12, 8, 1, seed=2)]
-    vectors = embed_pictures(model, pictures)
+    vectors = embed_files(model, pictures)
     for number, picture in enumerate(pictures):
-        torch.testing.assert_close(vectors[number : number + 1], embed_pictures(model, [picture]), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(vectors[number : number + 1], embed_files(model, [picture]), atol=1e-6, rtol=1e-5)
 
 
 def test_saved_classifier_is_the_same(tmp_path):
     model = image_classifier()
     model.save(tmp_path / "m")
-    found = PictureClassifier.load(tmp_path / "m").probabilities(PICTURES)
-    assert torch.equal(found, PictureClassifier(model).probabilities(PICTURES))
+    found = MediaClassifier.load(tmp_path / "m").probabilities(PICTURES)
+    assert torch.equal(found, MediaClassifier(model).probabilities(PICTURES))
     assert load(tmp_path / "m").processor == model.processor
 
 
 def test_models_and_pictures_that_cannot_be_used(tmp_path):
     with pytest.raises(CheckpointError, match="no head"):
-        PictureClassifier(image_classifier(labels=()))
+        MediaClassifier(image_classifier(labels=()))
     model = image_classifier()
     with pytest.raises(OptionError, match="list of pictures"):
-        PictureClassifier(model).classify("a.png")
+        MediaClassifier(model).classify("a.png")
     with pytest.raises(DataError, match=r"none\.png"):
-        PictureClassifier(model).classify([tmp_path / "none.png"])
+        MediaClassifier(model).classify([tmp_path / "none.png"])
     with pytest.raises(OptionError):
-        PictureClassifier(model, batch=0)
+        MediaClassifier(model, batch=0)
     model.processor = None
     with pytest.raises(CheckpointError, match="preprocessor_config"):
-        PictureClassifier(model)
+        MediaClassifier(model)

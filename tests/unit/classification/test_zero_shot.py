@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from picture_files import random_pixels
-from regard.classification import PictureClassifier, ZeroShotClassifier
+from regard.classification import MediaClassifier, ZeroShotClassifier
 from regard.errors import CheckpointError, DataError, OptionError
 from small_clips import small_clip
 from small_image_models import image_classifier
@@ -44,7 +44,7 @@ def test_load(tmp_path):
     assert torch.equal(loaded.probabilities(PICTURES), ZeroShotClassifier(model, LABELS).probabilities(PICTURES))
     assert loaded.probabilities([]).shape == (0, 3)
     with pytest.raises(CheckpointError, match="no head"):
-        PictureClassifier.load(tmp_path / "clip")
+        MediaClassifier.load(tmp_path / "clip")
     image_classifier().save(tmp_path / "vit")
     with pytest.raises(CheckpointError, match="another kind of model"):
         ZeroShotClassifier.load(tmp_path / "vit", LABELS)

@@ -11,7 +11,7 @@ from torch import nn
 
 import every_model
 import regard
-from regard.classification import PictureClassifier, embed_pictures
+from regard.classification import MediaClassifier, embed_files
 from regard.errors import CheckpointError
 from regard.masks import Mask
 from regard.models import Clip, Encoder, ImageEncoder, ImageOutput, Model, Perceiver, TokenGrid, kinds, model_folder
@@ -132,6 +132,6 @@ def test_new_model_needs_a_file_and_a_row(tmp_path: Path, monkeypatch):
     folder = ModelFolder.open(tmp_path / "means")
     assert find_kind(folder) is IMAGE_ENCODER
     pictures = [np.full((7, 11, 3), grey, dtype=np.uint8) for grey in (3, 250)]
-    predictions = PictureClassifier.load(folder).classify(pictures)
+    predictions = MediaClassifier.load(folder).classify(pictures)
     assert [set(one.probabilities) for one in predictions] == [{"dark", "light"}] * 2
-    assert embed_pictures(MediaEncoder.load(folder), pictures).shape == (2, 5)
+    assert embed_files(MediaEncoder.load(folder), pictures).shape == (2, 5)

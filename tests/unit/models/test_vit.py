@@ -24,7 +24,7 @@ from image_parity import (
     random_pixels,
 )
 from regard import masks, positions
-from regard.classification import PictureClassifier
+from regard.classification import MediaClassifier
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, RegardError, ShapeError
 from regard.models import (
     Deit,
@@ -243,7 +243,7 @@ class TestFolders:
     def test_the_right_loader(self, tmp_path):
         Vit(VitConfig(**SMALL)).save(tmp_path / "vit")
         with pytest.raises(CheckpointError, match="no head"):
-            PictureClassifier.load(tmp_path / "vit")
+            MediaClassifier.load(tmp_path / "vit")
         with pytest.raises(CheckpointError, match="another kind of model"):
             Encoder.load(tmp_path / "vit")
         regard.models.TransformerEncoder(

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.media import MediaKind
+from regard.media import Medium
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.labelled_media import Say, hold_out_files, report_validation
@@ -115,7 +115,7 @@ def _number(values: tuple[str, ...]) -> Indices:
     return np.array([known.setdefault(one, len(known)) for one in values], dtype=np.int64)
 
 
-_PAIRS = MediaKind("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
+_PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
 """The noun for pairs in messages."""
 
 

@@ -1,4 +1,8 @@
-"""The differences between pictures and sounds before a file is opened: words, endings of names, columns of tables."""
+"""A medium, of which models read texts, pictures, sounds or another: the words for it, and how its files are found.
+
+A new medium is a value in the file that reads it, such as ``PICTURES`` in ``vision.picture_file``, and a model that
+makes its inputs (``models.media_encoder``). The commands that classify, embed and view it follow.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,17 @@ from regard.arguments import explain_arguments
 @final
 @explain_arguments
 @dataclass(frozen=True)
-class MediaKind:
-    """A kind of files.
+class Medium:
+    """A kind of inputs, and of the files that hold them.
 
     Args:
         one, several: what messages call them, such as "picture" and "pictures".
         suffixes: endings of their names, in lower case.
         columns: names by which the column of the path is found in a table, the usual one first.
         example: the name of a file, such as "NAME.jpg".
+        accepts: the forms of one in Python, in words, such as "paths or bytes".
+        chunk: how many are read at a time.
+        batch: how many a model computes at a time, unless the user says another number.
     """
 
     one: str
@@ -27,11 +34,18 @@ class MediaKind:
     suffixes: tuple[str, ...]
     columns: tuple[str, ...]
     example: str
+    accepts: str = "paths"
+    chunk: int = 64
+    batch: int = 32
 
     def is_name(self, path: Path) -> bool:
-        """Whether the name of a file ends like those of this kind."""
+        """Whether the name of a file ends like those of this medium."""
         return path.suffix.lower() in self.suffixes
 
     def count(self, number: int) -> str:
         """A number of files in words, such as "1 picture" or "1,200 pictures"."""
         return f"{number:,} {self.one if number == 1 else self.several}"
+
+
+TEXTS = Medium("text", "texts", (".txt",), ("text",), "NAME.txt", accepts="strings", chunk=1024)
+"""Texts, which are lines of a file, or files."""
