@@ -130,14 +130,13 @@ from regard.translation import Scorer, Translator, score
 from regard.view import (
     read,
     read_clip_attention,
+    read_file_attention,
     read_pair,
     read_picture_attention,
     read_side_by_side,
-    read_sound_attention,
     write_page,
     write_pictures,
     write_side_by_side,
-    write_sounds,
 )
 from regard.vision import ImageProcessor
 from small_audio_models import audio_model
@@ -1370,19 +1369,9 @@ def _views() -> Iterator[PublicCall]:
         },
     )
     yield PublicCall(
-        "read_sound_attention",
-        read_sound_attention,
-        lambda: {"model": audio_model(), "sound": np.zeros(900, np.float32), "name": "a"},
-    )
-    yield PublicCall(
-        "write_sounds",
-        write_sounds,
-        lambda: {
-            "readings": [read_sound_attention(audio_model(), np.zeros(900, np.float32))],
-            "path": new_folder(),
-            "model": "",
-            "overwrite": False,
-        },
+        "read_file_attention",
+        read_file_attention,
+        lambda: {"model": audio_model(), "file": np.zeros(900, np.float32), "name": "a"},
     )
     yield PublicCall(
         "embed_files",

@@ -14,7 +14,7 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 import regard.view.picture_page
 from picture_files import random_pixels
 from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
-from regard.models.image_encoder import TokenGrid
+from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import TrainedPixelInput
 from regard.view import (
     LayerReading,

@@ -9,7 +9,7 @@ from browser_page import BrowserPage
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
-from regard.view import SoundReading, read_sound_attention, write_sounds
+from regard.view import PictureReading, read_file_attention, write_pictures
 from small_audio_models import audio_model
 from sound_files import tone
 
@@ -17,7 +17,7 @@ from sound_files import tone
 @pytest.fixture(params=[pytest.param("light", marks=pytest.mark.slow), "dark"])
 def opened(request: pytest.FixtureRequest, browser_window: Page, tmp_path: Path) -> Iterator[BrowserPage]:
     """The page of two sounds, in a theme; closing asserts that there were no errors and no requests."""
-    path = write_sounds([reading(), read_sound_attention(audio_model(), tone(0.05), name=MALICIOUS_TOKENS[0])],
+    path = write_pictures([reading(), read_file_attention(audio_model(), tone(0.05), name=MALICIOUS_TOKENS[0])],
                         tmp_path / "sounds.html", model="test")  # fmt: skip
     browser_window.set_viewport_size({"width": 1200, "height": 800})
     browser_window.emulate_media(media="null", color_scheme=request.param)
@@ -29,16 +29,16 @@ def opened(request: pytest.FixtureRequest, browser_window: Page, tmp_path: Path)
     shown.close()
 
 
-def reading() -> SoundReading:
-    return read_sound_attention(audio_model(), tone(), name="a.wav")
+def reading() -> PictureReading:
+    return read_file_attention(audio_model(), tone(), name="a.wav")
 
 
 def test_page_of_a_sound(opened: BrowserPage) -> None:
     """Sentence, value and weights are those of the model, and a token is picked with mouse and keyboard."""
     expected = reading()
-    row = expected.layers[1].weights()[3, 4]
+    row = expected.layers[1].attention.weights()[3, 4]
     best = int(row.argmax())
-    target = "itself" if best == 4 else expected.name_of(best)
+    target = "itself" if best == 4 else expected.layers[1].name_of(best)
     assert opened.sentence() == (
         f"In layer 1, head 3, the token to which 0.16 s attends most is {target}: {100 * row[best]:.1f}\u00a0%."
     )

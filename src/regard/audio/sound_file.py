@@ -41,6 +41,7 @@ SOUNDS = Medium(
     SUFFIXES,
     columns=("path", "audio", "sound", "file", "filename", "file_name", "audio_path", "wav", "clip"),
     example="NAME.wav",
+    models="a Conformer",
     accepts="paths, bytes, or float arrays (samples,)",
 )
 """The medium of models that read sounds."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
     from regard.view.picture_reading import PictureReading
-    from regard.view.sound_reading import SoundReading
 
 MAX_FILES = 12
 """Maximum number of pictures or sounds: a page holds every head of each, 7 MB for a ViT base."""
@@ -41,32 +40,53 @@ def find_named_kind(arguments: list[str]) -> Medium | None:
     return next(kinds, None)
 
 
-def read_pictures(model: str | ModelFolder | None, arguments: list[str], labels: list[str]) -> list[PictureReading]:
-    """Load the model, and capture its attention over each picture; a folder is all pictures in it.
+def show_media(
+    medium: Medium,
+    arguments: list[str],
+    model: str | ModelFolder | None,
+    labels: list[str],
+    path: Path | None,
+    console: Console,
+    *,
+    overwrite: bool,
+) -> Path | None:
+    """Capture attention over files; a folder is all in it. Write the page, if there is a ``path``; print the summary.
 
-    ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that reads no
-    pictures, and for too many pictures or none.
+    ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that does not read
+    the medium, and for too many files or none.
     """
-    from regard.vision.picture_file import PICTURES
+    from regard.cli.progress import indeterminate_progress
+    from regard.view.picture_page import write_pictures
+    from regard.view.terminal_picture import print_pictures
 
-    opened, kind, paths = _check_files(model, arguments, PICTURES)
-    read = _make_reader(opened, labels, by_texts=kind.texts)
+    if labels and medium.one != "picture":
+        raise OptionError(
+            "--label belongs to pictures", expected="a picture", got=medium.several, do="leave --label out"
+        )
+    opened, kind, paths = _check_files(model, arguments, medium)
+    read = _make_reader(opened, kind, labels)
     readings: list[PictureReading] = []
-    with count_progress(len(paths), PICTURES.several) as advance:
-        for path in paths:
-            readings.append(read(Path(path), name=path))
+    with count_progress(len(paths), medium.several) as advance:
+        for one in paths:
+            readings.append(read(Path(one), name=one))
             advance(len(readings))
-    return readings
+    if path is not None:
+        with indeterminate_progress("writing the page"):
+            write_pictures(readings, path, model=str(model or ""), overwrite=overwrite)
+    print_pictures(readings, console)
+    return path
 
 
-def _make_reader(model: str | ModelFolder, labels: list[str], *, by_texts: bool) -> Callable[..., PictureReading]:
+def _make_reader(model: str | ModelFolder, kind: ModelKind, labels: list[str]) -> Callable[..., PictureReading]:
     """Load the model, and return the function that captures its attention.
 
     Raises OptionError for several labels of a model that is no CLIP.
     """
     from regard.models import Clip, ImageEncoder
+    from regard.models.media_encoder import MediaEncoder
+    from regard.vision.picture_file import PICTURES
 
-    if labels and by_texts:
+    if labels and kind.texts:
         from regard.view.read_clip import read_clip_attention
 
         return partial(read_clip_attention, Clip.load(model), texts=labels)
@@ -77,85 +97,33 @@ def _make_reader(model: str | ModelFolder, labels: list[str], *, by_texts: bool)
             got=f"{len(labels)} of --label",
             do="leave out all but one",
         )
-    from regard.view.read_picture import read_picture_attention
+    if kind.files is PICTURES:
+        from regard.view.read_picture import read_picture_attention
 
-    return partial(read_picture_attention, ImageEncoder.load(model), label=labels[0] if labels else None)
+        return partial(read_picture_attention, ImageEncoder.load(model), label=labels[0] if labels else None)
+    from regard.view.read_file import read_file_attention
 
-
-def read_sounds(model: str | ModelFolder | None, arguments: list[str]) -> list[SoundReading]:
-    """Load the model, and capture its attention over each sound; a folder is all sounds in it.
-
-    Raises OptionError for a model that reads no sounds, too many sounds or none.
-    """
-    from regard.audio.sound_file import SOUNDS
-    from regard.models import AudioEncoder
-    from regard.view.read_sound import read_sound_attention
-
-    opened, _, paths = _check_files(model, arguments, SOUNDS)
-    loaded = AudioEncoder.load(opened)
-    readings: list[SoundReading] = []
-    with count_progress(len(paths), SOUNDS.several) as advance:
-        for path in paths:
-            readings.append(read_sound_attention(loaded, Path(path), name=path))
-            advance(len(readings))
-    return readings
-
-
-def show_media(
-    kind: Medium,
-    arguments: list[str],
-    model: str | ModelFolder | None,
-    labels: list[str],
-    path: Path | None,
-    console: Console,
-    *,
-    overwrite: bool,
-) -> Path | None:
-    """Write the page of pictures or sounds, if there is a ``path``, then print the summary."""
-    from regard.cli.progress import indeterminate_progress
-    from regard.vision.picture_file import PICTURES
-
-    if kind is PICTURES:
-        from regard.view.picture_page import write_pictures
-        from regard.view.terminal_picture import print_pictures
-
-        pictures = read_pictures(model, arguments, labels)
-        if path is not None:
-            with indeterminate_progress("writing the page"):
-                write_pictures(pictures, path, model=str(model or ""), overwrite=overwrite)
-        print_pictures(pictures, console)
-        return path
-    from regard.view.sound_page import write_sounds
-    from regard.view.terminal_sound import print_sounds
-
-    if labels:
-        raise OptionError("--label belongs to pictures", expected="a picture", got="sounds", do="leave --label out")
-    sounds = read_sounds(model, arguments)
-    if path is not None:
-        with indeterminate_progress("writing the page"):
-            write_sounds(sounds, path, model=str(model or ""), overwrite=overwrite)
-    print_sounds(sounds, console)
-    return path
+    return partial(read_file_attention, MediaEncoder.load(model))
 
 
 def _check_files(
-    model: str | ModelFolder | None, arguments: list[str], kind: Medium
+    model: str | ModelFolder | None, arguments: list[str], medium: Medium
 ) -> tuple[str | ModelFolder, ModelKind, list[str]]:
     """The model, its kind, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
-    paths = expand_folders(arguments, kind)
+    paths = expand_folders(arguments, medium)
     if not paths:
         raise DataError(
-            f"there is no {kind.one} to view",
-            expected=f"the path of a {kind.one}",
+            f"there is no {medium.one} to view",
+            expected=f"the path of a {medium.one}",
             got="none",
-            do=f"regard view {kind.example} ..",
+            do=f"regard view {medium.example} ..",
         )
     opened, model_kind = open_model(model or "")
-    if model_kind is None or model_kind.files is not kind:
-        raise _no_model_error(model, paths[0], kind)
+    if model_kind is None or model_kind.files is not medium:
+        raise _no_model_error(model, paths[0], medium)
     if len(paths) > MAX_FILES:
         raise OptionError(
-            f"there are too many {kind.several} to view",
+            f"there are too many {medium.several} to view",
             expected=f"at most {MAX_FILES}",
             got=f"{len(paths):,}",
             do="view some of them; or embed them all: regard embed",
@@ -163,16 +131,14 @@ def _check_files(
     return opened, model_kind, paths
 
 
-def _no_model_error(model: str | ModelFolder | None, path: str, kind: Medium) -> Exception:
-    from regard.models.kinds import AUDIO_ENCODER, IMAGE_ENCODER
+def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) -> Exception:
     from regard.models.model_folder import ModelFolder
 
     if model is not None:
         _ = ModelFolder.open(model).config  # raises CheckpointError if there is no such model
-    models = next(row.examples for row in (IMAGE_ENCODER, AUDIO_ENCODER) if row.files is kind)
     return OptionError(
-        f"{path} is a {kind.one}, and " + (f"the model reads no {kind.several}" if model else "--model is missing"),
-        expected=f"a model that reads {kind.several}, such as {models}",
+        f"{path} is a {medium.one}, and " + (f"the model reads no {medium.several}" if model else "--model is missing"),
+        expected=f"a model that reads {medium.several}, such as {medium.models}",
         got=f"--model {model}" if model else "no --model; the default, minilm, reads texts",
         do=f"regard view {shlex.quote(path)} --model FOLDER",
     )

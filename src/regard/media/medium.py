@@ -24,6 +24,7 @@ class Medium:
         suffixes: endings of their names, in lower case.
         columns: names by which the column of the path is found in a table, the usual one first.
         example: the name of a file, such as "NAME.jpg".
+        models: models that read them, such as "a Conformer".
         accepts: the forms of one in Python, in words, such as "paths or bytes".
         chunk: how many are read at a time.
         batch: how many a model computes at a time, unless the user says another number.
@@ -34,6 +35,7 @@ class Medium:
     suffixes: tuple[str, ...]
     columns: tuple[str, ...]
     example: str
+    models: str = ""
     accepts: str = "paths"
     chunk: int = 64
     batch: int = 32

@@ -31,7 +31,7 @@ from regard.models.gato import Gato, GatoState, gato_1_2b, gato_79m, gato_364m
 from regard.models.gato_batch import GatoBatch
 from regard.models.gato_config import GatoConfig
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.llama import (
     Llama,
     gemma_2_2b,
@@ -44,6 +44,7 @@ from regard.models.llama import (
 )
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
+from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.models.model import Model
 from regard.models.modernbert import (
     ModernBert,
@@ -154,6 +155,7 @@ __all__ = [
     "Decoder",
     "Deit",
     "DeitConfig",
+    "DrawnInput",
     "Encoder",
     "EncoderDecoder",
     "FlowInput",
@@ -172,6 +174,7 @@ __all__ = [
     "LabelOutput",
     "Llama",
     "LlamaConfig",
+    "MediaEncoder",
     "Model",
     "ModernBert",
     "ModernBertConfig",
@@ -200,6 +203,7 @@ __all__ = [
     "TextClassifierConfig",
     "TextInput",
     "TextOutput",
+    "TimeAxis",
     "TokenGrid",
     "TokenInput",
     "TrainedPixelInput",

@@ -11,6 +11,7 @@ weights its file holds.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor, pad_features
+from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
 from regard.layers.weight_match import check_same_device, check_same_dtype
@@ -30,10 +32,15 @@ from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.kinds import AUDIO_ENCODER
 from regard.models.label_names import label_fields
-from regard.models.media_encoder import MediaEncoder
+from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.models.visible_tokens import find_visible_tokens
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
+
+_LEAST_WIDTH, _PROPORTION = 480, 0.3
+"""Pixels of the width of a spectrogram, and its height as a share of the width, both about."""
+_MARKS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+"""Frequencies that are marked, in Hz."""
 
 
 @final
@@ -102,6 +109,30 @@ class AudioEncoder(MediaEncoder, ABC):
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames."""
 
+    def draw_input(self, made: Float[Tensor, "frames bands"]) -> DrawnInput:
+        """Draw features as a spectrogram, from the least energy to the largest, dark to light; low bands are below.
+
+        Each frame and each band has some whole pixels.
+        """
+        features, processor = made.numpy(), self.require_processor()
+        least, largest = float(features.min()), float(features.max())
+        shades = np.round(255 * (features - least) / ((largest - least) or 1.0)).astype(np.uint8)
+        frames, bands = shades.shape
+        wide = max(1, math.ceil(_LEAST_WIDTH / frames))
+        high = max(1, round(_PROPORTION * frames * wide / bands))
+        pixels = np.repeat(np.repeat(shades.T[::-1], high, axis=0), wide, axis=1)[None]
+        tokens, seconds = self.count_tokens(frames), processor.hop / processor.rate
+        step = self.frames_per_token * seconds
+        return DrawnInput(
+            pixels,
+            TokenGrid(1, tokens, names=tuple(f"{token * step:.2f} s" for token in range(tokens))),
+            (pixels.shape[1], self.frames_per_token * wide),
+            "time",
+            f"A token has {step * 1000:.0f} ms. Attention shows which times a model uses, not why it decides.",
+            "A sound has no rollout: convolutions mix neighbouring tokens between the layers of attention.",
+            TimeAxis(step, frames * seconds, _find_marks(processor)),
+        )
+
     @property
     def frames_per_token(self) -> int:
         """The number of frames from the beginning of a token to that of the next."""
@@ -131,6 +162,17 @@ class AudioEncoder(MediaEncoder, ABC):
         fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
         del fields["labels"]
         return fields
+
+
+def _find_marks(processor: AudioProcessor) -> tuple[tuple[int, float], ...]:
+    """Frequencies, and how far from the top of the spectrogram each is, as a share of its height."""
+    centres = band_centres(
+        processor.mels, processor.rate, lowest=processor.lowest, highest=processor.highest, scale=processor.scale
+    )
+    places = (np.arange(processor.mels) + 0.5) / processor.mels
+    inside = [hertz for hertz in _MARKS if centres[0] <= hertz <= centres[-1]]
+    marks = [(hertz, 1 - float(np.interp(hertz, centres, places))) for hertz in inside]
+    return tuple((hertz, share) for hertz, share in marks if 0.02 < share < 0.98)
 
 
 def check_features(features: object, weight: Tensor, bands: int) -> None:

@@ -37,9 +37,10 @@ from regard.layers.stochastic_depth import StochasticDepth
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
+from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal

@@ -35,8 +35,9 @@ from regard.models.clip_tower import (
 )
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
+from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.positions.learned_grid import interpolate_grid
 from regard.validation import check_mask

@@ -46,8 +46,9 @@ from regard.layers.stochastic_depth import StochasticDepth
 from regard.masks import Mask
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.hyperparameters import model_field, probability_field, read_published, size_field, write_published
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
+from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import Row, WeightNames
 from regard.positions.learned_grid import init_truncated_normal
 from regard.tensors import is_traced

@@ -28,7 +28,7 @@ from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.kinds import IMAGE_ENCODER
 from regard.models.label_names import read_labels
-from regard.models.media_encoder import MediaEncoder
+from regard.models.media_encoder import MediaEncoder, TokenGrid
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
 from regard.vision import ImageProcessor
@@ -67,30 +67,6 @@ class ImageOutput:
             f"ImageOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, logits {logits}, "
             f"layers {layers})"
         )
-
-
-@final
-@explain_arguments
-@dataclass(frozen=True)
-class TokenGrid:
-    """How the tokens of an attention layer lie over the picture.
-
-    First come the tokens that ``prefix`` names, such as "class", then ``rows`` x ``columns`` tokens, row by row from
-    the top left.
-    """
-
-    rows: int
-    columns: int
-    prefix: tuple[str, ...] = ()
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens."""
-        return len(self.prefix) + self.rows * self.columns
-
-    def cell(self, height: int, width: int) -> tuple[float, float]:
-        """The (height, width) in pixels of a token's part of a picture: neighbours may read more, and share it."""
-        return height / self.rows, width / self.columns
 
 
 class ImageEncoder(MediaEncoder, ABC):

@@ -29,7 +29,6 @@ class ModelKind:
         texts: whether it reads texts.
         pairs: whether it reads a source and writes a target.
         files: the pictures or sounds that it reads; None for others.
-        examples: models that read such files.
         any_name: whether packaged models are of this kind, and names on the Hub without an owner are looked up.
     """
 
@@ -40,7 +39,6 @@ class ModelKind:
     texts: bool = False
     pairs: bool = False
     files: Medium | None = None
-    examples: str = ""
     any_name: bool = False
 
 
@@ -80,7 +78,6 @@ AUDIO_ENCODER = ModelKind(
     _FOLDER_FILES,
     commands="Python: features, mask = model.processor([path]), then model(features, mask=mask)",
     files=SOUNDS,
-    examples="a Conformer",
 )
 IMAGE_ENCODER = ModelKind(
     "a model that reads pictures, such as a ViT",
@@ -88,7 +85,6 @@ IMAGE_ENCODER = ModelKind(
     _FOLDER_FILES,
     commands="regard classify, regard evaluate classify, regard embed, regard train classify --from",
     files=PICTURES,
-    examples="a ViT, a DeiT or a Swin",
 )
 MEDIA_ENCODER = ModelKind(
     "a model that reads pictures or sounds, such as a ViT or a Conformer",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from regard.errors import CheckpointError, check_kind
+from regard.arguments import explain_arguments
+from regard.errors import CheckpointError, RefusedError, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.media import Medium
 from regard.models.checkpoint_reader import check_depth
@@ -22,13 +25,76 @@ from regard.models.model import Model, processor_text
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
 
-if TYPE_CHECKING:
-    from regard.audio import AudioProcessor
-    from regard.vision import ImageProcessor
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class TokenGrid:
+    """How the tokens of an attention layer lie over the picture of an input.
+
+    First come the tokens that ``prefix`` names, such as "class", then ``rows`` x ``columns`` tokens, row by row from
+    the top left; ``names`` are theirs, by default by row and column.
+    """
+
+    rows: int
+    columns: int
+    prefix: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens."""
+        return len(self.prefix) + self.rows * self.columns
+
+    def cell(self, height: int, width: int) -> tuple[float, float]:
+        """The (height, width) in pixels of a token's part of a picture: neighbours may read more, and share it."""
+        return height / self.rows, width / self.columns
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class TimeAxis:
+    """The time and the frequencies of a picture of a sound.
+
+    Args:
+        seconds_per_token: the time from one token to the next.
+        seconds: the length of the sound.
+        marks: frequencies in Hz, and how far from the top of the picture each is, as a share of its height.
+    """
+
+    seconds_per_token: float
+    seconds: float
+    marks: tuple[tuple[int, float], ...]
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True, eq=False)
+class DrawnInput:
+    """An input of a model as a picture, and its tokens, for the views of attention.
+
+    Args:
+        pixels: (channels, height, width), grey or RGB.
+        grid: how the tokens of each attention layer lie over it.
+        cell: the (height, width) in pixels of a token.
+        noun: what views call a token.
+        note: a sentence below the tokens with the most attention.
+        no_rollout_reason: why attention is not rolled out through the layers.
+        axis: the time and the frequencies of a sound.
+    """
+
+    pixels: UInt8[np.ndarray, "channels height width"]
+    grid: TokenGrid
+    cell: tuple[int | float, int | float]
+    noun: str = "token"
+    note: str = "Attention shows which tokens a model uses, not why it decides."
+    no_rollout_reason: str = "Attention is shown for each layer alone."
+    axis: TimeAxis | None = None
 
 
 class MediaEncoder(Model, ABC):
-    """A model that reads pictures or sounds and returns hidden states; a classifier, if it has a head.
+    """A model that reads pictures, sounds or other files, and returns hidden states; a classifier, if it has a head.
 
     ``processor`` makes its inputs from files; None if the model folder does not say how. ``notes`` lists messages about
     its weights.
@@ -42,8 +108,8 @@ class MediaEncoder(Model, ABC):
     inputs: ClassVar[str]
     """The name of the inputs of the model in messages, such as "pixels"."""
 
-    processor_class: ClassVar[type[AudioProcessor] | type[ImageProcessor]]
-    """The class of ``processor``."""
+    processor_class: ClassVar[type[Any]]
+    """The class of ``processor``, with ``from_folder(path)`` and ``fields()``, which are preprocessor_config.json."""
 
     processor: Any = None
     """How the model's inputs are made from files; None if the model folder does not say."""
@@ -103,6 +169,16 @@ class MediaEncoder(Model, ABC):
 
         Raises DataError for a file that cannot be read, CheckpointError for a model without a processor.
         """
+
+    def draw_input(self, made: Any) -> DrawnInput:
+        """Draw an input of ``make_input`` as a picture. Raises RefusedError for a model that has no drawing."""
+        del made
+        raise RefusedError(
+            f"the attention of this model over a {self.medium.one} cannot be shown",
+            expected="a model whose class has the method draw_input",
+            got=type(self).__name__,
+            do="record its calls with regard.record, and compute their weights",
+        )
 
     @abstractmethod
     def make_batches(self, inputs: Sequence[Any], *, batch: int) -> Iterator[Mapping[str, Any]]:

@@ -20,7 +20,8 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_kind
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
+from regard.models.media_encoder import TokenGrid
 from regard.models.model_folder import ModelFolder
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import PerceiverConfig

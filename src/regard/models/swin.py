@@ -53,8 +53,9 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
+from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import LearnedGrid, Relative2d
 from regard.tensors import is_traced

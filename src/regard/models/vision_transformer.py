@@ -41,9 +41,10 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.image_encoder import ImageEncoder, TokenGrid
+from regard.models.image_encoder import ImageEncoder
 from regard.models.label_names import label_fields, labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
+from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import Row
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal

@@ -17,15 +17,13 @@ from regard.view.picture_page import write_pictures
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
 from regard.view.read_clip import read_clip_attention
+from regard.view.read_file import read_file_attention
 from regard.view.read_pair import read_pair
 from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
-from regard.view.read_sound import read_sound_attention
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_page import write_side_by_side
-from regard.view.sound_page import write_sounds
-from regard.view.sound_reading import SoundReading
 from regard.view.terminal import print_reading, print_readings
 from regard.view.window_reading import WindowReading
 
@@ -40,7 +38,6 @@ __all__ = [
     "PictureReading",
     "Reading",
     "SideBySide",
-    "SoundReading",
     "Tokens",
     "WindowReading",
     "layers_of",
@@ -48,13 +45,12 @@ __all__ = [
     "print_readings",
     "read",
     "read_clip_attention",
+    "read_file_attention",
     "read_pair",
     "read_picture_attention",
     "read_side_by_side",
-    "read_sound_attention",
     "write_episodes_page",
     "write_page",
     "write_pictures",
     "write_side_by_side",
-    "write_sounds",
 ]

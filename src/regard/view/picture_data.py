@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from regard.escape_text import direction_of, escape_text
-from regard.models.image_encoder import TokenGrid
+from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.layer_reading import LayerReading
@@ -96,7 +96,11 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
         },
         "readout": None if reading.readout is None else pack_float32(reading.readout[None]),
         "no_rollout": reading.no_rollout_reason,
-    }
+    } | ({} if reading.axis is None else {"sound": _axis_data(reading.axis)})
+
+
+def _axis_data(axis: TimeAxis) -> Json:
+    return {"seconds": axis.seconds_per_token, "length": axis.seconds, "marks": [list(mark) for mark in axis.marks]}
 
 
 def _place(layer: PictureLayer) -> Json:

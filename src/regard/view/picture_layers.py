@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.layers.window_partition import WindowPartition
 from regard.models import ImageEncoder
-from regard.models.image_encoder import TokenGrid
+from regard.models.media_encoder import TokenGrid
 from regard.positions import Relative2d
 from regard.recording import LayerCall
 from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy

@@ -1,5 +1,7 @@
 """All data that the views show for one picture: the pixels that the model saw, and its attention over patches.
 
+Another input, such as a sound, is shown as a picture of it (``models.media_encoder.DrawnInput``).
+
 The tokens of a layer lie over the picture as its ``TokenGrid`` says: first those before the patches, such as the class
 token, then the patches, row by row. In a layer with windows, as those of a Swin, a token attends to its window only:
 row i of the weights has a column for each token of the window of token i.
@@ -18,11 +20,14 @@ from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.fields import repr_of_fields
 from regard.layers.window_partition import WindowPartition
-from regard.models.image_encoder import TokenGrid
+from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer
 
 Cell: TypeAlias = tuple[int | float, int | float]
 """The (height, width) in pixels of a token; a fraction where convolutions make the tokens."""
+
+
+PATCHES_NOTE = "Rows and columns are counted from 0. Attention shows which patches a model uses, not why it decides."
 
 
 @final
@@ -88,6 +93,8 @@ class PictureLayer:
 def _name_token(grid: TokenGrid, token: int) -> str:
     if token < len(grid.prefix):
         return f"{grid.prefix[token]} token" if grid.rows else grid.prefix[token]
+    if grid.names:
+        return grid.names[token - len(grid.prefix)]
     row, column = divmod(token - len(grid.prefix), grid.columns)
     return f"row {row}, column {column}"
 
@@ -110,6 +117,8 @@ class PictureReading:
         readout: (tokens,), the weight of each token of the last layer in the vector that the head reads, as sequence
             pooling gives it, or of each key of a Perceiver by rollout; None for a model without such weights.
         no_rollout_reason: why there is none; "" if there is one.
+        noun, note: what a token is called, and a sentence below those with the most attention.
+        axis: the time and the frequencies of a picture of a sound; None for other inputs.
     """
 
     __repr__ = repr_of_fields
@@ -123,6 +132,9 @@ class PictureReading:
     similarities: Mapping[str, Float64[np.ndarray, " tokens"]] = field(default_factory=dict)
     readout: Float64[np.ndarray, " tokens"] | None = None
     no_rollout_reason: str = ""
+    noun: str = "patch"
+    note: str = PATCHES_NOTE
+    axis: TimeAxis | None = None
 
     @property
     def heads(self) -> int:

@@ -15,7 +15,8 @@ from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
-from regard.models.image_encoder import ImageOutput, TokenGrid
+from regard.models.image_encoder import ImageOutput
+from regard.models.media_encoder import TokenGrid
 from regard.recording import LayerCall, record
 from regard.view.picture_layers import make_picture_layers
 from regard.view.picture_reading import PictureReading
@@ -92,7 +93,7 @@ def capture_picture(
         name,
         pixels,
         make_picture_layers(model, calls, *pixels.shape[1:]),
-        _rank_labels(labels, logits),
+        rank_labels(labels, logits),
         no_rollout_reason=_no_rollout_reason(model, calls),
     )
     names = [one for one, _ in reading.probabilities[: MAX_LABELS if gradients is None else gradients]]
@@ -154,7 +155,7 @@ def _run(
     return output, list(seen), outputs
 
 
-def _rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str, float], ...]:
+def rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str, float], ...]:
     """The labels with their probabilities, the most probable first."""
     if logits is None:
         return ()

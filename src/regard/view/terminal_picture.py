@@ -35,11 +35,8 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
     if not reading.layers:
         return
     rows, how = strongest_patches(reading)
-    console.print(make_share_table("\npatch", "\nshare", rows, plain=plain))
-    console.print(
-        f"{how} Rows and columns are counted from 0. Attention shows which patches a model uses, not why it decides.\n",
-        style="dim",
-    )
+    console.print(make_share_table(f"\n{reading.noun}", "\nshare", rows, plain=plain))
+    console.print(f"{how} {reading.note}\n", style="dim")
 
 
 def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]], str]:

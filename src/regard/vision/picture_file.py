@@ -50,6 +50,7 @@ PICTURES = Medium(
     SUFFIXES,
     columns=("path", "image", "picture", "file", "filename", "file_name", "image_path", "img", "photo"),
     example="NAME.jpg",
+    models="a ViT, a DeiT or a Swin",
     accepts="paths, bytes, arrays of uint8, or pictures of Pillow",
     batch=64,
 )

@@ -21,7 +21,7 @@ from picture_files import random_pixels
 from regard.errors import CheckpointError, DataError, OptionError, ShapeError
 from regard.mechanisms.base import Mechanism
 from regard.models import Deit, DeitConfig, Swin, SwinConfig
-from regard.models.image_encoder import TokenGrid
+from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.recording import record
 from regard.view import PictureLayer, read_picture_attention, write_pictures
