@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from browser_page import BrowserPage, random_reading
 
-from regard.hf.checkpoint import load_checkpoint
-from regard.hf.read_source_and_target import read_source_and_target
-from regard.hf.read_text import read_text
+from regard.hf.load_checkpoint import load_checkpoint
+from regard.view import read, read_pair
 from regard.view.reading import Reading
 from small_checkpoints import save_checkpoint
 
@@ -120,7 +119,7 @@ def test_an_encoder_has_no_such_switches(show: Show) -> None:
 def test_a_checkpoint_of_each_kind_of_decoder(show: Show, tmp_path: Path, width: int) -> None:
     """Steps of a Llama, and weights alone of a Gemma-2, whose scores are capped."""
     for kind, title in (("llama", "Softmax: shares of attention"), ("gemma2", "Weights only")):
-        reading = read_text(load_checkpoint(save_checkpoint(kind, tmp_path / kind)), TEXT)
+        reading = read(load_checkpoint(save_checkpoint(kind, tmp_path / kind)), TEXT)
         opened = show(reading, at="#text=0&layer=1&head=2&token=9", width=width)
         row = reading.layers[1].weights()[2, 9]
         np.testing.assert_allclose(weights_in_titles(opened), row, atol=6e-6)
@@ -132,7 +131,7 @@ def test_a_checkpoint_of_each_kind_of_decoder(show: Show, tmp_path: Path, width:
 
 def test_an_encoder_decoder(show: Show, tmp_path: Path) -> None:
     checkpoint = load_checkpoint(save_checkpoint("t5", tmp_path / "t5"))
-    pair = read_source_and_target(checkpoint, "Ein Hund läuft durch den Schnee.", "A dog runs through the snow.")
+    pair = read_pair(checkpoint, "Ein Hund läuft durch den Schnee.", "A dog runs through the snow.")
     opened = show(pair)
     for number, (kind, reading) in enumerate(pair.attentions.items()):
         opened.page.locator("#kinds [role=radio]").nth(number).click()

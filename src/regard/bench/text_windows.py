@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError
+from regard.errors import DataError, OptionError
 from regard.models.base import Encoder
-from regard.text.tokenizer import Tokenizer, iterate_texts
+from regard.text.tokenizer import iterate_texts
 
 MAX_TOKENS = 2**22
 """Maximum number of tokens that are read from a text."""
@@ -29,7 +29,7 @@ class TextWindows:
     """
 
     def __init__(self, lines: Iterable[str], model: Encoder) -> None:
-        tokenizer = _get_tokenizer(model)
+        tokenizer = model.require_tokenizer()
         (probe,) = tokenizer.tokenize("a")
         ids, special = probe.ids, probe.special
         first = special.index(False)
@@ -86,18 +86,6 @@ class TextWindows:
                 do="use longer windows (--length)",
             )
         return length - special
-
-
-def _get_tokenizer(model: Encoder) -> Tokenizer:
-    """Return the tokenizer of a model. Raises CheckpointError if it has none."""
-    if model.tokenizer is None:
-        raise CheckpointError(
-            "this model has no tokenizer, so it cannot read text",
-            expected="a model loaded from a folder with tokenizer.json",
-            got="model.tokenizer is None",
-            do="put tokenizer.json beside config.json",
-        )
-    return model.tokenizer
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -17,8 +17,7 @@ from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Ove
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, show_media
-from regard.cli.view_pairs import choose_translator, read_pairs
-from regard.cli.view_texts import collect_texts, hint_at_quotes, read_texts
+from regard.cli.view_texts import choose_translator, collect_texts, hint_at_quotes, read_pairs, read_texts
 from regard.errors import DataError, OptionError
 from regard.fields import option_field
 

@@ -1,22 +1,24 @@
-"""Texts for ``regard view``: collected from arguments, files and pipes, and read by an encoder or a language model."""
+"""Texts for ``regard view``: collected, and read by an encoder or a language model, or with targets by a translator."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from regard.cli.loaded_model import report_prefix
 from regard.cli.progress import count_progress
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
-from regard.cli.view_pairs import missing_source_error
-from regard.errors import DataError, OptionError
+from regard.errors import DataError, MissingPackageError, OptionError
 
 if TYPE_CHECKING:
+    from regard.models.model import Model
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
-    from regard.view.reading import Reading
+    from regard.translation import Translator
+    from regard.view.read import TextModel
+    from regard.view.reading import PairReading, Reading
 
 
 MAX_TEXTS = 200
@@ -25,33 +27,102 @@ MAX_TEXTS = 200
 
 def read_texts(model: str | ModelFolder, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
     """Read named texts with an encoder or a language model, in order."""
-    read = _make_text_reader(model)
-    readings = []
+    from regard.view.read import read
+
+    loaded, readings = _load(model, pairs=False), []
     with count_progress(len(named), "texts") as advance:
         for name, text in named:
-            readings.append(read(text, truncate=truncate, name=name))
+            readings.append(read(loaded, text, truncate=truncate, name=name))
             advance(len(readings))
     return readings
 
 
-def _make_text_reader(model: str | ModelFolder) -> Callable[..., Reading]:
-    """Load a model that reads texts, and return the function that captures its attention."""
-    from regard.cli.checkpoint_folder import load_checkpoint
-    from regard.models.load import find_class, load
+def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
+    """Read pairs of sources and targets with a translator or a T5. Raises OptionError for a wrong number of them."""
+    from regard.view.read_pair import read_pair
+
+    _check_pairs(sources, targets)
+    reader = _make_pair_reader(model, prefix)
+    translations: Sequence[str | None] = targets or [None] * len(sources)
+    names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
+    readings = []
+    with count_progress(len(sources), "translations") as advance:
+        for number, (source, target) in enumerate(zip(sources, translations, strict=True), start=1):
+            named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
+            readings.append(read_pair(reader, source, target, **named))
+            advance(number)
+    return readings
+
+
+def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
+    """Load an encoder-decoder.
+
+    Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
+    """
+    from regard.models import EncoderDecoder
+    from regard.translation import Translator
+    from regard.view.read import TextModel
+
+    loaded = _load(model, pairs=True)
+    if isinstance(loaded, TextModel):
+        if prefix is not None:
+            raise OptionError(
+                f"--prefix has no effect on {model}, which transformers reads",
+                expected="a T5, or a translator of regard",
+                got=f"a {loaded.name}",
+                do="write the prefix in --source",
+            )
+        return loaded
+    assert isinstance(loaded, EncoderDecoder), "the kind of the model says so"
+    translator = Translator(loaded, prefix=prefix)
+    report_prefix(translator.prefix, prefix)
+    translator.check_attention()
+    return translator
+
+
+def _load(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
+    """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else that of ``transformers``.
+
+    Raises OptionError for a model of the other kind, and MissingPackageError without ``transformers``.
+    """
+    from regard.models.kinds import ENCODER, TRANSLATOR
+    from regard.models.load import find_class, has_class, load
     from regard.models.model_folder import ModelFolder
-    from regard.view.read import read
 
-    folder = ModelFolder.open(model)
+    folder = ModelFolder.open(model, TRANSLATOR if pairs else ENCODER)
+    if has_class(folder):
+        _check_kind(model, find_class(folder).__name__, reads_pairs=find_class(folder).kind.pairs, pairs=pairs)
+        return load(folder)
+    try:
+        from regard.hf.load_checkpoint import load_checkpoint
+    except MissingPackageError as error:
+        raise MissingPackageError(
+            f"{folder.path} has an architecture that is read by transformers, so it needs a package",
+            expected="transformers",
+            got="it is not installed",
+            do="pip install 'regard[hf]'",
+        ) from error
     checkpoint = load_checkpoint(folder)
-    if checkpoint is not None:
-        if checkpoint.is_encoder_decoder:
-            raise missing_source_error(model)
-        from regard.hf.read_text import read_text
+    _check_kind(model, checkpoint.name, reads_pairs=checkpoint.is_encoder_decoder, pairs=pairs)
+    return checkpoint
 
-        return partial(read_text, checkpoint)
-    if find_class(folder).kind.pairs:
-        raise missing_source_error(model)
-    return partial(read, load(folder))
+
+def _check_kind(model: str | ModelFolder, got: str, *, reads_pairs: bool, pairs: bool) -> None:
+    """Raise OptionError for texts without --source to an encoder-decoder, and for --source to another model."""
+    if pairs and not reads_pairs:
+        raise OptionError(
+            f"{model} is not a translator, so it cannot be used with --source",
+            expected="a folder that `regard train translate` wrote, or an encoder-decoder of transformers",
+            got=f"a {got}",
+            do=f'give the text alone: regard view "..." --model {model}',
+        )
+    if reads_pairs and not pairs:
+        raise OptionError(
+            f"{model} is an encoder-decoder, such as a translator, and --source is missing",
+            expected="--source, and optionally --target",
+            got="a text alone",
+            do=f'regard view {model} --source "..."',
+        )
 
 
 def collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
@@ -107,3 +178,33 @@ def _name_and_text(line: Line) -> tuple[str, str]:
     if line.problem is not None:
         raise line.problem
     return line.name, line.text
+
+
+def choose_translator(arguments: list[str], model: str | None) -> str:
+    """Return the translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
+    named = [*arguments, *([] if model is None else [model])]
+    if len(named) != 1:
+        raise OptionError(
+            "--source needs exactly one model",
+            expected="the folder of one translator",
+            got=", ".join(map(repr, named)) if named else "none",
+            do='regard view model/ --source "..."; quote a sentence of several words',
+        )
+    return named[0]
+
+
+def _check_pairs(sources: list[str], targets: list[str]) -> None:
+    """Raise OptionError unless there are no targets or one per source, DataError for an empty text."""
+    if targets and len(targets) != len(sources):
+        raise OptionError(
+            "the numbers of sources and targets differ",
+            expected="a --target for each --source, or none",
+            got=f"{len(sources)} of --source, {len(targets)} of --target",
+            do="leave out --target to let the model translate" if sources else 'add --source "..."',
+        )
+    for option, sentences in (("source", sources), ("target", targets)):
+        for text in sentences:
+            if not text.strip():
+                raise DataError(
+                    f"--{option} is empty", expected="a sentence", got=repr(text), do="give a sentence in quotes"
+                )

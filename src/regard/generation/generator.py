@@ -77,15 +77,8 @@ class Generator(TextGenerator):
                     got=f"{cache_bytes:,} bytes",
                     do="bound the tokens of a batch instead: tokens=",
                 )
-        if model.tokenizer is None:
-            raise CheckpointError(
-                "the model has no tokenizer, so it cannot read text",
-                expected="tokenizer.json in its folder",
-                got="none",
-                do="add tokenizer.json of the same model to the folder",
-            )
         self.model: CausalLanguageModel = model
-        self.tokenizer, self.chat_template, self.tokens = model.tokenizer, chat_template, tokens
+        self.tokenizer, self.chat_template, self.tokens = model.require_tokenizer(), chat_template, tokens
         self.cache_bytes, self.prefix_cache_bytes = cache_bytes, prefix_cache_bytes
         self._memory: PagedMemory | None = None
 

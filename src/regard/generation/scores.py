@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError, check_count
+from regard.errors import OptionError, check_count
 from regard.generation.document_ids import model_document_ids
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
@@ -119,13 +119,7 @@ def score_texts(
     Raises CheckpointError for a model without tokenizer, OptionError for numbers out of range and for texts that leave
     nothing to predict.
     """
-    if model.tokenizer is None:
-        raise CheckpointError(
-            "the model has no tokenizer, so it cannot read text",
-            expected="tokenizer.json in its folder",
-            got="none",
-            do="add tokenizer.json of the same model to the folder",
-        )
+    model.require_tokenizer()
     documents = [model_document_ids(text, model) for text in texts]
     length, stride = choose_window(model, length, stride)
     return score_documents(

@@ -1,36 +1,38 @@
-"""Loading of a checkpoint folder of ``transformers``: safetensors and tokenizer.json, from the disk alone.
+"""A checkpoint of ``transformers`` that texts are read with: its tokens, attention layers and hidden states.
 
-Nothing in the folder is run: no pickle is opened, no code of the folder is imported (``trust_remote_code`` is never
-set), and nothing is fetched. Weights that the folder lacks are refused, since they would be random.
+A model whose layers run code of their own is read by "eager", which returns its weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import tokenizers
 import torch
-import transformers
-from torch import nn
+from torch import Tensor
 from transformers.utils import logging
 
 from regard.errors import CheckpointError, RefusedError, RegardError, class_and_line
 from regard.hf.check import check
-from regard.models.model_folder import ModelFolder
-from regard.models.weight_names import abbreviate_names
-from regard.text import Tokenizer
-from regard.text.path_arguments import PathLike, to_path
+from regard.hf.read_source_and_target import read_source_and_target
+from regard.hf.recorded_layers import number_calls
+from regard.recording import LayerCall, record
+from regard.text.tokenizer import TokenizedText, Tokenizer
+from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
+from regard.view.layer_weights import LayerWeights
+from regard.view.read import TextModel, make_reading
+from regard.view.reading import PairReading, Reading
 
-_NAME = "regard"
+OWN_CODE = "This model computes its attention by code of its own."
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class Checkpoint(TextModel):
     """A loaded folder: the model, in eval mode and float32, and its tokenizer.
 
     ``decoder`` turns ids into text. ``uses_regard`` is False if layers of the model run code of their own; it then
@@ -42,6 +44,11 @@ class Checkpoint:
     tokenizer: Tokenizer
     decoder: tokenizers.Tokenizer
     uses_regard: bool
+
+    @property
+    def name(self) -> str:
+        """The class of the model."""
+        return type(self.model).__name__
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -82,153 +89,30 @@ class Checkpoint:
                 do="use tokenizer.json and weights from the same source",
             )
 
+    def read_tokens(self, text: TokenizedText, name: str) -> Reading:
+        """Capture every attention layer of an encoder or a decoder: see ``view.read``.
 
-def load_checkpoint(folder: PathLike | ModelFolder) -> Checkpoint:
-    """Load a text model of any type that ``transformers`` has.
+        Raises RefusedError for a model whose weights are not those of pairs of tokens.
+        """
+        self.check_ids(text.ids)
+        ids = torch.tensor([text.ids])
+        options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
+        with torch.no_grad(), quiet_transformers(), self.explain_errors(name), self._record() as seen:
+            output = self.model(**options, **({} if self.uses_regard else {"output_attentions": True}))
+        if self.uses_regard:
+            layers = layers_of(number_calls(seen))
+        else:
+            layers = _layers_of_weights(self, output.get("attentions"), len(text))
+        hidden = _check_hidden(output.get("hidden_states"), layers=len(layers), tokens=len(text))
+        return make_reading(text, layers, hidden)
 
-    Raises CheckpointError for a folder that cannot be used, RefusedError for a model that does not read text.
-    """
-    opened = folder if isinstance(folder, ModelFolder) else ModelFolder(to_path(folder))
-    folder, config = opened.path, _read_config(opened)
-    tokenizer_file = folder / "tokenizer.json"
-    if not tokenizer_file.is_file():
-        raise CheckpointError(
-            f"{folder} has no tokenizer.json, so the model cannot read text",
-            expected="tokenizer.json beside config.json",
-            got=abbreviate_names(sorted(path.name for path in folder.iterdir())),
-            do="save it: transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
-        )
-    if (folder / "adapter_config.json").exists():
-        raise CheckpointError(
-            f"{folder} has an adapter, which changes another model's weights",
-            expected="a model with its own weights",
-            got="adapter_config.json",
-            do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
-        )
-    _ = opened.stored  # refuses pickles and damaged files
-    model = _load_model(folder, config)
-    layers = check(model)
-    if layers.through_interface and not layers.own_code:
-        model.set_attn_implementation(_NAME)
-    if model.main_input_name != "input_ids":
-        raise RefusedError(
-            f"{folder} is a model that does not read text",
-            expected="a model of token ids",
-            got=f"a {type(model).__name__}, which reads {model.main_input_name}",
-            do="record it from Python: with regard.record(model) as seen",
-        )
-    return Checkpoint(
-        folder,
-        model,
-        Tokenizer.from_file(tokenizer_file, limit=_token_limit(model)),
-        tokenizers.Tokenizer.from_str(tokenizer_file.read_text(encoding="utf-8")),
-        check(model).uses_regard,
-    )
+    def read_pair(self, source: str, target: str | None, *, source_name: str, target_name: str) -> PairReading:
+        """Capture every attention layer while ``target`` is written for ``source``: see ``view.read_pair``."""
+        return read_source_and_target(self, source, target, source_name=source_name, target_name=target_name)
 
-
-def _read_config(opened: ModelFolder) -> Any:
-    """Read config.json by the class of ``transformers`` for its type; code that it names is ignored."""
-    folder, kind = opened.path, opened.model_type
-    if kind not in transformers.CONFIG_MAPPING:
-        code = "; its code is in the folder, and regard never runs code of a checkpoint"
-        raise CheckpointError(
-            f"{folder} has an unsupported architecture",
-            expected=f"a type of model that transformers {transformers.__version__} has",
-            got=f"model_type {kind!r}" + (code if "auto_map" in opened.config.fields else ""),
-            do="install a newer transformers, if it has this type",
-        )
-    with _explain_errors(folder), quiet_transformers():
-        config = transformers.CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
-        config.use_cache = False
-        return config
-
-
-def _load_model(folder: Path, config: Any) -> Any:
-    """Load a model with "eager", which every type knows; some that ignore other names raise an error for them."""
-    auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
-    if type(config) not in auto._model_mapping:
-        raise CheckpointError(
-            f"{folder} has an unsupported architecture",
-            expected="a text encoder, a decoder or an encoder-decoder of transformers",
-            got=f"model_type {config.model_type!r}",
-            do="record it from Python: with regard.record(model) as seen",
-        )
-    with _explain_errors(folder), quiet_transformers():
-        model, loading = auto.from_pretrained(
-            folder,
-            config=config,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
-        )
-    _check_shapes(folder, loading)
-    _check_missing(folder, loading)
-    _check_layers(folder, loading, model)
-    return model.eval()
-
-
-def _check_missing(folder: Path, loading: Mapping[str, Any]) -> None:
-    """Raise CheckpointError if weights are missing; a pooler is not, since no attention layer depends on it."""
-    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise CheckpointError(
-            f"{folder} lacks weights of the model",
-            expected="all weights that config.json implies",
-            got=f"{len(missing)} missing: {abbreviate_names(missing)}",
-            do="check that config.json and the weights belong together",
-        )
-
-
-def _check_shapes(folder: Path, loading: Mapping[str, Any]) -> None:
-    """Raise CheckpointError if weights have other sizes than those that config.json implies."""
-    wrong = sorted(loading["mismatched_keys"])
-    if wrong:
-        name, stored, expected = wrong[0]
-        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise CheckpointError(
-            f"{folder}: {name} has another shape than config.json implies{more}",
-            expected=str(tuple(expected)),
-            got=str(tuple(stored)),
-            do="check that config.json and the weights belong together",
-        )
-
-
-def _check_layers(folder: Path, loading: Mapping[str, Any], model: Any) -> None:
-    """Raise CheckpointError if the weights have more layers than config.json. Heads for other tasks are no layers."""
-    known, prefix = set(map(_without_numbers, model.state_dict())), f"{model.base_model_prefix}."
-    names = [(name, _without_numbers(name)) for name in loading["unexpected_keys"]]
-    left = sorted(name for name, form in names if "#" in form and {form, form.removeprefix(prefix)} & known)
-    if left:
-        raise CheckpointError(
-            f"{folder}: config.json and the weights have different numbers of layers",
-            expected="all layers of the weights in config.json",
-            got=f"weights that the model does not take: {abbreviate_names(left)}",
-            do="check that config.json and the weights belong together",
-        )
-
-
-def _without_numbers(name: str) -> str:
-    """The name of a weight with "#" for the numbers of layers."""
-    return ".".join("#" if part.isdigit() else part for part in name.split("."))
-
-
-@contextmanager
-def _explain_errors(folder: Path) -> Iterator[None]:
-    """Turn any error of ``transformers`` into a CheckpointError."""
-    try:
-        yield
-    # The library raises errors of many kinds for files that it cannot use.
-    except Exception as error:
-        raise CheckpointError(
-            f"{folder} cannot be loaded by transformers",
-            expected="a checkpoint folder: config.json, *.safetensors and tokenizer.json",
-            got=class_and_line(error, 300),
-            do="check that the files are complete, and that transformers is recent enough",
-        ) from error
+    def _record(self) -> AbstractContextManager[Sequence[LayerCall]]:
+        """Record the layers of a model that computes with regard; those of another report nothing."""
+        return record(self.model) if self.uses_regard else nullcontext(())
 
 
 @contextmanager
@@ -245,10 +129,53 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _token_limit(model: nn.Module) -> int | None:
-    """The longest text that the model has positions for; None if that is not known."""
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from there
-    limit = getattr(model.config, "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else None
+def _layers_of_weights(
+    checkpoint: Checkpoint, weights: Sequence[Tensor] | None, length: int
+) -> tuple[LayerWeights, ...]:
+    """Layers from the weights that "eager" returned. Raises RefusedError unless they are weights of all pairs."""
+    listed = list(weights or ())
+    report = None if listed else check(checkpoint.model)
+    if report is not None and not report.through_interface and not report.own_code:
+        raise RefusedError(
+            f"{checkpoint.folder} has no attention layer that can be shown",
+            expected="a model with attention",
+            got=f"a {type(checkpoint.model).__name__}",
+            do="choose another model",
+        )
+    if not listed or any(one is None or one.dim() != 4 or tuple(one.shape[2:]) != (length, length) for one in listed):
+        raise RefusedError(
+            f"{checkpoint.folder} has attention layers that cannot be shown",
+            expected="a model that uses the attention interface of transformers, or returns weights of all pairs",
+            got=f"a {type(checkpoint.model).__name__}",
+            do=_find_way_out(checkpoint),
+        )
+    check_number_of_weights([(one.shape[1], length, length) for one in listed])
+    return tuple(
+        LayerWeights(
+            f"layers.{number}", to_numpy(one[0]), "non-negative" if _has_sinks(one) else "distribution", OWN_CODE
+        )
+        for number, one in enumerate(listed)
+    )
+
+
+def _find_way_out(checkpoint: Checkpoint) -> str:
+    """The advice for a model whose weights cannot be shown: BigBird has a setting by which it returns them."""
+    if getattr(checkpoint.model.config, "attention_type", None) == "block_sparse":
+        file = checkpoint.folder / "config.json"
+        return f'write "attention_type": "original_full" into {file}, which is exact attention'
+    return "regard.hf.check(model) tells which layers run code of their own"
+
+
+def _has_sinks(weights: Tensor) -> bool:
+    """Whether rows sum to less than 1."""
+    return bool((weights.sum(-1) < 0.99).any())
+
+
+def _check_hidden(states: Sequence[Tensor] | None, *, layers: int, tokens: int) -> Sequence[Tensor] | None:
+    """Hidden states after the embedding and each layer; None if the model returns others.
+
+    Gemma 3n has several of them for each token.
+    """
+    if states is None or len(states) != layers + 1 or len({one.shape for one in states}) != 1:
+        return None
+    return states if states[0].dim() == 3 and states[0].shape[:2] == (1, tokens) else None

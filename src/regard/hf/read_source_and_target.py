@@ -7,21 +7,23 @@ row t within the target          the token y_t-1 that this step read
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import tokenizers
 import torch
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, RefusedError
-from regard.hf.checkpoint import Checkpoint
-from regard.hf.decoded_tokens import ids_to_tokens
-from regard.hf.read_text import number_calls
+from regard.hf.recorded_layers import number_calls
 from regard.recording import LayerCall, record
 from regard.text.tokenizer import TokenizedText
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import layers_of
-from regard.view.read import spans_without_spaces
+from regard.view.read import spans_without_spaces, tokens_of
 from regard.view.reading import PairReading, Reading, Tokens
+
+if TYPE_CHECKING:
+    from regard.hf.checkpoint import Checkpoint
 
 MAX_NEW_TOKENS = 256
 """The longest target that the model writes; a given one may be longer."""
@@ -30,10 +32,10 @@ MAX_NEW_TOKENS = 256
 def read_source_and_target(
     checkpoint: Checkpoint,
     source: str,
-    target: str | None = None,
+    target: str | None,
     *,
-    source_name: str = "the source",
-    target_name: str = "the target",
+    source_name: str,
+    target_name: str,
 ) -> PairReading:
     """Capture every attention layer while ``target`` is written for ``source``; None lets the model write, greedily.
 
@@ -54,9 +56,9 @@ def read_source_and_target(
         written = _write(checkpoint, ids) if given is None else given
         encoder, own, crossed = _record(checkpoint, ids, torch.tensor([[start, *written[:-1]]]))
     special = frozenset({start, *_end_ids(checkpoint)})
-    source_tokens = Tokens(source, read.tokens, spans_without_spaces(source, read.spans), read.special)
-    target_tokens = ids_to_tokens(checkpoint.decoder, written, special_ids=special)
-    read_tokens = ids_to_tokens(checkpoint.decoder, [start, *written[:-1]], special_ids=special)
+    source_tokens = tokens_of(read)
+    target_tokens = _ids_to_tokens(checkpoint.decoder, written, special)
+    read_tokens = _ids_to_tokens(checkpoint.decoder, [start, *written[:-1]], special)
     return PairReading(
         alignment=Reading(target_tokens, crossed, keys=source_tokens),
         alignment_layer=max(0, len(crossed) - 2),
@@ -141,3 +143,31 @@ def _split_decoder(
             do="record it from Python: with regard.record(model) as seen",
         )
     return own, crossed
+
+
+def _ids_to_tokens(decoder: tokenizers.Tokenizer, ids: Sequence[int], special_ids: frozenset[int]) -> Tokens:
+    """Convert ids to tokens, whose spans are found by decoding longer and longer beginnings, with any tokenizer.
+
+    Special ones, those of ``special_ids`` and of the tokenizer, have no characters.
+    """
+    special = special_ids | {number for number, token in decoder.get_added_tokens_decoder().items() if token.special}
+    text = decoder.decode([one for one in ids if one not in special])
+    spans, plain, start = [], [], 0
+    for one in ids:
+        stop = start
+        if one not in special:
+            plain.append(one)
+            stop = max(start, _count_equal(decoder.decode(plain), text))
+        spans.append((start, stop))
+        start = stop
+    return Tokens(
+        text,
+        tuple(decoder.id_to_token(one) or f"<{one}>" for one in ids),
+        spans_without_spaces(text, spans),
+        tuple(one in special for one in ids),
+    )
+
+
+def _count_equal(start: str, text: str) -> int:
+    """Number of characters at the beginning that are the same."""
+    return next((at for at, (one, other) in enumerate(zip(start, text, strict=False)) if one != other), len(start))

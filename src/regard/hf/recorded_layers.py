@@ -8,9 +8,10 @@ to, such as the unused part of a static cache, are left out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -143,6 +144,17 @@ class InterfaceLayers(CallSource):
         """Whether a name stands for that function; "sdpa" does inside ``replace_sdpa``."""
         functions = ALL_ATTENTION_FUNCTIONS
         return implementation in functions and functions[implementation] is self._function
+
+
+def number_calls(calls: Iterable[LayerCall]) -> list[LayerCall]:
+    """Give the calls of a layer that is called several times names of their own: ALBERT's layers share one module."""
+    counted: Counter[str] = Counter()
+    named = []
+    for call in calls:
+        counted[call.name] += 1
+        count = counted[call.name]
+        named.append(call if count == 1 else replace(call, name=f"{call.name}, call {count}"))
+    return named
 
 
 @contextmanager

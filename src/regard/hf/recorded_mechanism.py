@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
 from regard.kernels.select import attend
-from regard.mechanisms.base import Mechanism, Traits
-from regard.mechanisms.dot_product import DotProduct
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.dot_product import CAPPED, WITH_SINKS, DotProduct
 
 
 def make_mechanism(
@@ -34,11 +34,9 @@ class RecordedDotProduct(Mechanism):
         super().__init__(heads=heads, head_dim=head_dim)
         self.factor, self.softcap = head_dim**-0.5 if scale is None else float(scale), softcap
         self.sinks = None
-        self.traits = Traits(no_steps_reason="This layer caps its scores (softcap).")
+        self.traits = CAPPED if sinks is None else WITH_SINKS
         if sinks is not None:
             self.sinks = sinks.detach().clone().reshape((1, -1, 1, 1) if sinks.dim() == 1 else sinks.shape)
-            reason = "This layer has an attention sink, a trained score without a token."
-            self.traits = Traits(weights_are="non-negative", no_steps_reason=reason)
 
     @property
     def scale(self) -> float:

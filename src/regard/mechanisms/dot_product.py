@@ -32,6 +32,12 @@ from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
 from regard.validation import check_scale, check_softcap
 
+CAPPED = Traits(no_steps_reason="This layer caps its scores (softcap).")
+WITH_SINKS = Traits(
+    weights_are="non-negative", no_steps_reason="This layer has an attention sink, a trained score without a token."
+)
+"""Traits of dot products with a softcap, and with attention sinks."""
+
 
 @final
 @explain_arguments
@@ -63,8 +69,10 @@ class DotProduct(ScoredMechanism):
         check_flag("sinks", sinks)
         self.softcap = None if softcap is None else float(softcap)
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
-        if sinks:
-            self.traits = replace(self.traits, weights_are="non-negative")
+        if softcap is not None or sinks:
+            of_scores = WITH_SINKS if sinks else CAPPED
+            reason, weights_are = of_scores.no_steps_reason, of_scores.weights_are
+            self.traits = replace(self.traits, weights_are=weights_are, no_steps_reason=reason)
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property

@@ -11,14 +11,16 @@ The ids of special tokens are attributes of the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, final
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.layers import DecoderBlock, EncoderBlock
 from regard.masks import Mask
 from regard.models.kinds import ENCODER, TRANSLATOR
 from regard.models.model import Model, tokenizer_text
@@ -173,6 +175,32 @@ class Decoder(nn.Module, ABC):
         return next(self.parameters()).device
 
 
+@final
+class AttentionLayers(NamedTuple):
+    """The attention layers of an encoder-decoder, each kind in order: within the source, within the target, and across.
+
+    A layer of ``cross`` attends from the target to the source.
+    """
+
+    source: Sequence[nn.Module]
+    target: Sequence[nn.Module]
+    cross: Sequence[nn.Module]
+
+    @property
+    def alignment(self) -> int:
+        """The number of the layer of ``cross`` that alignments are read from: the last but one.
+
+        Its average over heads gives the best alignments of all layers: Garg et al. 2019, "Jointly learning to align and
+        translate with Transformer models", table 2.
+        """
+        return max(0, len(self.cross) - 2)
+
+    @property
+    def alignment_layer(self) -> nn.Module:
+        """The layer that alignments are read from."""
+        return self.cross[self.alignment]
+
+
 class EncoderDecoder(Decoder, Model, ABC):
     """A model that reads a source and writes a target.
 
@@ -202,6 +230,15 @@ class EncoderDecoder(Decoder, Model, ABC):
     def max_tokens(self) -> int | None:
         """The maximum length of a sequence, in tokens; None is no limit."""
         return None
+
+    @property
+    def attention_layers(self) -> AttentionLayers:
+        """The attention layers by kind: by default those of the blocks of encoder and decoder."""
+        blocks = [one for one in self.modules() if isinstance(one, EncoderBlock | DecoderBlock)]
+        encoders = [one for one in blocks if isinstance(one, EncoderBlock)]
+        decoders = [one for one in blocks if isinstance(one, DecoderBlock)]
+        cross = [one.cross_attention for one in decoders if one.cross_attention is not None]
+        return AttentionLayers([one.attention for one in encoders], [one.attention for one in decoders], cross)
 
     @property
     def has_attention(self) -> bool:

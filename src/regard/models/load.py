@@ -83,7 +83,7 @@ def load(
     folder = ModelFolder.open(folder_or_name)
     model = find_class(folder).from_folder(folder, dtype=dtype or torch.float32)
     folder.note(find_wrapped_names(folder.path, folder.stored))
-    folder.note(_find_missing_tokens(folder.path, getattr(model, "tokenizer", None)))
+    folder.note(_find_missing_tokens(folder.path, model.text_tokenizer))
     model.notes = tuple(folder.notes)
     if folder.adapters is not None:
         _add_adapters(folder.adapters, model, folder)

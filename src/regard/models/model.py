@@ -29,11 +29,11 @@ from regard.models.config_file import ConfigFile
 from regard.models.kinds import ModelKind
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.weight_names import Origin, WeightNames
+from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from regard.audio import AudioProcessor
     from regard.text.sentence_tokenizer import SentenceTokenizer
-    from regard.text.tokenizer import Tokenizer
     from regard.vision import ImageProcessor
 
 _RUN_TIME_OPTIONS = re.compile(r"(, )?\b(impl='\w+'|dropout=[^,)]*)")
@@ -146,6 +146,24 @@ class Model(nn.Module, ABC):
     def configured(self) -> Model:
         """The module that ``config`` describes, whose class builds it from its config: the model, or its encoder."""
         return self
+
+    @property
+    def text_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the texts that the model reads; None if it reads none, or if its folder has no tokenizer."""
+        tokenizer = getattr(self, "tokenizer", None)
+        return tokenizer if isinstance(tokenizer, Tokenizer) else None  # a CCT has a layer of this name
+
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the texts that the model reads. Raises CheckpointError for a model without one."""
+        if self.text_tokenizer is not None:
+            return self.text_tokenizer
+        reads = self.kind.texts or self.kind.files is None
+        raise CheckpointError(
+            "the model has no tokenizer, so it cannot read text",
+            expected="a model that reads texts, with tokenizer.json in its folder",
+            got="none" if reads else f"a {type(self).__name__}, {self.kind.noun}",
+            do="put tokenizer.json of the same model beside config.json" if reads else f"use it with: {self.commands}",
+        )
 
     @property
     def parts(self) -> tuple[Model, ...]:

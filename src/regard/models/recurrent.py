@@ -34,7 +34,7 @@ from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanism_catalogue import mechanism
 from regard.mechanisms import Mechanism
-from regard.models.base import SequenceOutput
+from regard.models.base import AttentionLayers, SequenceOutput
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
@@ -115,6 +115,11 @@ class Recurrent(TokenModel):
         self.output = nn.Linear(size, self.vocab_sizes[1], bias=False)
         self.tie()
         self._init_embeddings()
+
+    @property
+    def attention_layers(self) -> AttentionLayers:
+        """The decoder's attention to the source; recurrent layers have none of their own."""
+        return AttentionLayers((), (), () if self.decoder.attention is None else (self.decoder.attention,))
 
     @property
     def has_attention(self) -> bool:

@@ -189,9 +189,9 @@ class T5(EncoderDecoder):
     ) -> Float[Tensor, "batch length source"]:
         """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
 
-        The layer is the last but one, as in ``Transformer``: Garg et al. 2019, table 2.
+        The layer is ``attention_layers.alignment_layer``.
         """
-        with torch.no_grad(), record(self._alignment_layer) as seen:
+        with torch.no_grad(), record(self.attention_layers.alignment_layer) as seen:
             self._decode(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
@@ -199,7 +199,7 @@ class T5(EncoderDecoder):
         self, tokens: Tensor, state: T5State
     ) -> tuple[Float[Tensor, "rows vocabulary"], T5State, Float[Tensor, "rows source"]]:
         """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
-        with record(self._alignment_layer) as seen:
+        with record(self.attention_layers.alignment_layer) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
 
@@ -308,11 +308,6 @@ class T5(EncoderDecoder):
     def _decoder_blocks(self) -> Sequence[DecoderBlock]:
         """The layers of the decoder, cast to their type."""
         return cast("Sequence[DecoderBlock]", self.decoder)
-
-    @property
-    def _alignment_layer(self) -> nn.Module:
-        """The cross-attention layer that alignments are read from."""
-        return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
 
 
 def _decoder_rows(config: T5Config) -> tuple[Row, ...]:

@@ -236,10 +236,9 @@ class Transformer(TokenModel):
     ) -> Float[Tensor, "batch length source"]:
         """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
 
-        The layer is the last but one, whose average gives the best alignments of all layers: Garg et al. 2019, "Jointly
-        learning to align and translate with Transformer models", table 2.
+        The layer is ``attention_layers.alignment_layer``.
         """
-        with torch.no_grad(), record(self._alignment_layer) as seen:
+        with torch.no_grad(), record(self.attention_layers.alignment_layer) as seen:
             self._decode(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
@@ -247,7 +246,7 @@ class Transformer(TokenModel):
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
         """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
-        with record(self._alignment_layer) as seen:
+        with record(self.attention_layers.alignment_layer) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
 
@@ -265,11 +264,6 @@ class Transformer(TokenModel):
     def _decoder_blocks(self) -> Sequence[DecoderBlock]:
         """The layers of the decoder, cast to their type."""
         return cast("Sequence[DecoderBlock]", self.decoder)
-
-    @property
-    def _alignment_layer(self) -> nn.Module:
-        """The cross-attention layer that alignments are read from."""
-        return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
 
     def _init_visible_keys(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
         """``visible_keys`` before the first step; None if each row needs its own cache entry."""

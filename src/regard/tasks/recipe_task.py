@@ -67,8 +67,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer of the model as a text, by file name; none of a model without one."""
-        tokenizer = getattr(self.model, "tokenizer", None)
-        return {} if isinstance(tokenizer, nn.Module) else tokenizer_text(tokenizer)  # a CCT has a layer of this name
+        return tokenizer_text(self.model.text_tokenizer)
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:

@@ -1,90 +1,120 @@
-"""Reading of a text: run a model on it and capture its attention layers."""
+"""Reading of a text: run a model on it and capture its attention layers.
+
+A model of regard is read as it is. Models of another library are ``TextModel`` too: ``regard.hf`` has those of
+``transformers``.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError, check_kind
+from regard.errors import DataError, OptionError, check_kind
 from regard.models import Encoder, TextClassifier
+from regard.models.model import Model
 from regard.recording import Recording, record
+from regard.text.tokenizer import TokenizedText, Tokenizer
+from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import layers_of, to_numpy
+from regard.view.layer_reading import LayerReading
 from regard.view.perceiver_layers import make_perceiver_layers
-from regard.view.reading import Answer, Reading, Tokens
+from regard.view.reading import Answer, PairReading, Reading, Tokens
 
 
-@final
-@dataclass(frozen=True)
-class RecordedText:
-    """A text as the model read it: its tokens, the calls of its attention layers, and the model's output.
+class TextModel(ABC):
+    """A model of another library that texts are read with."""
 
-    ``dropped`` counts the tokens that truncation removed.
-    """
+    tokenizer: Tokenizer
 
-    tokens: Tokens
-    calls: Recording
-    output: Any
-    dropped: int
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the model in messages."""
+
+    @abstractmethod
+    def read_tokens(self, text: TokenizedText, name: str) -> Reading:
+        """Capture every attention layer for the tokens of a text, which messages call ``name``."""
+
+    @property
+    @abstractmethod
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model reads a source and writes a target."""
+
+    @abstractmethod
+    def read_pair(self, source: str, target: str | None, *, source_name: str, target_name: str) -> PairReading:
+        """Capture every attention layer while a source is translated to ``target``: see ``view.read_pair``."""
 
 
 @explain_arguments
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 
-    Of a CLIP, the layers are those of its text tower, whose first token is kept apart as that of a decoder. A Perceiver
-    has a layer of the heads that read the text and one of those of its queries, both through the latents.
-    Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
-    weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer, and
-    OptionError for a Perceiver that does not answer for each token of a text.
+    Of a CLIP, the layers are those of its text tower. The first token of a decoder, where no token attends to a later
+    one, is kept apart (``Reading.sink``). A Perceiver has a layer of the heads that read the text and one of those of
+    its queries, both through the latents. Raises DataError for a text without tokens, for one longer than the model's
+    limit unless ``truncate`` is set, and for one with too many weights; ``name`` is the text's name in messages. Raises
+    CheckpointError for a model without tokenizer, and OptionError for a Perceiver that does not answer for each token
+    of a text.
     """
+    if isinstance(model, TextModel):
+        return model.read_tokens(_tokenize(model.tokenizer, text, truncate=truncate, name=name), name)
+    check_kind("model", model, Model, do='model = regard.load("minilm")')
     model = Encoder.part_of(model) or model
-    through_latents = reads_through_latents(model)
-    if through_latents and not isinstance(model, Encoder):
+    if model.attends_through_latents and not isinstance(model, Encoder):
         raise OptionError(
             "this Perceiver is no text encoder",
             expected="a Perceiver with a TextInput, and a TextOutput or a PositionOutput",
             got=type(model).__name__,
             do="record its layers in Python: with regard.record(model) as seen",
         )
-    seen = record_text(model, text, truncate=truncate, name=name)
+    tokenized, calls, output = record_text(model, text, truncate=truncate, name=name)
+    if model.attends_through_latents:
+        layers: tuple[AttentionLayer, ...] = make_perceiver_layers(list(calls))
+    else:
+        layers = layers_of(calls)
+    answer = _read_answer(model, output.logits) if isinstance(model, TextClassifier) else None
+    return make_reading(tokenized, layers, output.layers, answer)
+
+
+def record_text(model: Model, text: str, *, truncate: bool, name: str) -> tuple[TokenizedText, Recording, Any]:
+    """Run a model of regard, or the text tower of a CLIP, on a text: its tokens, attention layers and output.
+
+    Raises as ``read`` does.
+    """
+    model = Encoder.part_of(model) or model
+    tokenized = _tokenize(model.require_tokenizer(), text, truncate=truncate, name=name)
+    with torch.no_grad(), record(model) as seen:
+        ids = torch.tensor([tokenized.ids], device=model.device)
+        output = model(ids, keep_layers=not model.attends_through_latents)
+    return tokenized, seen, output
+
+
+def make_reading(
+    text: TokenizedText,
+    layers: tuple[AttentionLayer, ...],
+    hidden: Sequence[Tensor] | None,
+    answer: Answer | None = None,
+) -> Reading:
+    """Make the reading of a text from its layers, and the hidden states (1, tokens, width) before and after each."""
     return Reading(
-        tokens=seen.tokens,
-        layers=make_perceiver_layers(list(seen.calls)) if through_latents else layers_of(seen.calls),
-        hidden=None if through_latents else to_numpy(torch.cat(seen.output.layers)),
-        dropped=seen.dropped,
-        answer=_read_answer(model, seen.output.logits) if isinstance(model, TextClassifier) else None,
-        sink=0 if getattr(model, "is_causal", False) else None,
+        tokens=tokens_of(text),
+        layers=layers,
+        hidden=None if hidden is None else to_numpy(torch.cat(tuple(hidden))),
+        dropped=text.dropped,
+        answer=answer,
+        sink=0 if layers and len(text) > 1 and all(map(_is_causal, layers)) else None,
     )
 
 
-def record_text(model: Any, text: str, *, truncate: bool, name: str) -> RecordedText:
-    """Run a model, or the text tower of a CLIP, on a text, and record its attention layers. Raises as ``read`` does."""
-    check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
-    model = Encoder.part_of(model) or model
-    if getattr(model, "tokenizer", None) is None:
-        raise CheckpointError(
-            "this model has no tokenizer, so it cannot read text",
-            expected="a model folder with tokenizer.json",
-            got="none",
-            do="put tokenizer.json beside config.json",
-        )
-    (tokenized,) = model.tokenizer.tokenize([text], truncate=truncate)
-    model.tokenizer.check_length(tokenized, name)
-    batch = model.tokenizer.pad([tokenized])
-    with torch.no_grad(), record(model) as seen:
-        output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=not reads_through_latents(model))
-    tokens = Tokens(text, tokenized.tokens, spans_without_spaces(text, tokenized.spans), tokenized.special)
-    return RecordedText(tokens, seen, output, tokenized.dropped)
-
-
-def reads_through_latents(model: Any) -> bool:
-    """Whether the model's layers are those of a Perceiver, which have no hidden state for each token."""
-    return bool(getattr(model, "attends_through_latents", False))
+def tokens_of(text: TokenizedText) -> Tokens:
+    """The tokens of a text, as the views show them."""
+    return Tokens(text.text, text.tokens, spans_without_spaces(text.text, text.spans), text.special)
 
 
 def spans_without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -94,6 +124,22 @@ def spans_without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[t
         lead = len(text[start:end]) - len(text[start:end].lstrip())
         trimmed.append((start + lead, end) if start + lead < end else (start, end))
     return tuple(trimmed)
+
+
+def _tokenize(tokenizer: Tokenizer, text: str, *, truncate: bool, name: str) -> TokenizedText:
+    """Tokenize a text. Raises DataError for one that is too long, or that has no tokens."""
+    (tokenized,) = tokenizer.tokenize([text], truncate=truncate)
+    tokenizer.check_length(tokenized, name)
+    if not tokenized.ids:
+        raise DataError(f"{name} has no tokens", expected="a text", got=repr(text), do="give a text in quotes")
+    return tokenized
+
+
+def _is_causal(layer: AttentionLayer) -> bool:
+    """Whether no query attends to a later token, as in a decoder."""
+    if isinstance(layer, LayerReading):
+        return layer.allowed is not None and not np.triu(layer.allowed, 1).any()
+    return not any(np.triu(weights, 1).any() for weights in layer.by_head())
 
 
 def _read_answer(model: TextClassifier, logits: Tensor) -> Answer:

@@ -6,37 +6,29 @@ row t within the target     the token y_t-1 that this step read; the first is <s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_kind
+from regard.layers.eval_mode import eval_mode
+from regard.models import EncoderDecoder
 from regard.recording import record
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import layers_of
+from regard.view.read import TextModel
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
 from regard.view.subword_tokens import ids_to_tokens
-
-_LAYER_NAME_PATTERNS = {
-    ALIGNMENT: re.compile(r"decoder\.(\d+\.cross_)?attention"),
-    SOURCE: re.compile(r"encoder\.(layers\.)?\d+\.attention"),
-    TARGET: re.compile(r"decoder\.\d+\.attention"),
-}
-"""Layer names of ``EncoderDecoder`` models by kind of attention."""
 
 
 @explain_arguments
 def read_pair(
-    translator: Translator,
+    translator: Translator | TextModel,
     source: str,
     target: str | None = None,
     *,
@@ -48,10 +40,12 @@ def read_pair(
     Raises DataError for a text that is empty or too long for the model, and for texts with too many weights;
     ``source_name`` and ``target_name`` are their names in messages. Raises RefusedError for a model without attention.
     """
-    check_kind("translator", translator, Translator, do="Translator(regard.load(folder))")
     for name, text in (("source", source), ("target", target)):
         if text is not None:
             check_kind(name, text, str, do="one text on each side")
+    if isinstance(translator, TextModel):
+        return translator.read_pair(source, target, source_name=source_name, target_name=target_name)
+    check_kind("translator", translator, Translator, do="Translator(regard.load(folder))")
     translator.check_attention()
     translator.check(source, source_name)
     found = _translate(translator, source) if target is None else _encode_target(translator, source, target)
@@ -59,8 +53,7 @@ def read_pair(
     if target is not None:
         _check_not_empty(found.target, target_name)
         translator.check_length(found.target, target_name)
-    layers, attended = _record_layers(translator, found)
-    return _build_reading(translator, found, layers, attended, forced=target is not None)
+    return _build_reading(translator, found, _record_layers(translator.model, found), forced=target is not None)
 
 
 @final
@@ -89,20 +82,22 @@ def _check_not_empty(ids: Sequence[int], name: str) -> None:
         raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
 
 
-def _record_layers(
-    translator: Translator, pair: _TokenizedPair
-) -> tuple[tuple[AttentionLayer, ...], Float[Tensor, "target source"]]:
-    """Record all layers, and the weights from which alignments are computed."""
-    with torch.no_grad(), record(translator.model) as seen:
-        attended = translator.weights(pair.source, pair.target)
-    return layers_of(seen), attended.cpu()
+def _record_layers(model: EncoderDecoder, pair: _TokenizedPair) -> dict[str, tuple[AttentionLayer, ...]]:
+    """Record all layers while the model reads both sides; by their kind."""
+    source, target = ([*pair.source, model.end_id], [model.start_id, *pair.target])
+    with torch.no_grad(), eval_mode(model), record(model) as seen:
+        model(*(torch.tensor([ids], device=model.device) for ids in (source, target)))
+    names = {module: name for name, module in model.named_modules()}
+    layers, kinds = layers_of(seen), model.attention_layers
+    named = {ALIGNMENT: kinds.cross, SOURCE: kinds.source, TARGET: kinds.target}
+    of_kind = {kind: {names[module] for module in modules} for kind, modules in named.items()}
+    return {kind: tuple(layer for layer in layers if layer.name in own) for kind, own in of_kind.items()}
 
 
 def _build_reading(
     translator: Translator,
     pair: _TokenizedPair,
-    layers: Sequence[AttentionLayer],
-    attended: Float[Tensor, "target source"],
+    layers: dict[str, tuple[AttentionLayer, ...]],
     *,
     forced: bool,
 ) -> PairReading:
@@ -110,15 +105,11 @@ def _build_reading(
     source = ids_to_tokens(translator.source, pair.source, pair.kept, end=_token_name(translator.source, end_id))
     written = ids_to_tokens(translator.target, pair.target, pair.kept, end=_token_name(translator.target, end_id))
     read = ids_to_tokens(translator.target, pair.target, pair.kept, start=_token_name(translator.target, start_id))
-    of = {
-        kind: tuple(layer for layer in layers if name.fullmatch(layer.name))
-        for kind, name in _LAYER_NAME_PATTERNS.items()
-    }
     return PairReading(
-        alignment=Reading(written, of[ALIGNMENT], keys=source),
-        alignment_layer=_find_alignment_layer(of[ALIGNMENT], attended),
-        source=_self_reading(source, of[SOURCE]),
-        target=_self_reading(read, of[TARGET]),
+        alignment=Reading(written, layers[ALIGNMENT], keys=source),
+        alignment_layer=translator.model.attention_layers.alignment,
+        source=_self_reading(source, layers[SOURCE]),
+        target=_self_reading(read, layers[TARGET]),
         forced=forced,
     )
 
@@ -130,9 +121,3 @@ def _token_name(subwords: SentenceTokenizer, number: int) -> str:
 
 def _self_reading(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading | None:
     return Reading(tokens, layers) if layers else None
-
-
-def _find_alignment_layer(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
-    """Find the layer whose average over heads is the model's alignment."""
-    differences = [np.abs(layer.mean_weights() - attended.double().numpy()).max() for layer in layers]
-    return int(np.argmin(differences))

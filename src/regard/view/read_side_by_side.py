@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,12 @@ from regard.errors import DataError, RefusedError, check_kind
 from regard.interleaved_timing import least_seconds
 from regard.mechanism_catalogue import catalogue
 from regard.mechanisms.base import Mechanism
+from regard.models.model import Model
 from regard.recording import LayerCall
 from regard.validation import make_request
 from regard.view.from_recording import to_numpy
 from regard.view.layer_weights import LayerWeights
-from regard.view.read import RecordedText, reads_through_latents, record_text
-from regard.view.reading import Reading
+from regard.view.read import make_reading, record_text
 from regard.view.side_by_side import ComputedPanel, HeadMeasures, MechanismPanel, SideBySide
 
 MAX_WEIGHTS = 2**23
@@ -50,18 +51,19 @@ def read_side_by_side(
     check_kind("choices", choices, Sequence, do='regard.comparison.parse_choices("longformer,performer")')
     for choice in choices:
         check_kind("choice", choice, MechanismChoice, do='regard.comparison.MechanismChoice("longformer")')
-    if reads_through_latents(model):
+    check_kind("model", model, Model, do='model = regard.load("minilm")')
+    if model.attends_through_latents:
         raise RefusedError(
             "the layers of a Perceiver are between a text and its latents",
             expected="a model whose layers attend from token to token",
             got=type(model).__name__,
             do="view it without other mechanisms (--mechanism), or choose another model",
         )
-    seen = record_text(model, text, truncate=truncate, name=name)
-    calls = list(seen.calls)
+    tokenized, seen, output = record_text(model, text, truncate=truncate, name=name)
+    calls = list(seen)
     _check_exact(calls)
     _check_size(calls, len(choices) + 1, name)
-    length = len(seen.tokens)
+    length = len(tokenized)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         prepared = [_prepare(choice, calls, length) for choice in choices]
@@ -77,12 +79,8 @@ def read_side_by_side(
             )
             for (fitted, reasons, made), seconds in zip(prepared, times[1:], strict=True)
         ]
-        exact = Reading(
-            tokens=seen.tokens,
-            layers=tuple(_to_layer(call, call.mechanism) for call in calls),
-            hidden=_hidden(seen),
-            dropped=seen.dropped,
-        )
+        layers = tuple(_to_layer(call, call.mechanism) for call in calls)
+        exact = replace(make_reading(tokenized, layers, output.layers), sink=None)  # all panels show all tokens alike
     row = next((row for row in catalogue() if type(calls[0].mechanism) is row.mechanism), None)
     return SideBySide(
         exact=exact,
@@ -196,10 +194,6 @@ def _notes_of(made: list[Mechanism] | str) -> tuple[str, ...]:
     if copied:
         notes.append(f"{', '.join(copied)}: projected as the ordinary query, key or value is, since none is trained")
     return tuple(notes)
-
-
-def _hidden(seen: RecordedText) -> np.ndarray:
-    return to_numpy(torch.cat(seen.output.layers))
 
 
 def _check_exact(calls: Sequence[LayerCall]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import ArgumentError, CheckpointError
-from regard.hf.checkpoint import load_checkpoint
+from regard.hf.load_checkpoint import load_checkpoint
 
 
 class OtherPath:

@@ -8,9 +8,8 @@ import pytest
 import transformers
 
 from regard.errors import RefusedError
-from regard.hf.checkpoint import load_checkpoint
-from regard.hf.read_source_and_target import read_source_and_target
-from regard.hf.read_text import read_text
+from regard.hf.load_checkpoint import load_checkpoint
+from regard.view import read, read_pair
 from small_checkpoints import change_config, make_tokenizer, save_checkpoint
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
@@ -39,7 +38,7 @@ def save_model(kind: str, folder: Path, **sizes: object) -> Path:
 def test_an_error_inside_a_model_is_explained(kind, sizes, text, got, tmp_path):
     checkpoint = load_checkpoint(save_model(kind, tmp_path, **sizes))
     with pytest.raises(RefusedError, match=f"(?s)cannot read line 3.*{got}"):
-        read_text(checkpoint, text, name="line 3")
+        read(checkpoint, text, name="line 3")
 
 
 def test_a_model_without_a_table_of_tokens_takes_any_id(tmp_path):
@@ -47,7 +46,7 @@ def test_a_model_without_a_table_of_tokens_takes_any_id(tmp_path):
     checkpoint = load_checkpoint(save_model("canine", tmp_path))
     assert checkpoint.vocab_size is None
     with pytest.raises(RefusedError, match="cannot be shown"):
-        read_text(checkpoint, "The keys to the old cabinet are on the table.")
+        read(checkpoint, "The keys to the old cabinet are on the table.")
 
 
 def test_an_error_inside_an_encoder_decoder_is_explained(tmp_path, monkeypatch):
@@ -61,7 +60,7 @@ def test_an_error_inside_an_encoder_decoder_is_explained(tmp_path, monkeypatch):
         with pytest.raises(
             RefusedError, match=r"(?s)cannot read the source.*raised IndexError: index out of range in self\n"
         ):
-            read_source_and_target(checkpoint, "old", target)
+            read_pair(checkpoint, "old", target)
 
 
 def test_errors_of_regard_and_of_memory_pass(tmp_path):
@@ -75,6 +74,6 @@ def test_errors_of_regard_and_of_memory_pass(tmp_path):
 def test_the_way_out_for_a_short_text_under_bigbird(tmp_path):
     folder = save_model("big_bird", tmp_path)
     with pytest.raises(RefusedError, match=r'(?s)cannot be shown.*"attention_type": "original_full"'):
-        read_text(load_checkpoint(folder), "old keys")
+        read(load_checkpoint(folder), "old keys")
     change_config(folder, attention_type="original_full")
-    assert len(read_text(load_checkpoint(folder), "old keys").layers) == 2
+    assert len(read(load_checkpoint(folder), "old keys").layers) == 2

@@ -11,10 +11,10 @@ import torch
 import transformers
 
 from regard.errors import CheckpointError, DataError, RefusedError
-from regard.hf.checkpoint import Checkpoint, load_checkpoint
-from regard.hf.read_source_and_target import read_source_and_target
-from regard.hf.read_text import read_text
-from regard.view import LayerReading, LayerWeights
+from regard.hf.checkpoint import Checkpoint
+from regard.hf.load_checkpoint import load_checkpoint
+from regard.models import load
+from regard.view import LayerReading, LayerWeights, read, read_pair
 from small_checkpoints import SIZES, change_config, save_checkpoint
 
 TEXT = "The keys to the old cabinet are on the table, because it was small."
@@ -37,7 +37,7 @@ def eager(checkpoint: Checkpoint, **inputs: torch.Tensor) -> object:
 @pytest.mark.parametrize("kind", [name for name, (auto, _) in SIZES.items() if "Seq2Seq" not in auto])
 def test_weights_equal_eager(kind: str, folder: Folder) -> None:
     checkpoint = load_checkpoint(folder(kind))
-    reading = read_text(checkpoint, TEXT)
+    reading = read(checkpoint, TEXT)
     (tokenized,) = checkpoint.tokenizer.tokenize([TEXT])
     output = eager(checkpoint, input_ids=torch.tensor([tokenized.ids]))
     assert len(reading.layers) == len(output.attentions) == 2
@@ -60,6 +60,19 @@ def test_weights_equal_eager(kind: str, folder: Folder) -> None:
         assert "".join(surfaces) == TEXT.replace(" ", "")
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "gpt_oss", "roberta", "bert"])
+def test_the_model_of_regard_is_read_alike(kind: str, folder: Folder) -> None:
+    """One reader: the same tokens, kinds of layers and numbers, whichever library computes."""
+    place = folder(kind)
+    ours, theirs = read(load(place), TEXT), read(load_checkpoint(place), TEXT)
+    assert (ours.tokens, ours.sink, ours.dropped) == (theirs.tokens, theirs.sink, theirs.dropped)
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        assert type(one) is type(other)
+        assert getattr(one, "reason", "") == getattr(other, "reason", "")
+        np.testing.assert_allclose(one.weights(), other.weights(), atol=1e-5)
+    np.testing.assert_allclose(ours.hidden, theirs.hidden, atol=1e-4)
+
+
 TARGET = "A dog runs through the snow."
 
 
@@ -74,7 +87,7 @@ TARGET = "A dog runs through the snow."
 def test_a_pair_equals_eager(kind: str, target: str | None, folder: Folder) -> None:
     checkpoint = load_checkpoint(folder(kind))
     source = "Ein Hund läuft durch den Schnee."
-    pair = read_source_and_target(checkpoint, source, target)
+    pair = read_pair(checkpoint, source, target)
     assert pair.forced == (target is not None)
     ids, end = torch.tensor([checkpoint.tokenizer.tokenize([source])[0].ids]), 2
     start = SIZES[kind][1]["decoder_start_token_id"]
@@ -108,19 +121,19 @@ def test_a_long_text(folder: Folder) -> None:
     checkpoint = load_checkpoint(folder("roberta"))
     long = "The animal did not cross the street. " * 9
     with pytest.raises(DataError, match="at most 39 tokens"):
-        read_text(checkpoint, long, name="text 1")
-    reading = read_text(checkpoint, long, truncate=True)
+        read(checkpoint, long, name="text 1")
+    reading = read(checkpoint, long, truncate=True)
     assert len(reading.tokens) == 39
     assert reading.dropped > 0
 
 
 def test_a_text_without_tokens(folder: Folder) -> None:
     with pytest.raises(DataError, match="has no tokens"):
-        read_text(load_checkpoint(folder("gpt2")), "")
+        read(load_checkpoint(folder("gpt2")), "")
 
 
 def test_one_token_has_no_sink(folder: Folder) -> None:
-    reading = read_text(load_checkpoint(folder("gpt2")), "T")
+    reading = read(load_checkpoint(folder("gpt2")), "T")
     assert len(reading.tokens) == 1
     assert reading.sink is None
 
@@ -137,7 +150,7 @@ def test_code_of_a_folder_is_not_run(folder: Folder) -> None:
     place = folder("llama")
     (place / "trap.py").write_text(f"open({str(place / 'sprung')!r}, 'w')\nclass Trap: pass\n")
     change_config(place, auto_map={"AutoConfig": "trap.Trap", "AutoModel": "trap.Trap"})
-    assert read_text(load_checkpoint(place), TEXT).layers  # by transformers' own class
+    assert read(load_checkpoint(place), TEXT).layers  # by transformers' own class
     change_config(place, model_type="trap")
     with pytest.raises(CheckpointError, match=r"(?s)'trap'; its code is in the folder.*never runs"):
         load_checkpoint(place)
@@ -178,7 +191,7 @@ def test_a_tokenizer_of_another_model(folder: Folder) -> None:
     place, other = folder("gpt2"), folder("llama")
     (other / "tokenizer.json").write_bytes((place / "tokenizer.json").read_bytes())
     with pytest.raises(CheckpointError, match="do not belong together"):
-        read_text(load_checkpoint(other), "The old keys are läuft.")
+        read(load_checkpoint(other), "The old keys are läuft.")
 
 
 def test_models_that_do_not_read_text(tmp_path: Path, folder: Folder) -> None:

@@ -22,6 +22,7 @@ from regard.models.load import find_class, find_kind
 from regard.models.media_encoder import MediaEncoder
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import WeightNames, same_names
+from regard.view import read
 from regard.vision import ImageProcessor
 
 _ALONE = {"PerceiverImageEncoder", "PerceiverTextEncoder"}
@@ -65,6 +66,16 @@ def test_every_model_is_written_and_read_by_the_interface(model, tmp_path, monke
         assert find_class(folder) is type(model)
         assert again.config_fields() == model.config_fields()
         assert all(torch.equal(again.state_dict()[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_a_model_says_whether_it_reads_texts(model):
+    """A CCT, whose layer of that name is no tokenizer of texts, is refused in words too."""
+    if model.text_tokenizer is not None:
+        assert model.require_tokenizer() is model.text_tokenizer
+        return
+    with pytest.raises(CheckpointError, match="has no tokenizer, so it cannot read text") as raised:
+        model.require_tokenizer() if model.attends_through_latents else read(model, "A text.")
+    assert (model.kind.noun in str(raised.value)) == (model.kind.files is not None and not model.kind.texts)
 
 
 def test_kinds_have_words_and_commands():
