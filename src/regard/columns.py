@@ -35,8 +35,7 @@ def check_columns(columns: object, names: tuple[str, str]) -> None:
             f"wrong columns of {first} and {second}",
             expected="two different columns, by name or by number from 1",
             got=short_repr(columns),
-            do=f'for example columns=("{first}", "{second}") (--columns {first},{second}) or columns=(2, 1) '
-            "(--columns 2,1)",
+            do=f'for example `columns=("{first}", "{second}")` or `columns=(2, 1)`',
         )
 
 

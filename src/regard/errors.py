@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
@@ -17,14 +18,14 @@ from reprlib import Repr
 from types import FunctionType
 from typing import Any, ClassVar, TypeGuard
 
-from regard.option_spelling import spell_for_python
+from regard.marked_arguments import rename_arguments, without_marks
 
 
 class RegardError(Exception):
     """Base class of all errors that regard raises on purpose.
 
-    ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases. An option is given
-    in the spellings of Python and the shell, as in ``regard.option_spelling``; ``got`` is a user's value, as it is.
+    ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases. Arguments are
+    marked, as in ``regard.marked_arguments``; ``got`` is a user's value, as it is.
     """
 
     exit_code: ClassVar[int] = 1
@@ -35,15 +36,27 @@ class RegardError(Exception):
         self.what, self.expected, self.got, self.do = what, expected, got, do
 
     def __str__(self) -> str:
-        return self.format(spell_for_python)
+        return self.format(without_marks)
 
     def format(self, spell: Callable[[str], str]) -> str:
-        """Join the parts to lines, with options as ``spell`` writes them for the reader."""
+        """Join the parts to lines, with marked arguments as ``spell`` writes them for the reader."""
         lines = [spell(self.what)]
         lines += [f"  expected: {spell(self.expected)}"] if self.expected else []
         lines += [f"  got:      {self.got}"] if self.got else []
         lines += [f"  to do:    {spell(self.do)}"] if self.do else []
         return "\n".join(lines)
+
+
+@contextmanager
+def renamed_arguments(**names: str) -> Iterator[None]:
+    """Have errors name the caller's arguments: ``names`` are those of the caller by those of the called function."""
+    try:
+        yield
+    except RegardError as error:
+        error.what, error.expected, error.do = (
+            rename_arguments(part, names) for part in (error.what, error.expected, error.do)
+        )
+        raise
 
 
 class ShapeError(RegardError, ValueError):

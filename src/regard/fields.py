@@ -31,7 +31,7 @@ from regard.errors import (
     check_number,
     short_repr,
 )
-from regard.option_spelling import spell_for_python
+from regard.marked_arguments import without_marks
 
 
 @final
@@ -98,7 +98,7 @@ class Facts(TypedDict, total=False):
 def declare(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
     """Build the metadata of a field from its help and its facts.
 
-    The help is a phrase, or sentences. It may spell arguments for Python and the shell (``regard.option_spelling``).
+    The help is a phrase, or sentences. Arguments in it are marked (``regard.marked_arguments``).
     """
     return {"help": text, **facts}
 
@@ -231,7 +231,7 @@ def describe_arguments(kind: type[Any]) -> str:
     for one in fields(kind):
         facts = _inherited_metadata(kind, one.name)
         if "help" in facts:
-            text = f"{one.name}: {spell_for_python(facts['help']).removesuffix('.')}."
+            text = f"{one.name}: {without_marks(facts['help']).removesuffix('.')}."
             lines += textwrap.wrap(text, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(["Args:", *(f"    {line}" for line in lines)]) if lines else ""
 
@@ -252,7 +252,7 @@ def format_table(kind: type[Any], *, has_options: bool = False) -> str:
     for number, one in enumerate(declared):
         default = "" if one.default is MISSING else f"`{short_repr(one.default)}`"
         shown = [f"`{listed[number]}`" if listed[number] else "" for listed in columns.values()]
-        rows.append([f"`{one.name}`", default, *shown, spell_for_python(one.facts["help"]).replace("|", "\\|")])
+        rows.append([f"`{one.name}`", default, *shown, one.facts["help"].replace("|", "\\|")])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -22,11 +22,16 @@ def parse_value(text: str) -> Any:
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
-    """Parse the name=value of each --set; a value that is not JSON is a string."""
+    """Parse the name=value of each hyperparameter that is given in the shell; a value that is not JSON is a string."""
     parsed: dict[str, Any] = {}
     for one in assignments:
         name, equals, value = one.partition("=")
         if not (name and equals and value):
-            raise OptionError("wrong --set", expected="name=value", got=one, do="for example --set layers=4")
+            raise OptionError(
+                "wrong `hyperparameters`",
+                expected="name=value",
+                got=one,
+                do='for example `hyperparameters={"layers": 4}`',
+            )
         parsed[name] = parse_value(value)
     return parsed

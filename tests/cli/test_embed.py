@@ -26,6 +26,7 @@ from regard.errors import (
 from regard.models import load
 from regard.text import Embedder, embedding_job
 from regard.text.resumable_shards import Shards
+from shell_message import shell_message
 from small_classifiers import TEXTS, classifier
 
 LINES = ["one two", "", "three", "four five six", "猫", "seven"]
@@ -499,7 +500,7 @@ class TestResume:
         write(["{"], "out.npy.parts/00000001.json")
         with pytest.raises(OutputExistsError) as raised:
             embed_after_interruption("--data", "in.txt", "-o", "out.npy", "--resume")
-        assert "start again (--overwrite)" in raised.value.do
+        assert "start again (--overwrite)" in shell_message(raised.value)
 
     def test_resume_after_a_full_disk(self, embed, monkeypatch, small_chunks):
         add = Shards.add

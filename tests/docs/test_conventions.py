@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Each area may import from itself and from the areas before it.
 IMPORT_ORDER = (
     "option_spelling",
+    "marked_arguments",
     "errors",
     "escape_text",
     "format_share",

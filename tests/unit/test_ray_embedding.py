@@ -250,7 +250,7 @@ class TestWorker:
         error = error_of(answer(plan, read(plan)[0]))
         assert isinstance(error, ClusterError)
         assert what in error.what
-        assert "--resume" in error.do
+        assert "`resume=True`" in error.do
 
 
 class TestSupervisor:
@@ -263,7 +263,7 @@ class TestSupervisor:
     @pytest.mark.parametrize("code", [1, -9])
     def test_a_driver_that_fails(self, plan, embedder, code):
         drivers = iter([lambda now: FakeDriver(now, random.Random(3), 2, code)])
-        with pytest.raises(ClusterError, match=r"the last words[\s\S]*--resume"):
+        with pytest.raises(ClusterError, match=r"the last words[\s\S]*resume=True"):
             run(plan, embedder, drivers)
 
     def test_machines_that_keep_leaving_end_the_run(self, plan, embedder):
@@ -275,7 +275,7 @@ class TestSupervisor:
 
     def test_ray_is_named_if_it_is_missing(self, monkeypatch):
         monkeypatch.setattr(supervisor, "find_spec", lambda name: None if name == "ray" else name)
-        with pytest.raises(MissingPackageError, match=r"--ray needs ray\n[\s\S]*regard\[ray\]"):
+        with pytest.raises(MissingPackageError, match=r"ray needs ray\n[\s\S]*regard\[ray\]"):
             supervisor.check_ray("")
 
     def test_addresses(self, monkeypatch):

@@ -18,7 +18,8 @@ Tokens: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 DISTRIBUTION = (
     "Queries, keys and values are independent standard normal numbers, so scores have a standard deviation of 1 and "
-    "exact weights are spread over nearly all keys. Errors on trained models differ: see --data."
+    "exact weights are spread over nearly all keys. Errors on trained models differ: regard bench --data "
+    "measures them."
 )
 """The distribution of synthetic tokens, for reports."""
 

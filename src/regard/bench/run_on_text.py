@@ -164,6 +164,6 @@ def _vector_length(lengths: Sequence[int], max_tokens: int | None) -> int:
             "all lengths are longer than the model reads",
             expected=f"a length of at most {max_tokens}",
             got=", ".join(map(str, lengths)),
-            do="add a shorter length (--length)",
+            do="add a shorter `length`",
         )
     return fitting[-1]

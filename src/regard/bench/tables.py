@@ -79,7 +79,7 @@ def _warn_of_other_load(report: BenchReport) -> str:
         return ""
     return (
         f" {unsteady} of {len(times)} times are unsteady: a quarter of the turns took more than twice as long as "
-        "another. Other programs use the processor; repeat it when they have ended, or with more --seconds."
+        "another. Other programs use the processor; repeat it when they have ended, or for more seconds."
     )
 
 
@@ -139,7 +139,7 @@ def _error_table(report: BenchReport) -> Table:
         explanation.append(f"{_LEFT_OUT} It is measured without its inputs beside query, key and value: {left_out}.")
     if _CAUSAL in marks:
         explanation.append(
-            f"{_CAUSAL} It hides later keys from a query, which {EXACT} sees here: compare it with --causal."
+            f"{_CAUSAL} It hides later keys from a query, which {EXACT} sees here: compare it with a causal mask."
         )
     return Table(
         "Error against exact attention",

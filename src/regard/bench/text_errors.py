@@ -66,7 +66,7 @@ class TextErrors(ErrorSource):
                 f"the model reads at most {self._model.max_tokens:,} tokens",
                 expected="windows that the model can read",
                 got=f"{length:,} tokens",
-                do="use shorter windows (--length)",
+                do="use shorter windows (`length=...`)",
             )
         calls = self._record(length)
         replaced = replace_in(self._model, choice, length, self._settings.seed).model

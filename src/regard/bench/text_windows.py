@@ -68,7 +68,7 @@ class TextWindows:
                 f"the text is shorter than a window of {length:,} tokens",
                 expected=f"{inner:,} tokens or more" + (f", to which the model adds {special}" if special else ""),
                 got=f"{len(self):,} tokens",
-                do="use a longer text, or shorter windows (--length)",
+                do="use a longer text, or shorter windows (`length=...`)",
             )
         chosen = min(most, count)
         starts = [index * count // chosen * inner for index in range(chosen)]
@@ -83,7 +83,7 @@ class TextWindows:
                 f"a window of {length} tokens has no room for text",
                 expected=f"more than the {special} special tokens of each window",
                 got=f"length={length}",
-                do="use longer windows (--length)",
+                do="use longer windows (`length=...`)",
             )
         return length - special
 

@@ -17,10 +17,10 @@ from typer.core import TyperGroup
 
 from regard.cli import bench, classify, embed, evaluate, export, generate, play, train, transcribe, translate, view
 from regard.cli import list as list_verb
+from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.verb import name_types
 from regard.errors import OutputError, RefusedError, RegardError, first_line, write_error
-from regard.option_spelling import spell_for_shell
 
 
 @final

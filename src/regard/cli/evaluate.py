@@ -27,7 +27,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
 from regard.columns import PairFormat
-from regard.errors import DataError, OptionError
+from regard.errors import DataError, OptionError, renamed_arguments
 from regard.fields import option_field
 
 if TYPE_CHECKING:
@@ -244,7 +244,8 @@ def _read_gold_alignments(
 
     translator.check_attention()
     lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in entries]
-    alignment_file = read_alignments(gold, **options, lengths=lengths)
+    with renamed_arguments(form="gold_format", first="gold_first"):
+        alignment_file = read_alignments(gold, **options, lengths=lengths)
     if alignment_file.null_links:
         say(f"ignored {alignment_file.null_links:,} links to word 0, which means no translation")
     if alignment_file.unnamed:

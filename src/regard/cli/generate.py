@@ -30,7 +30,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, check_choice
+from regard.errors import DataError, OptionError, check_choice, renamed_arguments
 from regard.fields import option_field
 from regard.format_share import format_share
 
@@ -178,14 +178,15 @@ class _LoadingOptions:
         from regard.train.allocator import keep_freed_memory
 
         keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
-        generator = load_generator(
-            model,
-            device=device,
-            dtype=getattr(torch, self.dtype),
-            tokens=self.batch_tokens or BATCH_TOKENS,
-            cache_bytes=None if self.cache_memory is None else self.cache_memory * 2**20,
-            prefix_cache_bytes=self.prefix_memory * 2**20,
-        )
+        with renamed_arguments(tokens="batch_tokens"):
+            generator = load_generator(
+                model,
+                device=device,
+                dtype=getattr(torch, self.dtype),
+                tokens=self.batch_tokens or BATCH_TOKENS,
+                cache_bytes=None if self.cache_memory is None else self.cache_memory * 2**20,
+                prefix_cache_bytes=self.prefix_memory * 2**20,
+            )
         convert_loaded_model(generator.model, self.dtype, self.weights)
         return generator
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.cli.argument_options import spell_for_shell
 from regard.cli.translation_formats import remarks
 from regard.errors import DataError, OptionError
-from regard.option_spelling import spell_for_shell
 
 if TYPE_CHECKING:
     from regard.search import Search

@@ -15,9 +15,9 @@ from typing import Annotated, Any, NamedTuple, TypeVar, final, get_args, get_ori
 
 import typer
 
+from regard.cli.argument_options import Spelling, spell_help
 from regard.cli.completion import Completer, choice_completer, complete_mechanism, model_completer
 from regard.fields import DeclaredField, declared_fields
-from regard.option_spelling import spell_for_shell
 
 Group = TypeVar("Group")
 Changes = Mapping[str, Mapping[str, Any]]
@@ -113,6 +113,7 @@ def options_of(kind: Any, changes: Changes, within: str = "") -> dict[str, Optio
     """The options among the fields of a dataclass, by the names of the fields, after that of the field ``within``."""
     annotations = get_type_hints(kind, include_extras=True)
     declared = {one.name: one for one in declared_fields(kind)}
+    names = {name: Spelling(_flags(one)[0], is_switch=one.kind is bool) for name, one in declared.items()}
     found: dict[str, Option] = {}
     for one in fields(kind):
         name, annotation = within + one.name, annotations[one.name]
@@ -122,7 +123,7 @@ def options_of(kind: Any, changes: Changes, within: str = "") -> dict[str, Optio
         elif one.name in declared and is_dataclass(declared[one.name].kind):
             found |= options_of(declared[one.name].kind, changes, f"{name}_")
         elif one.name in declared and declared[one.name].facts.get("option") != "":
-            found[name] = _declared_option(name, declared[one.name], dict(changes.get(name, {})))
+            found[name] = _declared_option(name, declared[one.name], dict(changes.get(name, {})), names)
     return found
 
 
@@ -131,8 +132,11 @@ def option_of(kind: Any, name: str) -> Any:
     return options_of(kind, {})[name].parameter.annotation.__metadata__[0]
 
 
-def _declared_option(name: str, one: DeclaredField, change: dict[str, Any]) -> Option:
-    """The option of a declared field. It has no default in the shell if the help says what the default is."""
+def _declared_option(name: str, one: DeclaredField, change: dict[str, Any], names: Mapping[str, Spelling]) -> Option:
+    """The option of a declared field. It has no default in the shell if the help says what the default is.
+
+    ``names`` spell the arguments that the help names.
+    """
     default, facts = change.pop("default", one.default), {**one.facts, **change}
     kind, read = one.kind, facts.get("parse", lambda value: value)
     if get_origin(kind) is tuple and "parse" not in facts:
@@ -146,11 +150,11 @@ def _declared_option(name: str, one: DeclaredField, change: dict[str, Any]) -> O
     is_bounded = "above" not in facts and kind in (int, float)
     least, most = facts.get("shell_range", (facts.get("least"), facts.get("most")) if is_bounded else (None, None))
     option = typer.Option(
-        *facts.get("option", f"--{one.name.replace('_', '-')}").split(),
+        *_flags(one),
         metavar=facts.get("metavar", _METAVARS.get(kind, None if kind in (bool, int, float) else "NAME")),
         min=least,
         max=most,
-        help=spell_for_shell(facts["help"]),
+        help=spell_help(facts["help"], names),
         show_default=default not in (None, inspect.Parameter.empty),
         autocompletion=_completer(facts),
         rich_help_panel=facts.get("panel"),
@@ -160,6 +164,11 @@ def _declared_option(name: str, one: DeclaredField, change: dict[str, Any]) -> O
 
 
 _METAVARS: Mapping[Any, str] = {Path: "PATH", list[Path]: "PATH"}
+
+
+def _flags(one: DeclaredField) -> list[str]:
+    """The names of the option of a declared field; one name if it is no option."""
+    return (one.facts.get("option") or f"--{one.name.replace('_', '-')}").split()
 
 
 def _completer(facts: Mapping[str, Any]) -> Completer | None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from regard.cli.argument_options import spell_for_shell
 from regard.cli.option_group import make_group
 from regard.cli.shared_options import Overwrite, Resume, check_resume
 from regard.cli.stderr import say
 from regard.fields import declare, option_field
-from regard.option_spelling import spell_for_shell
 from regard.train import Settings
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any, final
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from regard.cli.argument_options import use_options_of
 from regard.errors import OptionError
 
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
@@ -40,6 +41,7 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options. Raises OptionError for stray words, and for a second ``--data`` of a single-file verb."""
+        use_options_of(self.params)
         args = self._fill_optional_values(args)
         if not ctx.resilient_parsing:  # true during shell completion
             self._check_single_data(ctx, args)

@@ -128,7 +128,7 @@ def make_rendered(name: str) -> Any:
             f"the environment {short_repr(name)} cannot be rendered to pixels",
             expected=f"a render mode {_MODE!r}",
             got=f"render modes {', '.join(map(repr, modes)) or 'none'}",
-            do="record another environment; its returns can be measured without a recording (--record)",
+            do="record another environment; its returns can be measured without a recording (`record=...`)",
         )
     # pygame would look for a screen, and complain without one; the pixels are drawn in memory.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -59,7 +59,7 @@ def _export_translator(model: object, folder: Path, form: str) -> None:
             f"a {type(model).__name__} cannot be exported as {form!r}",
             expected="a translator of `regard train translate`",
             got=f"a {type(model).__name__}",
-            do='use another form: "transformers" or "onnx" (--format)',
+            do='use another form: "transformers" or "onnx" (`form=...`)',
         )
     if model.subwords is None:
         raise RefusedError(

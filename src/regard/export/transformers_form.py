@@ -30,7 +30,7 @@ def write(model: Model, folder: Path) -> None:
             f"transformers has no class that computes this {type(model).__name__}",
             expected="a model in the layout of transformers: its config and mechanism are those of a published type",
             got=f"a {type(model).__name__}, saved with model_type {model_type!r}",
-            do='export it to ONNX, if it is an encoder or a classifier: form="onnx" (--format onnx)',
+            do='export it to ONNX, if it is an encoder or a classifier: `form="onnx"`',
         )
     model.save(folder)
 

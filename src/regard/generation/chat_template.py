@@ -102,7 +102,7 @@ class ChatTemplate:
                 "the chat template of the model cannot be used",
                 expected="a Jinja template for messages with role and content",
                 got=str(error)[:300] or type(error).__name__,
-                do="correct it, or write the prompt without the template (--chat)",
+                do="correct it, or write the prompt without the template (`chat=...`)",
             ) from error
 
 

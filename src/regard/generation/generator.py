@@ -164,7 +164,7 @@ class Generator(TextGenerator):
                 "the model has no chat template",
                 expected="chat_template.jinja, or a chat_template in tokenizer_config.json, in its folder",
                 got="neither, or templates with other names than default",
-                do="write the prompt without one (--chat), or add that of the model that it was fine-tuned from",
+                do="write the prompt without one (`chat=...`), or add that of the model that it was fine-tuned from",
             )
         messages = [] if system is None else [{"role": "system", "content": system}]
         messages += [{"role": "user", "content": text}]
@@ -184,7 +184,7 @@ class Generator(TextGenerator):
                 "the chat template of the model leaves the message out",
                 expected="a template that writes the content of a message, a string",
                 got=f"the prompt {short_repr(prompt)} for any message",
-                do="correct it, or write the prompt without the template (--chat)",
+                do="correct it, or write the prompt without the template (`chat=...`)",
             )
         return prompt
 

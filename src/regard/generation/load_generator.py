@@ -48,6 +48,6 @@ def load_generator(
             "the memory of an encoder-decoder's cache has no bound of its own",
             expected=f"no bound for a model of type {opened.model_type}",
             got=f"{cache_bytes:,} bytes",
-            do="leave it out (--cache-memory), and bound the tokens of a batch instead: tokens=... (--batch-tokens)",
+            do="leave it out (`cache_memory=...`), and bound the tokens of a batch instead: `tokens=...`",
         )
     return TextToText.load(opened, device=device, dtype=dtype, tokens=tokens)

@@ -210,7 +210,7 @@ def choose_length(model: MaskedLanguageModel, length: int | None) -> int:
     if length > limit:
         raise OptionError(
             "the texts are longer than those that the model reads",
-            expected=f"length (--length) of at most {limit}",
+            expected=f"`length` of at most {limit}",
             got=str(length),
             do="leave it out",
         )

@@ -193,7 +193,7 @@ def choose_window(model: CausalLanguageModel, length: int | None, stride: int | 
     if limit is not None and length > limit:
         raise OptionError(
             "the window is longer than the model's context",
-            expected=f"length (--length) of at most {limit}",
+            expected=f"`length` of at most {limit}",
             got=str(length),
             do="leave it out for the whole context",
         )
@@ -202,7 +202,7 @@ def choose_window(model: CausalLanguageModel, length: int | None, stride: int | 
     if stride > length:
         raise OptionError(
             "the stride is larger than the window, so tokens would be left out",
-            expected=f"stride (--stride) of at most {length}, the length of the window",
+            expected=f"`stride` of at most {length}, the length of the window",
             got=str(stride),
             do=f"use stride={length} for windows that do not overlap",
         )

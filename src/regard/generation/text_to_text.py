@@ -161,7 +161,7 @@ class TextToText(TextGenerator):
             "the model has no chat template",
             expected="a decoder that was fine-tuned for chats",
             got=f"a {type(self.model).__name__}, which answers one text",
-            do='write the task into a text without turns (--chat): "summarize: ..."',
+            do='write the task into a text without turns (`chat=...`): "summarize: ..."',
         )
 
     def _stream(

@@ -58,7 +58,7 @@ def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
             f"{type(model).__name__} has no blocks whose activations can be checkpointed",
             expected="a model with an EncoderBlock or a DecoderBlock",
             got="none among its modules",
-            do="leave it out (--checkpoint-activations), or build your own model from regard.layers",
+            do="leave it out (`checkpoint_activations=...`), or build your own model from regard.layers",
         )
     for block in blocks:
         block.checkpointed = bool(enabled)

@@ -224,7 +224,7 @@ def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = Fals
         return
     is_folder = folder.is_dir() and not folder.is_symlink()
     if not overwrite:
-        more = ", or pass overwrite=True (--overwrite)" if is_folder else ""
+        more = ", or pass `overwrite=True`" if is_folder else ""
         check_not_exists(folder, do=f"choose another name{more}")
     if not is_folder:
         raise OutputExistsError(

@@ -323,8 +323,8 @@ def _check_causal(mechanism: Mechanism, name: str) -> None:
             f"the decoder's self-attention is causal and decodes in steps, which {name} does not support: {reason}",
             expected="a decoder_mechanism that supports causal masks and steps",
             got=name,
-            do='decoder_mechanism="dot_product" (--set decoder_mechanism=dot_product); mechanism=... (--attention) is '
-            "then that of the encoder alone",
+            do='`hyperparameters={"decoder_mechanism": "dot_product"}`; `attention=...` is then that of the encoder '
+            "alone",
         )
 
 

@@ -46,14 +46,14 @@ class _FileState:
 
 
 def check_ray(address: str) -> str:
-    """Return the address to use, for that given with ``--ray``: empty is RAY_ADDRESS, or else ``local``.
+    """Return the address to use, for the one that was given: empty is RAY_ADDRESS, or else ``local``.
 
     Raises MissingPackageError without Ray, OptionError for an address of Ray Client.
     """
     missing = [name for name in ("ray", "pandas", "pyarrow") if find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"--ray needs {' and '.join(missing)}",
+            f"`ray` needs {' and '.join(missing)}",
             expected="Ray with Ray Data",
             got="not installed",
             do="pip install 'regard[ray]', on every machine of the cluster",
@@ -64,7 +64,7 @@ def check_ray(address: str) -> str:
             f"{address} is an address of Ray Client, which Ray Data does not support",
             expected="HOST:PORT, auto or local",
             got=address,
-            do="run the command on a machine of the cluster, with --ray auto",
+            do="run the command on a machine of the cluster, with `ray='auto'`",
         )
     return address
 
@@ -205,5 +205,5 @@ def _ended_early_error(log: Path) -> ClusterError:
         "the Ray pipeline ended early",
         expected="a cluster that runs until all files are embedded",
         got=lines[-1][:300] if lines else "no message",
-        do=f"see {log}, and continue with --resume",
+        do=f"see {log}, and continue with `resume=True`",
     )

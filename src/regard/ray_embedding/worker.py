@@ -81,14 +81,14 @@ class ChunkEmbedder:
                 f"{lines[-1].number:,} of {file.name}",
                 expected="enough memory for a model and a batch on each worker",
                 got=f"the last one on {platform.node()}; a worker without memory is killed by its system",
-                do="give each worker more memory or lower --batch, and continue with --resume",
+                do="give each worker more memory or lower `batch`, and continue with `resume=True`",
             )
         embedder, form = self._load()
         chunk = embed_chunk(LineChunk(lines, message["stop"], message["digest"]), embedder, self._plan.options)
         try:
             shards.add_at(part, chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         except OSError as error:
-            raise write_error("the output cannot be written", error, then="continue with --resume") from error
+            raise write_error("the output cannot be written", error, then="continue with `resume=True`") from error
         return answer
 
     def _load(self) -> tuple[Embedder, VectorFormat]:
@@ -109,7 +109,7 @@ class ChunkEmbedder:
                     f"the model {plan.model} differs between machines",
                     expected="the weights, configuration and tokenizer of the machine that runs the command",
                     got="others",
-                    do="put the model into a folder that all machines share, and name it: --model FOLDER",
+                    do="put the model into a folder that all machines share, and name it: `model=...`",
                 )
             self._embedder = embedder
         form = find_format(plan.form)(
@@ -170,7 +170,7 @@ def _check_same_lines(shards: Shards, part: int, chunk: LineChunk, file: Planned
             "the input differs from that of the interrupted run",
             expected=f"the same first {chunk.stop:,} texts of {file.name}, to resume",
             got="other text, or fewer texts",
-            do="resume with the same input (--resume), or start again (--overwrite)",
+            do="resume with the same input (`resume=True`), or start again (`overwrite=True`)",
         )
 
 
@@ -205,13 +205,13 @@ def _explain(error: Exception) -> ClusterError:
             "a worker has not enough memory",
             expected="enough memory for a model and a batch on each worker",
             got=f"on {platform.node()}: {text or 'no memory'}",
-            do="lower --batch, or give each worker more memory, and continue with --resume",
+            do="lower `batch`, or give each worker more memory, and continue with `resume=True`",
         )
     return ClusterError(
         "a worker failed",
         expected="regard and its packages in the same versions on all machines, and a shared disk",
         got=f"on {platform.node()}: {type(error).__name__}: {text}",
-        do="correct that, and continue with --resume",
+        do="correct that, and continue with `resume=True`",
     )
 
 

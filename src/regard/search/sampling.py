@@ -68,7 +68,7 @@ class Sampling(TokenSearch):
                 "wrong temperature",
                 expected="a finite number above 0",
                 got=short_repr(temperature),
-                do="try 0.8; for 0 use Greedy() (--greedy)",
+                do="try 0.8; for 0 use `Greedy()`",
             )
         if not is_number(top_p) or not 0 < float(top_p) <= 1:
             raise OptionError("wrong top_p", expected="0 < top_p <= 1", got=short_repr(top_p), do="try 0.9")

@@ -97,9 +97,9 @@ class DocumentRecipe(Recipe, ABC):
         if self.model in SIZES and self.model not in architectures:
             raise OptionError(
                 f"{self.model!r} is a size, and not an architecture of {self.kind}",
-                expected=f"model (--model): one of {', '.join(architectures)}",
+                expected=f"`model`: one of {', '.join(architectures)}",
                 got=repr(self.model),
-                do=f"size={self.model!r} (--size {self.model})",
+                do=f"`size={self.model!r}`",
             )
         super().__post_init__()
         check_adapters(self.lora, self.lora_alpha, start=self.start)

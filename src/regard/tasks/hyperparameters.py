@@ -45,7 +45,7 @@ def apply_hyperparameters(
     *,
     fixed: Sequence[str],
     fixed_by: str = "the tokenizer",
-    instead: str = "set the size of the vocabulary with vocabulary=... (--vocabulary)",
+    instead: str = "set the size of the vocabulary with `vocabulary=...`",
 ) -> Config:
     """Build the config ``kind``, a dataclass, from ``numbers``, overridden by a recipe's hyperparameters.
 
@@ -64,7 +64,7 @@ def apply_hyperparameters(
         if name in fixed:
             raise OptionError(
                 f"{name} is determined by {fixed_by}",
-                expected=f"hyperparameters (--set) without {name}",
+                expected=f"`hyperparameters` without {name}",
                 got=short_repr(value),
                 do=instead,
             )

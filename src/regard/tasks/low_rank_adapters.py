@@ -48,16 +48,16 @@ class AdapterBase:
         if folder.adapters is not None:
             raise OptionError(
                 "adapters on top of adapters cannot be kept apart",
-                expected="start=... (--from) with a whole model",
+                expected="`start=...` with a whole model",
                 got=f"{start}, which consists of adapters",
-                do="leave keep_adapters (--keep-adapters) out, which saves the whole model",
+                do="leave `keep_adapters` out, which saves the whole model",
             )
         if getattr(model.config, "experts", None) is not None:
             raise OptionError(
                 "adapters of a model with experts cannot be kept apart: peft has no adapters for its routers",
                 expected="a model without experts",
                 got=f"{model.config.experts} experts",
-                do="leave keep_adapters (--keep-adapters) out, which saves the whole model",
+                do="leave `keep_adapters` out, which saves the whole model",
             )
         return cls(str(folder.path.absolute()) if path.is_dir() else start, fingerprint(folder))
 
@@ -112,15 +112,15 @@ def add_adapters(
             "the model has no linear layers that can have adapters",
             expected="a Transformer",
             got=type(model).__name__,
-            do="leave lora (--lora) out",
+            do="leave `lora` out",
         )
     largest = max(min(layer.weight.shape) for layer in layers.values())
     if rank > largest:
         raise OptionError(
             "the rank of the adapters is too high",
-            expected=f"lora (--lora) of at most {largest:,}, the largest rank of a weight matrix of this model",
+            expected=f"`lora` of at most {largest:,}, the largest rank of a weight matrix of this model",
             got=f"{rank:,}",
-            do="for example lora=8 (--lora 8), or leave it out to train all weights",
+            do="for example `lora=8`, or leave it out to train all weights",
         )
     scale = default_alpha(rank) if alpha is None else float(alpha)
     # Any: peft declares alpha as an int, and computes with floats.

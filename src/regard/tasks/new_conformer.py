@@ -124,7 +124,7 @@ def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tupl
         recipe.hyperparameters,
         fixed=_DATA_FIELDS,
         fixed_by="the data",
-        instead="set the sampling rate with sample_rate=... (--sample-rate), which decides the bands",
+        instead="set the sampling rate with `sample_rate=...`, which decides the bands",
     )
     return Conformer(config)
 

@@ -148,7 +148,7 @@ def decode_pictures(
         kept = kept[good]
     if kept is None:
         say(
-            f"{size / _GIGABYTE:.1f} GB of pixels are more than memory={memory:g} (--memory {memory:g}): "
+            f"{size / _GIGABYTE:.1f} GB of pixels are more than `memory={memory:g}`: "
             "pictures are decoded again in each epoch"
         )
     return DecodedPictures(listed, PicturePixels(listed, processor, kept), [digests[index] for index in good])

@@ -14,7 +14,7 @@ from regard.parse_value import parse_assignments
 SIZES = ("tiny", "small", "base")
 """Sizes of new models, of which each task has presets."""
 LORA = declare(
-    "With start=... (--from): train low-rank adapters of this rank, which are added to the weights at the end, instead "
+    "With `start=...`: train low-rank adapters of this rank, which are added to the weights at the end, instead "
     "of all weights. Needs the extra lora.",
     least=1,
     metavar="RANK",
@@ -23,7 +23,7 @@ LORA = declare(
 LORA_ALPHA = declare(
     "Scale of the adapters. Default: twice the rank.",
     above=0.0,
-    noun="lora_alpha (--lora-alpha)",
+    noun="`lora_alpha`",
     before=("settings_precision",),
 )
 SMOOTHING = declare("Label smoothing factor.", least=0.0, most=1.0, shell_range=(0.0, 0.99), before=("settings_clip",))
@@ -83,7 +83,7 @@ class Recipe(ABC):
     def check_effect(self) -> None:
         """Raise OptionError if training starts from a trained model, and a field was given that only a new one has."""
         given = [
-            _spell(one.name, one.facts.get("option"))
+            f"`{one.name}`"
             for one in declared_fields(type(self))
             if one.facts.get("of_new_model") and getattr(self, one.name) != one.default
         ]
@@ -135,16 +135,16 @@ def check_adapters(rank: int | None, alpha: float | None, *, start: str | None) 
     if rank is not None and start is None:
         raise OptionError(
             "low-rank adapters need a trained model",
-            expected="start=... (--from) with lora=... (--lora)",
+            expected="`start=...` with `lora=...`",
             got="a new model with random weights",
-            do="leave lora (--lora) out, or name the model to fine-tune",
+            do="leave `lora` out, or name the model to fine-tune",
         )
     if alpha is not None and rank is None:
         raise OptionError(
-            "lora_alpha (--lora-alpha) has no effect without adapters",
-            expected="lora=... (--lora) as well",
+            "`lora_alpha` has no effect without adapters",
+            expected="`lora=...` as well",
             got=f"lora_alpha={alpha}",
-            do="leave it out, or give the rank: lora=8 (--lora 8)",
+            do="leave it out, or give the rank: `lora=8`",
         )
 
 
@@ -160,12 +160,6 @@ def default_fields(kind: type[Any]) -> dict[str, Any]:
             is_nested = is_dataclass(default) and not isinstance(default, type)
             defaults[one.name] = to_json_value(asdict(default) if is_nested else default)
     return defaults
-
-
-def _spell(name: str, option: str | None) -> str:
-    """A field and its option, as messages spell them (``regard.option_spelling``)."""
-    is_renamed = option is not None and name != "hyperparameters"
-    return f"{name}{'=...' if is_renamed else ''} ({option or '--' + name.replace('_', '-')})"
 
 
 def to_json_value(value: Any) -> Any:

@@ -141,7 +141,7 @@ def decode_sounds(
     report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
     if not keep:
         say(
-            f"{size / _GIGABYTE:.1f} GB of features are more than memory={memory:g} (--memory {memory:g}): "
+            f"{size / _GIGABYTE:.1f} GB of features are more than `memory={memory:g}`: "
             "sounds are decoded again in each epoch"
         )
     return SoundFeatures(good, processor, digests, lengths, kept if keep else None)

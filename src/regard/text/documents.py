@@ -99,7 +99,7 @@ def read_and_report_documents(
             "the data has no usable text",
             expected=FORMATS,
             got=f"0 documents in {', '.join(map(str, paths))}",
-            do="check the files, and the name of the field of JSON lines or of the column of a table (--field)",
+            do="check the files, and the name of the field of JSON lines or of the column of a table (`field=...`)",
         )
     return documents
 

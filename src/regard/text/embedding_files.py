@@ -1,4 +1,4 @@
-"""Several input files, each embedded into an output of its own: ``--data FOLDER`` or a pattern.
+"""Several input files, each embedded into an output of its own: those of a folder, or of a pattern.
 
 corpus/part-0001.jsonl.gz  ->  vectors/part-0001.npy
 corpus/de/part-0002.jsonl  ->  vectors/de/part-0002.npy
@@ -29,7 +29,7 @@ class FileToEmbed:
 
 
 def names_several_files(data: str | None) -> bool:
-    """Whether ``--data`` names a folder, or a pattern such as ``corpus/*.txt``, and not a single file.
+    """Whether the data are a folder, or a pattern such as ``corpus/*.txt``, and not a single file.
 
     A bracket alone makes no pattern: names of files have them.
     """

@@ -102,7 +102,7 @@ class EmbeddingSummary:
                 "no line could be used",
                 expected="at least one text",
                 got=got,
-                do="check the file and its field (--field)",
+                do="check the file and its field (`field=...`)",
             )
 
 
@@ -214,7 +214,7 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
                 "the input differs from that of the interrupted run",
                 expected=f"the same first {format_count(after.lines, 'text')}, to resume",
                 got="other text, or fewer texts",
-                do="resume with the same input (--resume), or start again (--overwrite)",
+                do="resume with the same input (`resume=True`), or start again (`overwrite=True`)",
             )
     for line in rest:
         digest.update(line.raw)

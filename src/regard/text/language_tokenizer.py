@@ -147,7 +147,7 @@ def check_vocab_size(size: int, least: int, needed: str) -> None:
             "the vocabulary is too small",
             expected=f"at least {least}: {needed}",
             got=f"size={size}",
-            do=f"pass size={least} (--vocabulary {least}) or more",
+            do=f"pass `size={least}` or more",
         )
 
 

@@ -71,7 +71,7 @@ class LineReader:
         """Check the first bytes: refuse an empty file and UTF-16, recognise gzip."""
         start = self._raw.peek(SIGNATURE_BYTES)[:SIGNATURE_BYTES]
         if not start:
-            do = "give a text in quotes, or a file (--data FILE)" if self.name == _STANDARD_INPUT else "check the path"
+            do = "give a text in quotes, or a file (`data=...`)" if self.name == _STANDARD_INPUT else "check the path"
             raise DataError(f"{self.name} is empty", expected="one text per line", got="0 bytes", do=do)
         if self._suffix == PARQUET_SUFFIX:
             self._check_parquet(start)
@@ -128,7 +128,7 @@ class LineReader:
             kind = "JSON" if self._suffix in _JSON_SUFFIXES else "a table"
             raise OptionError(
                 f"{self.name} is a pipe with {kind}, and the field or column of the text is not named",
-                expected='field="..." (--field NAME)',
+                expected='`field="..."`',
                 got="no field",
                 do="name the field or column that holds the text, or give a file",
             )
@@ -247,7 +247,7 @@ def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[
 def _open_standard_input() -> io.BufferedReader:
     if sys.stdin is None:  # closed by the shell: <&-
         raise DataError(
-            "standard input is closed", expected="text", got="no standard input", do="name a file (--data FILE)"
+            "standard input is closed", expected="text", got="no standard input", do="name a file (`data=...`)"
         )
     stream: Any = sys.stdin.buffer
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
@@ -281,7 +281,7 @@ def _extract_field(line: str, name: str, field: str) -> str:
             f"{name} is not JSON",
             expected="one JSON object per line",
             got=reason,
-            do="make each line one JSON object, or leave field=... (--field) out for plain text; a table is read from "
+            do="make each line one JSON object, or leave `field=...` out for plain text; a table is read from "
             "a file whose name ends in .csv or .tsv",
         ) from None
     if not isinstance(record, dict) or field not in record:
@@ -290,7 +290,7 @@ def _extract_field(line: str, name: str, field: str) -> str:
             f"{name} has no field {field!r}",
             expected=f"an object with {field!r}",
             got=got,
-            do="check the name of the field (--field)",
+            do="check the name of the field (`field=...`)",
         )
     text = record[field]
     if not isinstance(text, str):
@@ -298,7 +298,7 @@ def _extract_field(line: str, name: str, field: str) -> str:
             f"{name} has no text in {field!r}",
             expected="a string",
             got=json.dumps(text)[:60],
-            do="check the name of the field (--field)",
+            do="check the name of the field (`field=...`)",
         )
     if not is_unicode(text):
         raise _not_utf8_error(name, "a lone surrogate, which is half a character")

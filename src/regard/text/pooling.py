@@ -79,7 +79,7 @@ class Pooling:
                 "this model's pooling is not supported",
                 expected="one of the modes " + ", ".join(MODES) + ", with or without normalisation",
                 got=", ".join(unknown or self.modes) or "none",
-                do="pass your own, Embedder(model, pooling=Pooling(...)), or compute token vectors (--tokens)",
+                do="pass your own, Embedder(model, pooling=Pooling(...)), or compute token vectors (`tokens=...`)",
             )
 
     def pool(

@@ -172,7 +172,7 @@ class Shards:
                 f"{self.folder} belongs to a run with other options",
                 expected="the same options, to resume",
                 got="; ".join(differences),
-                do="resume with the options of that run (--resume), or start again (--overwrite)",
+                do="resume with the options of that run (`resume=True`), or start again (`overwrite=True`)",
             )
 
     def _read_json(self, path: Path) -> dict[str, Any]:
@@ -189,5 +189,5 @@ class Shards:
             f"{path} cannot be used to resume",
             expected="a file that an earlier run wrote",
             got=str(error),
-            do="start again (--overwrite)",
+            do="start again (`overwrite=True`)",
         )

@@ -159,8 +159,7 @@ def _check_size(size: int, alphabet: frozenset[str]) -> None:
             expected=f"at least {least}: {len(SPECIAL_TOKENS)} special tokens, {len(BYTE_TOKENS)} bytes, {len(TOKENS)} "
             f"placeholders and the {len(alphabet)} characters of the texts",
             got=f"size={size}",
-            do=f"pass size={least} (--vocabulary {least}) or more; or in Python a lower coverage, which writes rare "
-            "characters as bytes",
+            do=f"pass `size={least}` or more; or in Python a lower coverage, which writes rare characters as bytes",
         )
 
 

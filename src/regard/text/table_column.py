@@ -66,9 +66,7 @@ def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
     return next((lowered.index(name) for name in usual if name in lowered), None)
 
 
-def find_column(
-    header: Sequence[str], column: str | int, name: str, *, do: str = "columns=(1, 2) (--columns 1,2)"
-) -> int:
+def find_column(header: Sequence[str], column: str | int, name: str, *, do: str = "`columns=(1, 2)`") -> int:
     """Find the index of a column by its name, by its name in other case, or by its number from 1.
 
     Raises DataError if the first row of the table ``name`` lacks it; ``do`` says how to give a number.
@@ -122,7 +120,7 @@ def find_text_column(first: Row, rows: Lookahead[Row], column: str | None, name:
         place = int(column) - 1
         has_header = first.is_names or find_name([names[place]], TEXT_NAMES) is not None
         return TextColumn(place, has_header or has_heading(read_ahead(first, rows)), not first.is_names)
-    return TextColumn(find_column(first.cells, column, name, do='field="1" (--field 1)'), has_header=True)
+    return TextColumn(find_column(first.cells, column, name, do='`field="1"`'), has_header=True)
 
 
 def _guess_column(first: Row, rows: Lookahead[Row], name: str) -> TextColumn:
@@ -140,7 +138,7 @@ def _guess_column(first: Row, rows: Lookahead[Row], name: str) -> TextColumn:
         f"it is ambiguous which column of {name} holds the text",
         expected='a column named "text" or similarly, or just one column of texts',
         got=describe_columns(first.cells, columns),
-        do='name the column, or give its number from 1: field="..." (--field NAME); if each line is a text, let the '
+        do='name the column, or give its number from 1: `field="..."`; if each line is a text, let the '
         "name of the file end in .txt",
     )
 

@@ -87,4 +87,4 @@ class TokenMasking:
 
 def check_share(share: object) -> None:
     """Raise OptionError unless ``share`` is above 0 and at most 1."""
-    check_number("mask_share (--mask-share)", share, above=0.0, most=1.0)
+    check_number("`mask_share`", share, above=0.0, most=1.0)

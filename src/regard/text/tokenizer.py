@@ -325,7 +325,7 @@ class Tokenizer:
             f"{name} is too long for the model",
             expected=f"at most {self.limit} tokens, {self._num_special_tokens} special ones included",
             got=f"{len(text)} tokens",
-            do="split the text, or truncate it: truncate=True (--truncate)",
+            do="split the text, or truncate it: `truncate=True`",
         )
 
     def pad(self, texts: Sequence[TokenizedText]) -> TokenBatch:

@@ -92,7 +92,7 @@ def _build_symbols(counts: Counter[str], splitter: pre_tokenizers.PreTokenizer, 
             "the vocabulary is too small",
             expected=f"more than the {len(SPECIAL_TOKENS)} special tokens",
             got=f"size={size}",
-            do="pass a larger size (--vocabulary)",
+            do="pass a larger `size`",
         )
     ranked = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: size - len(SPECIAL_TOKENS)]
     vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *ranked))}

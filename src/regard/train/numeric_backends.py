@@ -46,7 +46,7 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
             f"this model cannot be trained in {asked} here",
             expected=" or ".join(available.supported),
             got=f"{asked}: {available.reason}",
-            do='use precision="auto" (--dtype auto), the fastest supported, or precision="float32" (--dtype float32)',
+            do='use `precision="auto"`, the fastest supported, or `precision="float32"`',
         )
     say_if_slower(asked, device, say, layer=layer)
     return asked

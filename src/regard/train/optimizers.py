@@ -53,7 +53,7 @@ def check_optimizer(name: str, model: nn.Module) -> None:
             f"{type(model).__name__} has no matrices for the optimizer muon",
             expected="linear layers that are trained, in blocks such as those of a Transformer",
             got="none",
-            do='use optimizer="adamw" (--optimizer adamw)',
+            do='use `optimizer="adamw"`',
         )
 
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from regard.option_spelling import spell_for_python
+from regard.marked_arguments import without_marks
 from regard.train.progress import Progress
 from regard.train.run_folder import RunFolder
 from regard.train.settings import Settings
@@ -40,10 +40,9 @@ def why_nothing_learned(task: Task, progress: Progress) -> str | None:
 def advise_longer_run(settings: Settings, ended_by: str) -> str:
     """Say how to train for longer: by resuming, or from the start if the schedule of the learning rate has ended."""
     bound = f"{ended_by}={_larger_bound(settings, ended_by)}"
-    option = f"--{bound.replace('=', ' ')}"
     if settings.schedule.ends_by(ended_by):
-        return f"train again for longer: overwrite=True, {bound} (--overwrite {option})"
-    return f"continue with resume=True, {bound} (--resume {option})"
+        return f"train again for longer: `overwrite=True, {bound}`"
+    return f"continue with `resume=True, {bound}`"
 
 
 def _larger_bound(settings: Settings, name: str) -> str:
@@ -115,10 +114,10 @@ class FileReport(Report):
 class TerminalReport(Report):
     """A progress bar on standard error: loss, speed, time left. Without a terminal, a line per minute.
 
-    ``spell`` writes the options in messages for the reader: in the spelling of Python by default.
+    ``spell`` writes the marked arguments of messages for the reader: those of Python by default.
     """
 
-    def __init__(self, spell: Callable[[str], str] = spell_for_python) -> None:
+    def __init__(self, spell: Callable[[str], str] = without_marks) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -40,14 +40,11 @@ _RUN_FILES = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorbo
 _CHECKPOINT_NAME = re.compile(r"step-\d+")
 _CHECKPOINT_OR_PARTIAL_NAME = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
 _SNAPSHOT_OR_PARTIAL_NAME = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
-_RUN_ADVICE = (
-    "restore it from a copy, or start again with overwrite=True (--overwrite): without it the checkpoints are unusable"
-)
+_RUN_ADVICE = "restore it from a copy, or start again with `overwrite=True`: without it the checkpoints are unusable"
 _LIMIT_ADVICE = "; a cosine schedule ends with its run, so the limit of such a run cannot be changed"
 _SCHEDULE_ADVICE = dict.fromkeys(("steps", "epochs", "minutes"), _LIMIT_ADVICE)
 _SNAPSHOT_ADVICE = (
-    "restore it from a copy, or fine-tune the best model so far: start=... (--from OUT), with another output folder "
-    "(--out)"
+    "restore it from a copy, or fine-tune the best model so far: `start=...`, with another output folder (`out=...`)"
 )
 _SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """The line before the samples of a step, in samples.txt."""
@@ -103,7 +100,7 @@ class RunFolder:
                 f"another process is training in {self.path}",
                 expected="one process at a time",
                 got=f"{path} is locked",
-                do="wait until it ends, stop it, or choose another output folder (--out)",
+                do="wait until it ends, stop it, or choose another output folder (`out=...`)",
             ) from None
         except (OSError, NotImplementedError) as error:
             say(f"{path} cannot be locked ({error}): make sure that no other process trains in {self.path}")
@@ -146,13 +143,13 @@ class RunFolder:
                     f"the data has changed since the run in {self.path} was started",
                     expected=f"the same {name.rpartition('.')[2]}",
                     got="others",
-                    do="resume with the data of the run, or start again with overwrite=True (--overwrite)",
+                    do="resume with the data of the run, or start again with `overwrite=True`",
                 )
             raise OutputExistsError(
                 f"the run in {self.path} was started with another {name}",
                 expected=str(before.get(name)),
                 got=str(value),
-                do="resume with the same settings and data, or start again with overwrite=True (--overwrite)"
+                do="resume with the same settings and data, or start again with `overwrite=True`"
                 + _SCHEDULE_ADVICE.get(name.rpartition(".")[2], ""),
             )
 
@@ -163,7 +160,7 @@ class RunFolder:
                 f"there is no run in {self.path}",
                 expected="the run that the main process started",
                 got="no run.json",
-                do="choose an output folder (--out) on a disk that all machines share",
+                do="choose an output folder (`out=...`) on a disk that all machines share",
             )
         fields = _read_json(self._run, _RUN_ADVICE)
         if name not in fields:
@@ -171,7 +168,7 @@ class RunFolder:
                 f"the run in {self.path} was started by another version of regard",
                 expected=f"{name} in run.json",
                 got=", ".join(fields),
-                do="resume it with that version, or start again with overwrite=True (--overwrite)",
+                do="resume it with that version, or start again with `overwrite=True`",
             )
         return fields[name]
 
@@ -254,7 +251,7 @@ class RunFolder:
                 f"{self.path} holds files that are not of a training run, and they would be lost",
                 expected="only " + ", ".join(sorted(_RUN_FILES)),
                 got=", ".join(others[:8]),
-                do="choose another output folder (--out), or move these files away",
+                do="choose another output folder (`out=...`), or move these files away",
             )
 
 

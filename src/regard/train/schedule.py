@@ -43,8 +43,7 @@ class Schedule:
 
     name: str = option_field(
         "inverse_sqrt",
-        "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with steps (--steps), epochs "
-        "(--epochs) or minutes (--minutes).",
+        "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with `steps`, `epochs` or `minutes`.",
         choices=("inverse_sqrt", "cosine", "constant"),
         noun="learning rate schedule",
         option="--schedule",

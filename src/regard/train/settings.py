@@ -81,7 +81,7 @@ class Settings:
                 "a cosine schedule needs its end",
                 expected="the number of its steps, or epochs or minutes",
                 got=f"steps={self.steps}, epochs=None, minutes=None",
-                do="set one of them (--steps, --epochs, --minutes), or use inverse_sqrt",
+                do="set one of them (`steps=...`, `epochs=...`, `minutes=...`), or use inverse_sqrt",
             )
 
     def lasting(self) -> dict[str, Any]:

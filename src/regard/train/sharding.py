@@ -34,7 +34,7 @@ def shard_on_cpus(accelerator: Any) -> None:
             "FSDP on CPUs is refused where there is an accelerator, since torch would move the shards to it",
             expected="FSDP on the accelerators, or DDP on the CPUs",
             got="FSDP and the device cpu",
-            do='leave out device="cpu" (--device), or distributed_type: MULTI_CPU in Accelerate\'s configuration',
+            do='leave out `device="cpu"`, or distributed_type: MULTI_CPU in Accelerate\'s configuration',
         )
     accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin()
     # In both, as Accelerate itself does it: each new AcceleratorState copies the type from PartialState.

@@ -162,7 +162,7 @@ def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite:
         check_kind("report", report, Report, do="an instance of a subclass of regard.train.Report")
     if resume and overwrite:
         raise OptionError(
-            "resume=True (--resume) and overwrite=True (--overwrite) contradict each other",
+            "`resume=True` and `overwrite=True` contradict each other",
             expected="at most one of them",
             got="both",
             do="leave out one",
@@ -170,12 +170,12 @@ def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite:
 
 
 def _expand_home(out: Path) -> Path:
-    """Expand ~, which a shell does not in --out=~/model. Raises OptionError for an unknown home directory."""
+    """Expand ~, which a shell does not inside an option. Raises OptionError for an unknown home directory."""
     try:
         return out.expanduser()
     except RuntimeError as error:
         raise OptionError(
-            "out (--out) is in a home directory that does not exist",
+            "`out` is in a home directory that does not exist",
             expected="a new folder",
             got=str(out),
             do=str(error),
@@ -188,9 +188,7 @@ def _run_folder_path(out: Path) -> Path:
     The run folder stands beside ``out``, with .run after its name.
     """
     if out.name in ("", ".."):
-        raise OptionError(
-            "out (--out) has no folder name", expected="a new folder", got=str(out), do="for example model/"
-        )
+        raise OptionError("`out` has no folder name", expected="a new folder", got=str(out), do="for example model/")
     return out.with_name(f"{out.name}.run")
 
 
@@ -201,14 +199,14 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
             f"there is no run in {folder.path} to resume",
             expected="the folder of a run that was started",
             got="no such folder" if not folder.path.exists() else "a folder without run.json",
-            do="check the folder (--out); or leave out resume=True (--resume) to start a new run",
+            do="check the folder (`out=...`); or leave out `resume=True` to start a new run",
         )
     if folder.has_run and not (resume or overwrite):
         raise OutputExistsError(
             f"{folder.path} already holds a run",
-            expected="resume=True (--resume) or overwrite=True (--overwrite)",
+            expected="`resume=True` or `overwrite=True`",
             got="neither",
-            do="resume=True (--resume) continues it, overwrite=True (--overwrite) starts again",
+            do="`resume=True` continues it, `overwrite=True` starts again",
         )
     check_replaceable(out, overwrite=resume or overwrite, keep_others=resume)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -343,12 +341,12 @@ def _explain_early_end(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        advice = f"; a checkpoint is in {folder.path}: resume=True (--resume) continues from there"
+        advice = f"; a checkpoint is in {folder.path}: `resume=True` continues from there"
         raise KeyboardInterrupt("interrupted" + (advice if folder.has_checkpoint else "")) from None
     except OutputExistsError:
         raise
     except OSError as error:
-        then = "then resume=True (--resume) continues from the last checkpoint"
+        then = "then `resume=True` continues from the last checkpoint"
         if isinstance(error, OutputError):
             do = f"{error.do}; {then}"
             raise OutputError(error.what, expected=error.expected, got=error.got, do=do) from error

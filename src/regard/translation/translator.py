@@ -367,7 +367,7 @@ def check_prefix(prefix: object, subwords: SentenceTokenizer) -> None:
             "this model has a single task, so a prefix would be translated like other words",
             expected="a prefix only for a pretrained model of several tasks, such as a T5",
             got=short_repr(prefix),
-            do="leave out the prefix (--prefix)",
+            do="leave out the prefix (`prefix=...`)",
         )
 
 

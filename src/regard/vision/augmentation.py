@@ -113,7 +113,7 @@ class Augmentation:
                 "there are two random crops",
                 expected="crop (pixels of padding) or resized_crop (a share of the area)",
                 got=f"crop={self.crop}, resized_crop={self.resized_crop}",
-                do="set one of them to 0: crop=0 (--crop 0) or resized_crop=0 (--resized-crop 0)",
+                do="set one of them to 0: `crop=0` or `resized_crop=0`",
             )
         check_flag("flip", self.flip)
         check_number("jitter", self.jitter, least=0.0, most=1.0)

@@ -80,7 +80,7 @@ def load_kornia(part: str) -> Any:
             "the augmentation policies trivial and rand need a package",
             expected="kornia",
             got="it is not installed",
-            do="pip install 'regard[vision]', or use another augmentation: policy='none' (--policy none)",
+            do="pip install 'regard[vision]', or use another augmentation: `policy='none'`",
         ) from None
 
 

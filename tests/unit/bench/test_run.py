@@ -233,4 +233,4 @@ def test_mechanisms_that_hide_later_keys_are_marked_beside_exact_attention_that_
     (errors,) = (table for table in report_tables(report) if table.title.startswith("Error"))
     marked = [row[0].startswith("moba") and "§" in row[0] for row in errors.rows]
     assert marked == [not causal, False]
-    assert ("--causal" in errors.explanation) == (not causal)
+    assert ("a causal mask" in errors.explanation) == (not causal)

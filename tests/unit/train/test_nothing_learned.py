@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.option_spelling import spell_for_shell
+from regard.cli.argument_options import Spelling, spell_for_shell
 from regard.train import Schedule, Settings, Task, Validation, run
 from regard.train.reports import Report, advise_longer_run
 
@@ -79,7 +79,7 @@ def test_a_score_that_needs_no_input_is_nothing_learned(tmp_path, score, learned
         if learned
         else [
             "nothing learned yet, since a model that ignores its input has accuracy 0.50: "
-            "continue with resume=True, steps=20 (--resume --steps 20)"
+            "continue with `resume=True, steps=20`"
         ]
     )
 
@@ -104,4 +104,6 @@ def test_a_task_without_a_baseline_gives_no_advice(tmp_path):
     ],
 )  # fmt: skip
 def test_the_advice_raises_the_bound_that_ended_the_run(settings, ended_by, advice):
-    assert spell_for_shell(advise_longer_run(settings, ended_by)) == advice
+    options = {name: Spelling(f"--{name}", is_switch=True) for name in ("resume", "overwrite")}
+    options |= {name: Spelling(f"--{name}") for name in ("steps", "epochs", "minutes", "patience")}
+    assert spell_for_shell(advise_longer_run(settings, ended_by), options) == advice

@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from regard.classification import majority_answer
+from regard.errors import renamed_arguments
 from regard.format_share import format_share
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.classification import new_model
@@ -186,6 +187,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
             weights=self._weights,
         )
 
+    @renamed_arguments(size="vocabulary")
     def _choose_tokenizer(self, start: Encoder | None, texts: Sequence[str], context: RunContext) -> Tokenizer:
         """The tokenizer of the model to start from, that of the resumed run, or a new one."""
         if start is not None and start.tokenizer is not None:

@@ -168,6 +168,6 @@ def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, te
             own["vision"],
             fixed=_VISION_FIELDS,
             fixed_by="the pictures",
-            instead="set the size of the pictures with picture_size=... (--picture-size)",
+            instead="set the size of the pictures with `picture_size=...`",
         ),
     )

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.errors import renamed_arguments
 from regard.media.files_with_texts import FileWithText
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
@@ -171,6 +172,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
             (edge, edge), 1 if all_grey else 3
         )
 
+    @renamed_arguments(size="vocabulary")
     def _build_model(self, training: PicturesWithTexts, processor: ImageProcessor, context: RunContext) -> Clip:
         recipe = self._recipe
         self._size = choose_size(len(training), recipe.model)

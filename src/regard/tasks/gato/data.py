@@ -100,7 +100,7 @@ def check_experts(recipe: GatoRecipe) -> None:
                 expected=error.expected,
                 got=error.got,
                 do="record episodes of your own: write_episodes(FILE, NAME, collect_episodes(NAME, seeds, "
-                "expert=FUNCTION)), and pass data=... (--data FILE) in place of environments=... (--task)",
+                "expert=FUNCTION)), and pass `data='FILE'` in place of `environments=...`",
             ) from error
 
 
@@ -127,7 +127,7 @@ def split_episodes(name: str, episodes: Sequence[Steps]) -> tuple[list[Steps], l
             f"there are too few episodes of {name} to hold one out for validation",
             expected="at least 2 episodes",
             got=str(len(episodes)),
-            do="record more: experience=... (--experience)",
+            do="record more: `experience=...`",
         )
     return list(episodes[:-count]), list(episodes[-count:])
 

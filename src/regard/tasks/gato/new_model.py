@@ -26,7 +26,7 @@ from typing import Any, final
 import torch
 
 from regard.control import TokenRanges
-from regard.errors import OptionError, RefusedError
+from regard.errors import OptionError, RefusedError, renamed_arguments
 from regard.models import Gato, GatoConfig
 from regard.tasks.gato.data import EnvironmentSpaces
 from regard.tasks.gato.recipe import GatoRecipe
@@ -127,13 +127,14 @@ def choose_length(recipe: GatoRecipe, size: Size, longest_step: int) -> int:
     if recipe.length < max(2, longest_step):
         raise OptionError(
             "a training sequence is shorter than a time step",
-            expected=f"a length (--length) of {max(2, longest_step)} tokens or more",
+            expected=f"a length (`length=...`) of {max(2, longest_step)} tokens or more",
             got=str(recipe.length),
             do="leave it out",
         )
     return recipe.length
 
 
+@renamed_arguments(size="vocabulary")
 def make_tokenizer(recipe: GatoRecipe, texts: Sequence[str], others: Sequence[str]) -> Tokenizer | None:
     """Train the tokenizer of texts and ``others``, missions and labels; None if there are neither."""
     every = [*texts, *others]
@@ -175,6 +176,5 @@ def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length:
         recipe.hyperparameters,
         fixed=_DATA_FIELDS,
         fixed_by="the data",
-        instead="set the tokens of a sequence with length=... (--length), and the pieces of text with vocabulary=... "
-        "(--vocabulary)",
+        instead="set the tokens of a sequence with `length=...`, and the pieces of text with `vocabulary=...`",
     )

@@ -22,7 +22,7 @@ def _declare_source(text: str, **facts: Any) -> dict[str, Any]:
 
 
 def _parse_weights(assignments: Sequence[str]) -> dict[str, float]:
-    """Parse the NAME=NUMBER of each --weight."""
+    """Parse the NAME=NUMBER of each weight that is given in the shell."""
     weights: dict[str, float] = {}
     for one in assignments:
         name, _, number = one.rpartition("=")
@@ -31,7 +31,9 @@ def _parse_weights(assignments: Sequence[str]) -> dict[str, float]:
         except ValueError:
             name = ""
         if not name:
-            raise OptionError("wrong --weight", expected="NAME=NUMBER", got=one, do="for example --weight text=2")
+            raise OptionError(
+                "wrong `weights`", expected="NAME=NUMBER", got=one, do='for example `weights={"text": 2}`'
+            )
     return weights
 
 
@@ -136,12 +138,12 @@ class GatoRecipe(Recipe):
                 "there is nothing to learn from",
                 expected="environments, files of episodes, texts or pictures",
                 got="none of them",
-                do='environments=("CartPole-v1",) (--task CartPole-v1)',
+                do='`environments=("CartPole-v1",)`',
             )
         if self.skip_bad and not self.pictures:
             raise OptionError(
-                "skip_bad (--skip-bad) has no effect without pictures",
-                expected="pictures=... (--pictures) as well",
+                "`skip_bad` has no effect without pictures",
+                expected="`pictures=...` as well",
                 got="no pictures",
                 do="leave it out",
             )
@@ -151,7 +153,7 @@ class GatoRecipe(Recipe):
                 "an environment is named twice",
                 expected="each environment once",
                 got=", ".join(twice),
-                do="use weights=... (--weight NAME=2) to draw it more often",
+                do="use `weights=...` to draw it more often",
             )
 
     @property
@@ -167,5 +169,5 @@ class GatoRecipe(Recipe):
                 "a weight names no source of the mixture",
                 expected=", ".join(names),
                 got=", ".join(unknown),
-                do="correct the name: weights=... (--weight NAME=NUMBER)",
+                do="correct the name: `weights=...`",
             )

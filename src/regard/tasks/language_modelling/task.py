@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor, nn
 
-from regard.errors import DataError
+from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
@@ -161,6 +161,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
             device=self.model.device,
         )
 
+    @renamed_arguments(size="vocabulary")
     def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
         """The tokenizer of the resumed run, or a new one."""
         read = read_tokenizer(context)

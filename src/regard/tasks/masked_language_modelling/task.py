@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor, nn
 
-from regard.errors import DataError
+from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
@@ -198,6 +198,7 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
             frame=frame,
         )
 
+    @renamed_arguments(size="vocabulary")
     def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
         """The tokenizer of the resumed run, or a new one."""
         read = read_tokenizer(context)

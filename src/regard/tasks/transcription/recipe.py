@@ -83,7 +83,7 @@ class TranscriptionRecipe(SoundRecipe):
     metric: str | None = option_field(
         None,
         "Validation metric that decides which weights are best: cer (character error rate), wer (word error rate) "
-        "or loss. Default: cer, or wer with tokenizer=words (--tokenizer words).",
+        "or loss. Default: cer, or wer with `tokenizer='words'`.",
         choices=METRICS,
     )
     augment: str = field(

@@ -131,7 +131,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
                 "fine-tuning cannot change what a label is",
                 expected=f"tokenizer={tokenizer!r}, that of {self._recipe.start}",
                 got=f"tokenizer={wanted!r}",
-                do="leave it out (--tokenizer)",
+                do="leave it out (`tokenizer=...`)",
             )
         labels = TextLabels.find(texts, tokenizer).labels
         model = with_ctc_labels(start, labels)
@@ -194,5 +194,5 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
                 "no validation text has a loss",
                 expected=f"a text of known {labels.tokenizer}",
                 got=f"unknown {labels.tokenizer} in each of them",
-                do="choose another metric (--metric), or other validation data (--valid)",
+                do="choose another `metric`, or other validation data (`validation=...`)",
             )

@@ -182,7 +182,7 @@ def split_pairs(
             "there are too few different sources to hold some out for validation",
             expected="at least 2 different sources",
             got=f"{len(pairs)} pairs",
-            do="give more pairs, or validation pairs: validation=... (--valid)",
+            do="give more pairs, or validation pairs: `validation=...`",
         )
     say(f"pairs: {len(training):,} for training; {len(validation):,} held out for validation")
     return training, validation
@@ -221,8 +221,8 @@ def encode_pairs(
             "every pair is too long",
             expected=f"pairs with at most {most} tokens on each side",
             got=f"{len(pairs)} pairs, all longer",
-            do="split them into sentences, or raise most_tokens (--most-tokens) or, with learned positions, "
-            "max_length=... (--set max_length=...)",
+            do="split them into sentences, or raise `most_tokens` or, with learned positions, "
+            '`hyperparameters={"max_length": ...}`',
         )
     return Corpus(*(side.select(fits) for side in sides)), kept
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from regard.errors import check_choice, unknown_name_error
+from regard.errors import check_choice, renamed_arguments, unknown_name_error
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
 from regard.models.config_file import ConfigFile
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
@@ -90,6 +90,7 @@ SubwordPair: TypeAlias = tuple[Subwords, Subwords]
 """The subwords of the source and of the target."""
 
 
+@renamed_arguments(size="vocabulary")
 def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> SubwordPair:
     """Train the subwords of source and target; joint ones are the same object. Raises OptionError as ``Subwords``."""
     sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"

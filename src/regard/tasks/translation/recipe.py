@@ -59,7 +59,7 @@ class TranslationRecipe(Recipe):
     )
     model: str | None = option_field(
         None,
-        "tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
+        "tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model is fine-tuned. "
         "Default: chosen by the size of the data.",
         completions=KINDS,
         completes="models",
@@ -127,11 +127,11 @@ class TranslationRecipe(Recipe):
                 "a new model has a single task, so a prefix would tell it nothing",
                 expected="a prefix only for a pretrained model of several tasks, such as a T5",
                 got=short_repr(self.prefix),
-                do='leave it out, or name a T5 to fine-tune: model="t5/" (--from t5/)',
+                do='leave it out, or name a T5 to fine-tune: `start="t5/"`',
             )
         fixed = {
-            "attention (--attention)": self.attention is not None,
-            "sharing='separate' (--sharing separate)": self.sharing == "separate",
+            "`attention`": self.attention is not None,
+            "`sharing='separate'`": self.sharing == "separate",
         }
         useless = ", ".join(name for name, is_given in fixed.items() if is_given)
         if self.model == T5_MODEL and useless:
@@ -139,5 +139,5 @@ class TranslationRecipe(Recipe):
                 "a T5 has scaled dot-product attention and one vocabulary",
                 expected="settings that leave them as they are",
                 got="settings that would change them",
-                do=f"leave out {useless}, or train a Transformer: model='small' (--model small)",
+                do=f"leave out {useless}, or train a Transformer: `model='small'`",
             )

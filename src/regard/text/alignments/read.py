@@ -99,7 +99,7 @@ def _check_first(first: int, form: str) -> None:
             f"wrong number of the first word for the format {form}",
             expected="1, since 0 is the null word" if form == "naacl" else "0 or 1",
             got=str(first),
-            do="leave out first=... (--gold-first)",
+            do="leave out `first=...`",
         )
 
 
@@ -173,7 +173,7 @@ def _malformed_error(name: str, token: str, form: str) -> DataError:
         expected=examples[form],
         got=repr(token[:60]),
         do="correct the line, or name the format of the file"
-        + (f": form={other!r} (--gold-format {other}) has possible links" if other else ": form=... (--gold-format)"),
+        + (f": `form={other!r}` has possible links" if other else ": `form=...`"),
     )
 
 
@@ -184,7 +184,7 @@ def _check_link(link: Link, words: tuple[int, int] | None, first: int, name: str
             f"{name} points before the first word",
             expected=f"words counted from {first}",
             got="a word 0",
-            do="if the file counts from 0, pass first=0 (--gold-first 0)",
+            do="if the file counts from 0, pass `first=0`",
         )
     if words is not None and (link[0] >= words[0] or link[1] >= words[1]):
         raise DataError(
@@ -192,5 +192,5 @@ def _check_link(link: Link, words: tuple[int, int] | None, first: int, name: str
             expected=f"a source of {words[0]} and a target of {words[1]} words, counted from {first}",
             got=f"source word {link[0] + first} and target word {link[1] + first}",
             do="check that the file belongs to these sentences, in this direction"
-            + (", and does not count from 1: first=1 (--gold-first 1)" if first == 0 else ""),
+            + (", and does not count from 1: `first=1`" if first == 0 else ""),
         )

@@ -52,7 +52,7 @@ def select_catalogues(paths: Sequence[Path], source: str | None, target: str | N
             "the gettext catalogues are in several languages",
             expected="one language, since a translator has one target",
             got=", ".join(known),
-            do=f"choose one: target={known[0]!r} (--target {known[0]})",
+            do=f"choose one: `target={known[0]!r}`",
         )
     of_target = {one for one in known if target is not None and is_kind_of(one, target)}
     of_source = {one for one in known if source is not None and is_kind_of(one, source)} - of_target
@@ -82,7 +82,7 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
             f"{path} has no catalogue in the selected language",
             expected=str(meant.only),
             got=", ".join(sorted({str(meant.languages.get(file)) for file in files})),
-            do="correct the target language (--target), or remove the path from the data",
+            do="correct the target language (`target=...`), or remove the path from the data",
         )
     problems = []
     for file in files:

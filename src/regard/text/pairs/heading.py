@@ -168,8 +168,8 @@ def _no_language_error(table: _Table) -> DataError:
         f"the sentence and its translation: {table.place}",
         expected="columns named by the two languages, or source and target",
         got=describe_columns(table.cells, table.columns),
-        do="give the two columns, the source first, by number or by name: columns=(1, 2) (--columns 1,2), "
-        "or correct the languages (--source, --target)",
+        do="give the two columns, the source first, by number or by name: `columns=(1, 2)`, "
+        "or correct the languages (`source=...`, `target=...`)",
     )
 
 
@@ -178,6 +178,6 @@ def _ambiguous_error(table: _Table) -> DataError:
         f"it is ambiguous which columns of the table hold the sentence and its translation: {table.place}",
         expected='columns named "source" and "target", or by the two languages; or just two columns of texts',
         got=describe_columns(table.cells, table.columns),
-        do="give the two columns, the source first, by number or by name: columns=(2, 3) (--columns 2,3); or the "
-        'languages, if they name the columns: source="en", target="fr" (--source en --target fr)',
+        do="give the two columns, the source first, by number or by name: `columns=(2, 3)`; or the "
+        'languages, if they name the columns: `source="en", target="fr"`',
     )

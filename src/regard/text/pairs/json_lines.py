@@ -90,5 +90,5 @@ def _find_fields(
         f"it is ambiguous which fields of {name} hold the sentence and its translation",
         expected='the fields "source" and "target", fields named by the two languages, or exactly two of texts',
         got="the fields " + (", ".join(kinds[:8]) or "none"),
-        do='name the two fields, the source first: fields=("...", "...") (--fields)',
+        do='name the two fields, the source first: `fields=("...", "...")`',
     )

@@ -105,7 +105,7 @@ def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], targe
             "each of these files declares its own languages",
             expected="one source and one target language",
             got=", ".join(map(str, [*memories, *of_catalogues])),
-            do='name both, for example source="en", target="fr" (--source en --target fr)',
+            do='name both, for example `source="en", target="fr"`',
         )
 
 

@@ -127,7 +127,7 @@ class _UnitReader:
             f"the {which} language of {self.path} is ambiguous",
             expected="exactly two languages in its first unit, or named languages",
             got=", ".join(texts) or "none",
-            do='name both languages, for example source="en", target="fr" (--source en --target fr)',
+            do='name both languages, for example `source="en", target="fr"`',
         )
 
 
