@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.learning.train_pictures import find_test_pictures
-from regard.vision.labelled.idx_files import TRAINING
-from regard.vision.labelled.packaged_sets import read_packaged
+from regard.vision.idx_files import TRAINING
+from regard.vision.packaged_sets import read_packaged
 
 _TEST_EVERY = 5
 

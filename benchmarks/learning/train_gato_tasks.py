@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.learning import gato_report, results
 from benchmarks.learning.digits import write_digits
 from benchmarks.learning.train import train_model, trains_on_gpu
-from regard.vision.labelled.idx_files import TRAINING
+from regard.vision.idx_files import TRAINING
 
 DISCRETE = ("CartPole-v1", "Acrobot-v1", "MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0")
 CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0")

@@ -20,8 +20,9 @@ from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import KEYWORDS
 from benchmarks.learning.sound_convolution import SoundConvolution, build_of_size
 from benchmarks.learning.train import measure_training
-from regard.audio.labelled_sounds import read_and_report_labelled_sounds
+from regard.audio.sound_file import SOUNDS
 from regard.classification import MediaClassifier, score_probabilities
+from regard.media import read_and_report_labelled
 from regard.models import AudioEncoder, Conformer
 from regard.models.model_folder import ModelFolder
 from regard.tasks.labelled_media import make_truth
@@ -88,7 +89,7 @@ def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
     model = kind.from_folder(ModelFolder.open(folder), dtype=torch.float32)
     classifier = MediaClassifier(model)
-    sounds = read_and_report_labelled_sounds([asked.data / "test"], None, print)
+    sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None, print)
     probabilities = classifier.probabilities([one.content for one in sounds]).numpy()
     scores = score_probabilities(probabilities, make_truth(sounds, classifier.labels), classifier.labels)
     found = {one: getattr(scores, one) for one in ("accuracy", "baseline", "macro_f1", "loss", "calibration_error")}

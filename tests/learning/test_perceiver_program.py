@@ -15,7 +15,7 @@ from benchmarks.learning.classification_report import DIGITS, TONES
 from benchmarks.learning.digits import write_digits
 from benchmarks.learning.tones import LABELS, SAMPLES, draw_sounds
 from regard.media import LabelledFile
-from regard.vision.labelled.idx_files import read_idx
+from regard.vision.idx_files import read_idx
 
 
 @pytest.fixture

@@ -9,16 +9,15 @@ from captioned_files import write_captioned
 from picture_files import write_folders
 from regard.errors import DataError
 from regard.list_files import is_hidden, list_entries, list_files, list_folders
+from regard.media import read_and_report_labelled
 from regard.media.files_with_texts import read_and_report_files_with_texts
 from regard.media.folders import has_files
-from regard.media.tables import ValueColumn
 from regard.text.documents import read_documents
 from regard.text.embedding_files import find_files
 from regard.text.labelled import LabelledText, read_labelled
 from regard.text.pairs import PairFormat
 from regard.text.pairs.read_and_report import read_and_report
 from regard.text.text_folder import TextFolder
-from regard.vision.labelled import read_and_report_labelled_pictures
 from regard.vision.picture_file import PICTURES
 
 HIDDEN = ("._0.png", "._0.txt", ".ipynb_checkpoints/0-checkpoint.txt", ".ipynb_checkpoints/deep/0.png",
@@ -96,7 +95,7 @@ def test_readers_of_pictures(tmp_path):
     for folder in ("", "rows", "plain"):
         write(tmp_path / folder, HIDDEN)
     said = []
-    files = read_and_report_labelled_pictures([tmp_path], None, said.append)
+    files = read_and_report_labelled([tmp_path], PICTURES, None, said.append)
     assert [(one.content.parent.name, one.content.name) for one in files] == [
         (label, f"00{number}.png") for label in ("plain", "rows") for number in range(2)
     ]
@@ -109,7 +108,7 @@ def test_readers_of_pictures_with_texts(tmp_path):
     write_captioned(tmp_path / "a", 2)
     write(tmp_path / "a", HIDDEN)
     said = []
-    found = read_and_report_files_with_texts([tmp_path], PICTURES, ValueColumn("text", ("text",)), None, said.append)
+    found = read_and_report_files_with_texts([tmp_path], PICTURES, None, said.append)
     assert [one.content.name for one in found] == ["00.png", "01.png"]
     assert said == []
 

@@ -132,7 +132,7 @@ def model(tmp_path, monkeypatch):
 PATHS = ["tables/few/0.num", "tables/many/0.num"]
 
 
-def test_it_is_classified(model, tmp_path):
+def test_it_is_classified_and_evaluated(model, tmp_path):
     expected = MediaClassifier(model).classify([tmp_path / path for path in PATHS])
     lines = output("classify", "--model", "model", "tables", "--format", "jsonl").splitlines()
     rows = [json.loads(line) for line in lines]
@@ -140,6 +140,9 @@ def test_it_is_classified(model, tmp_path):
     assert [tuple(row["labels"]) for row in rows] == [one.labels for one in expected]
     skipped = run("classify", "--model", "model", "bad.num", PATHS[0], "--skip-bad")
     assert "1 table without a label" in skipped.stderr
+    scores = json.loads(output("evaluate", "classify", "--model", "model", "--data", "tables", "--format", "json"))
+    right = [one.label == path.split("/")[1] for one, path in zip(expected, PATHS, strict=True)]
+    assert (scores["tables"], scores["accuracy"]) == (2, np.mean(right))
 
 
 def test_it_is_embedded(model, tmp_path):

@@ -26,6 +26,7 @@ from regard.arguments import explain_arguments
 from regard.audio.unstated_length import state_length
 from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
 from regard.media import Medium
+from regard.text.table_column import TEXT_NAMES
 
 MAX_SECONDS = 3600
 """Longest sound in seconds; at 16,000 samples per second it takes 230 MB."""
@@ -43,6 +44,7 @@ SOUNDS = Medium(
     example="NAME.wav",
     models="a Conformer",
     accepts="paths, bytes, or float arrays (samples,)",
+    text_names=("text", "transcript", "transcription", *TEXT_NAMES[1:]),
 )
 """The medium of models that read sounds."""
 

@@ -205,10 +205,11 @@ def _score_files(
 
     from regard.classification import MediaClassifier, score_probabilities
     from regard.cli.progress import count_progress
+    from regard.media import read_and_report_labelled
     from regard.tasks.labelled_media import check_labels, make_truth, report_bad_files
 
     classifier = MediaClassifier.load(model, device=device)
-    files = _read_labelled(kind, data, columns)
+    files = read_and_report_labelled(data, kind, columns, say)
     check_labels(files, classifier.labels, "the model", kind)
 
     def read(one: LabelledFile) -> Any:
@@ -230,15 +231,6 @@ def _score_files(
     report_bad_files(problems, len(files), kind, skip_bad=skip_bad, say=say)
     truth = make_truth(used, classifier.labels)
     return score_probabilities(np.concatenate(found), truth, classifier.labels, bins=bins), classifier.labels
-
-
-def _read_labelled(kind: Medium, data: Sequence[Path], columns: Columns | None) -> list[LabelledFile]:
-    from regard.audio.labelled_sounds import read_and_report_labelled_sounds
-    from regard.vision.labelled import read_and_report_labelled_pictures
-    from regard.vision.picture_file import PICTURES
-
-    read = read_and_report_labelled_pictures if kind is PICTURES else read_and_report_labelled_sounds
-    return read(data, columns, say)
 
 
 def _to_json(scores: ClassificationScores, labels: tuple[str, ...], things: str) -> dict[str, Any]:

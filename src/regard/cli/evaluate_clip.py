@@ -93,17 +93,18 @@ def _measure(
 ) -> tuple[Retrieval, int]:
     """Load the model and the data, and return how they find each other, and the number of pairs."""
     from regard.cli.progress import count_progress
+    from regard.media.files_with_texts import read_and_report_files_with_texts
     from regard.tasks.clip.data import Batches, decode_pairs, encode_texts
     from regard.tasks.clip.new_model import load_with_tokenizer
     from regard.tasks.clip.validation import PairValidation
     from regard.vision.augmentation import Augmentation
-    from regard.vision.captioned_pictures import read_and_report_captioned_pictures
+    from regard.vision.picture_file import PICTURES
 
     clip = load_with_tokenizer(name, device=device)
     assert clip.tokenizer is not None
     assert clip.processor is not None
     pairs = decode_pairs(
-        read_and_report_captioned_pictures(data, columns, say),
+        read_and_report_files_with_texts(data, PICTURES, columns, say),
         clip.processor,
         memory=_MEMORY,
         skip_bad=skip_bad,

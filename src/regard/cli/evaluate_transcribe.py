@@ -90,14 +90,15 @@ def transcribe(
     """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
     check_score_format(form)
     parsed = parse_columns(columns)
-    from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
+    from regard.audio.sound_file import SOUNDS
     from regard.columns import check_columns
+    from regard.media.files_with_texts import read_and_report_files_with_texts
     from regard.transcription.scores import load_jiwer
 
     check_columns(parsed, ("path", "text"))
     load_jiwer()  # raises before the model is loaded
     transcriber = load_transcriber(model, device)
-    sounds = read_and_report_transcribed_sounds(data, parsed, say)
+    sounds = read_and_report_files_with_texts(data, SOUNDS, parsed, say)
     measure, used = _measure(transcriber, sounds, skip_bad=skip_bad)
     scores = measure.score()
     fields: dict[str, Any] = {

@@ -30,12 +30,12 @@ def find_kind(kind: str | None, data: Sequence[Path]) -> str:
     if kind is not None:
         check_choice("kind of data", kind, KINDS)
         return kind
-    from regard.audio.labelled_sounds import are_sounds
-    from regard.vision.labelled import are_pictures
+    from regard.audio.sound_file import SOUNDS
+    from regard.media import describe_source
+    from regard.vision.picture_file import PICTURES
 
-    if are_sounds(data):
-        return "sounds"
-    return "pictures" if are_pictures(data) else "texts"
+    media = [one for one in (SOUNDS, PICTURES) if data and describe_source(data[0], one) is not None]
+    return media[0].several if media else "texts"
 
 
 def refuse_options(names: Sequence[str], what: str, other: str, *, kind: str | None = None) -> None:

@@ -48,23 +48,21 @@ def normalise_text(text: str) -> str:
 
 
 def read_and_report_files_with_texts(
-    paths: Sequence[Path], kind: Medium, text: ValueColumn, columns: Columns | None, say: Callable[[str], None]
+    paths: Sequence[Path], kind: Medium, columns: Columns | None, say: Callable[[str], None]
 ) -> list[FileWithText]:
     """Read all files with texts in order, and report what was skipped to ``say``.
 
-    ``text`` is the column of the text in tables, and ``columns`` are those of path and text if they have other names.
+    ``columns`` are those of path and text in tables, if they have other names than the medium says.
     Raises OptionError for an unknown format, DataError for a missing source, for no file at all, and as the formats do.
     """
-    return read_and_report(_read_all(paths, kind, text, columns), paths, kind, say, values="texts")
+    return read_and_report(_read_all(paths, kind, columns), paths, kind, say, values="texts")
 
 
-def _read_all(
-    paths: Sequence[Path], kind: Medium, text: ValueColumn, columns: Columns | None
-) -> Iterator[TextOrSkipped]:
+def _read_all(paths: Sequence[Path], kind: Medium, columns: Columns | None) -> Iterator[TextOrSkipped]:
     for path in paths:
         check_source(path, kind, formats=_formats(kind), values="texts")
     for path in paths:
-        yield from _read_folder(path, kind) if path.is_dir() else _read_table(path, kind, text, columns)
+        yield from _read_folder(path, kind) if path.is_dir() else _read_table(path, kind, columns)
 
 
 def _formats(kind: Medium) -> str:
@@ -74,8 +72,8 @@ def _formats(kind: Medium) -> str:
     )
 
 
-def _read_table(path: Path, kind: Medium, text: ValueColumn, columns: Columns | None) -> Iterator[TextOrSkipped]:
-    for row in read_rows(path, kind, text, columns=columns):
+def _read_table(path: Path, kind: Medium, columns: Columns | None) -> Iterator[TextOrSkipped]:
+    for row in read_rows(path, kind, ValueColumn("text", kind.text_names), columns=columns):
         if isinstance(row, SkippedFile):
             yield row
         elif not isinstance(row.value, str):

@@ -6,11 +6,32 @@ makes its inputs (``models.media_encoder``). The commands that classify, embed a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from regard.arguments import explain_arguments
+from regard.media.labelled_file import LabelledFile
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class LabelledFormat:
+    """A format of labelled files that only one medium has, beside folders and tables.
+
+    Args:
+        words: the format in messages, such as "IDX files, as of MNIST".
+        describe: says what a source of this format holds, in words; None for another source.
+        read: reads the files of a source.
+        hint: what to add to the advice for a source that does not exist.
+    """
+
+    words: str
+    describe: Callable[[Path], str | None]
+    read: Callable[[Path], Iterator[LabelledFile]]
+    hint: str = ""
 
 
 @final
@@ -26,6 +47,9 @@ class Medium:
         example: the name of a file, such as "NAME.jpg".
         models: models that read them, such as "a Conformer".
         accepts: the forms of one in Python, in words, such as "paths or bytes".
+        text_names: names by which the column of its text is found in a table, the usual one first.
+        by_header: whether a table with columns of path and label is of this medium whatever its paths are.
+        formats: formats of labelled files beside folders and tables.
         chunk: how many are read at a time.
         batch: how many a model computes at a time, unless the user says another number.
     """
@@ -37,6 +61,9 @@ class Medium:
     example: str
     models: str = ""
     accepts: str = "paths"
+    text_names: tuple[str, ...] = ("text",)
+    by_header: bool = False
+    formats: tuple[LabelledFormat, ...] = ()
     chunk: int = 64
     batch: int = 32
 

@@ -11,7 +11,7 @@ from regard.columns import Columns
 from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
 from regard.media.folders import has_files, read_folder
-from regard.media.labelled_file import LabelledOrSkipped, MediaFile, SkippedFile
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.medium import Medium
 from regard.media.tables import is_table, names_files, read_table
 from regard.text.skip_counts import SkipCounts
@@ -20,11 +20,15 @@ Entry = TypeVar("Entry", bound=MediaFile)
 
 
 @explain_arguments
-def describe_source(path: Path, kind: Medium, *, by_header: bool = False) -> str | None:
-    """The kind of files of a folder or a table, in words; None if it does not look like files of this kind.
+def describe_source(path: Path, kind: Medium) -> str | None:
+    """The files that a source holds, in words; None if it does not look like files of this medium.
 
-    Reads the names of files, and the first lines of a table; ``by_header`` is that of ``names_files``.
+    Reads the names of files, and the first lines of a table.
     """
+    for own in kind.formats:
+        described = own.describe(path)
+        if described is not None:
+            return described
     if path.is_dir():
         if not has_files(path, kind):
             return None
@@ -32,24 +36,23 @@ def describe_source(path: Path, kind: Medium, *, by_header: bool = False) -> str
         return (
             f"{kind.several} in the folders of {path}, one for each label" if folders else f"{kind.several} in {path}"
         )
-    if path.exists() and is_table(path) and names_files(path, kind, by_header=by_header):
+    if path.exists() and is_table(path) and names_files(path, kind):
         return f"paths of {kind.several} and labels in {path}"
     return None
 
 
 @explain_arguments
-def check_source(path: Path, kind: Medium, *, formats: str, values: str = "labels", hint: str = "") -> None:
+def check_source(path: Path, kind: Medium, *, formats: str, values: str = "labels") -> None:
     """Raise DataError for a missing source, OptionError for a file that is no table.
 
-    ``formats`` are what can be read, in words, ``values`` what is known about each file, and ``hint`` is added to what
-    to do about a missing source.
+    ``formats`` are what can be read, in words, and ``values`` what is known about each file.
     """
     if not path.exists():
         raise DataError(
             f"cannot read {path}",
             expected=f"{kind.several} with {values}",
             got="No such file or directory",
-            do=f"check the path{hint}",
+            do="check the path" + "".join(own.hint for own in kind.formats if values == "labels"),
         )
     if not path.is_dir() and not is_table(path):
         raise OptionError(
@@ -61,9 +64,39 @@ def check_source(path: Path, kind: Medium, *, formats: str, values: str = "label
 
 
 @explain_arguments
-def read_source(path: Path, kind: Medium, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
-    """Read a folder or a table; ``columns`` are those of path and label. Raises DataError as the formats do."""
-    return read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
+def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
+    """Read the labelled files of all sources in order; ``columns`` are those of path and label in tables.
+
+    Raises OptionError for an unknown format, DataError for a missing source, and the errors of the formats.
+    """
+    folder = f"a folder with one folder of {kind.several} per label"
+    tables = "FILE.csv, FILE.tsv or FILE.jsonl with the columns path and label"
+    *others, last = folder, tables, *(own.words for own in kind.formats)
+    formats = f"{'; '.join(others)}; or {last}"
+    owns = [next((own for own in kind.formats if own.describe(path) is not None), None) for path in paths]
+    for path, own in zip(paths, owns, strict=True):
+        if own is None:
+            check_source(path, kind, formats=formats)
+    for path, own in zip(paths, owns, strict=True):
+        if own is not None:
+            yield from own.read(path)
+        else:
+            yield from read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
+
+
+@explain_arguments
+def read_and_report_labelled(
+    paths: Sequence[Path], kind: Medium, columns: Columns | None, say: Callable[[str], None]
+) -> list[LabelledFile]:
+    """Read all labelled files in order, and report what was recognised and skipped to ``say``.
+
+    Raises DataError if there is no file, and as ``read_labelled``.
+    """
+    for path in paths:
+        recognised = describe_source(path, kind)
+        if recognised is not None:
+            say(f"recognised: {recognised}")
+    return read_and_report(read_labelled(paths, kind, columns), paths, kind, say)
 
 
 @explain_arguments

@@ -57,11 +57,11 @@ def is_table(path: Path) -> bool:
     return inner_suffix(path) in (*TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 
-def names_files(path: Path, kind: Medium, *, by_header: bool = False) -> bool:
+def names_files(path: Path, kind: Medium) -> bool:
     """Whether a table names files of this kind: by the first path in a column of a usual name, or one that exists.
 
-    With ``by_header`` the names of the columns of path and label are enough, whatever the path. A table with a column
-    of a usual name for texts does not.
+    Of a medium with ``by_header`` the names of the columns of path and label are enough, whatever the path. A table
+    with a column of a usual name for texts does not.
     """
     try:
         with closing(LineReader(path)) as lines:
@@ -82,7 +82,7 @@ def names_files(path: Path, kind: Medium, *, by_header: bool = False) -> bool:
         return False
     column = find_name(names, kind.columns)
     if column is not None and find_name(names, LABEL_NAMES) is not None:
-        return by_header or (column < len(cells) and kind.is_name(Path(cells[column].strip())))
+        return kind.by_header or (column < len(cells) and kind.is_name(Path(cells[column].strip())))
     return any(kind.is_name(Path(one.strip())) and (path.parent / one.strip()).is_file() for one in first)
 
 

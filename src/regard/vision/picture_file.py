@@ -29,6 +29,9 @@ import numpy.typing as npt
 from regard.arguments import explain_arguments
 from regard.errors import DataError, MissingPackageError, short_repr
 from regard.media import Medium
+from regard.text.table_column import TEXT_NAMES
+from regard.vision.idx_files import IDX_FILES
+from regard.vision.packaged_sets import PACKAGED_SETS
 from regard.vision.png_transparency import decode_picture, is_grey_layout, layout_of
 from regard.vision.wide_grey import keep_upper_bits
 
@@ -52,6 +55,9 @@ PICTURES = Medium(
     example="NAME.jpg",
     models="a ViT, a DeiT or a Swin",
     accepts="paths, bytes, arrays of uint8, or pictures of Pillow",
+    text_names=("text", "caption", "description", "title", "alt", *TEXT_NAMES[1:]),
+    by_header=True,
+    formats=(IDX_FILES, PACKAGED_SETS),
     batch=64,
 )
 """The medium of models that read pictures."""

