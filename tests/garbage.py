@@ -135,8 +135,6 @@ from regard.view import (
     read_picture_attention,
     read_side_by_side,
     write_page,
-    write_pictures,
-    write_side_by_side,
 )
 from regard.vision import ImageProcessor
 from small_audio_models import audio_model
@@ -1359,16 +1357,6 @@ def _views() -> Iterator[PublicCall]:
         lambda: {"model": small_clip(), "picture": np.zeros((12, 8), np.uint8), "texts": ["a", "b"], "name": "a"},
     )
     yield PublicCall(
-        "write_pictures",
-        write_pictures,
-        lambda: {
-            "readings": [read_picture_attention(image_classifier(), np.zeros((12, 8), np.uint8))],
-            "path": new_folder(),
-            "model": "",
-            "overwrite": False,
-        },
-    )
-    yield PublicCall(
         "read_file_attention",
         read_file_attention,
         lambda: {"model": audio_model(), "file": np.zeros(900, np.float32), "name": "a"},
@@ -1394,16 +1382,6 @@ def _views() -> Iterator[PublicCall]:
             "text": "a dog",
             "choices": [MechanismChoice("linear")],
             "truncate": False,
-        },
-    )
-    yield PublicCall(
-        "write_side_by_side",
-        write_side_by_side,
-        lambda: {
-            "readings": [read_side_by_side(bert_with_tokenizer(), "a dog", [MechanismChoice("linear")])],
-            "path": new_folder(),
-            "model": "",
-            "overwrite": False,
         },
     )
 

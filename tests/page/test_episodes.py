@@ -12,7 +12,7 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 
 import regard.view.episode_data
 from regard.control.rendering import encode_png
-from regard.view import EpisodeReading, write_episodes_page
+from regard.view import EpisodeReading, write_page
 from regard.view.episode_reading import ChosenToken, ObservedPart, ReadStep
 
 ShowEpisodes = Callable[..., BrowserPage]
@@ -62,7 +62,7 @@ def show_episodes(browser_window: Page, tmp_path: Path) -> Iterator[ShowEpisodes
     shown: list[BrowserPage] = []
 
     def show(*readings: EpisodeReading, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
-        path = write_episodes_page(readings, tmp_path / "episodes.html", model="test", overwrite=True)
+        path = write_page(readings, tmp_path / "episodes.html", model="test", overwrite=True)
         browser_window.set_viewport_size({"width": width, "height": 800})
         browser_window.emulate_media(media="null", color_scheme=scheme)
         opened = BrowserPage(browser_window, path)

@@ -11,7 +11,7 @@ from paper import assert_fits_paper, print_page
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
-import regard.view.picture_page
+import regard.view.page
 from picture_files import random_pixels
 from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
 from regard.models.media_encoder import TokenGrid
@@ -22,7 +22,7 @@ from regard.view import (
     PictureReading,
     read_clip_attention,
     read_picture_attention,
-    write_pictures,
+    write_page,
 )
 from regard.vision import ImageProcessor
 from small_clips import small_clip
@@ -38,7 +38,7 @@ def show_pictures(browser_window: Page, tmp_path: Path) -> Iterator[ShowPictures
     shown: list[BrowserPage] = []
 
     def show(*readings: PictureReading, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
-        path = write_pictures(readings, tmp_path / "pictures.html", model="test", overwrite=True)
+        path = write_page(readings, tmp_path / "pictures.html", model="test", overwrite=True)
         browser_window.set_viewport_size({"width": width, "height": 800})
         browser_window.emulate_media(media="null", color_scheme=scheme)
         opened = BrowserPage(browser_window, path)
@@ -370,7 +370,7 @@ def test_html_in_names_and_labels_is_text(show_pictures: ShowPictures) -> None:
 
 
 def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regard.view.picture_page, "MAX_VECTOR_CHARACTERS", 100)
+    monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", 100)
     reading = read_picture_attention(image_classifier(), PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
     assert opened.page.locator("#steps > li").count() == 5

@@ -15,9 +15,9 @@ from test_page import CONTRAST
 import regard
 from regard.comparison import mass_kept, parse_choices
 from regard.view.findings import findings
+from regard.view.page import write_page
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.side_by_side import SideBySide
-from regard.view.side_by_side_page import write_side_by_side
 from regard.view.word_pairs import word_pairs
 
 TIRED = "The animal didn't cross the street because it was too tired."
@@ -47,7 +47,7 @@ def show_side(browser_window: Page, tmp_path: Path) -> Iterator[Show]:
     shown: list[BrowserPage] = []
 
     def show(*readings: SideBySide, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
-        path = write_side_by_side(readings, tmp_path / "side.html", model="test")
+        path = write_page(readings, tmp_path / "side.html", model="test")
         browser_window.set_viewport_size({"width": width, "height": 800})
         browser_window.emulate_media(media="null", color_scheme=scheme)
         shown.append(BrowserPage(browser_window, path))
@@ -221,7 +221,7 @@ def test_paper_has_all_panels_and_whole_tables_in_light_colours(show_side: Show)
 
 
 def test_size_several_texts_and_unsafe_text(show_side: Show, side: SideBySide, tmp_path: Path) -> None:
-    path = write_side_by_side([side], tmp_path / "size.html", model="minilm")
+    path = write_page([side], tmp_path / "size.html", model="minilm")
     assert path.stat().st_size < 2**20
     other = read_side_by_side(regard.load("minilm"), "<b>a & b</b>", parse_choices("linear"))
     opened = show_side(side, other)

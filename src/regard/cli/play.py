@@ -212,10 +212,10 @@ def _write_files(
             write_animation(path, one.frames, frames_per_second=one.frame_rate)
             _say_written(path)
     if view is not None:
-        from regard.view.episode_page import write_episodes_page
+        from regard.view.page import write_page
 
         readings = [one.reading for one in played if one.reading is not None]
-        write_episodes_page(readings, view, model=Path(model).name or model, overwrite=overwrite)
+        write_page(readings, view, model=Path(model).name or model, overwrite=overwrite)
         _say_written(view)
     if out is not None:
         with open_output_file(out) as file:

@@ -16,7 +16,7 @@ from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
-from regard.cli.view_media import find_named_kind, show_media
+from regard.cli.view_media import find_named_kind, read_media
 from regard.cli.view_texts import choose_translator, collect_texts, hint_at_quotes, read_pairs, read_texts
 from regard.errors import DataError, OptionError
 from regard.fields import option_field
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from regard.models.model_folder import ModelFolder
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
+    from regard.view.terminal import PrintedReading
 
 
 EXAMPLES = """
@@ -181,7 +182,8 @@ def view(
         others: dict[str, Any] = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": pairs.source}
         others |= {"--target": pairs.target, "--truncate": truncate}
         _check_only_media({name for name, value in others.items() if value}, kind)
-        _show_media(kind, [*(texts or []), *media.picture], opened, media.label, page)
+        shown = read_media(kind, [*(texts or []), *media.picture], opened, [*media.label])
+        _show(shown, str(opened or ""), page, example=f"{kind.one}.html")
         return
     if media.label:
         raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
@@ -197,8 +199,7 @@ def view(
     if choices:
         named = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
-        compared = _read_side_by_side(reader, named, choices, truncate=truncate)
-        _show_side_by_side(compared, str(reader), page)
+        _show(_read_side_by_side(reader, named, choices, truncate=truncate), str(reader), page)
         return
     if pairs.source or pairs.target:
         _check_no_text_options(data, field, truncate=truncate)
@@ -212,17 +213,6 @@ def view(
         hint_at_quotes(texts or [])
         readings = read_texts(reader, named, truncate=truncate)
     _show(readings, str(reader), page)
-
-
-def _show_media(
-    kind: Medium, arguments: list[str], model: str | ModelFolder | None, labels: Sequence[str], page: _Page
-) -> None:
-    """Show a model of pictures or sounds, in the terminal and on the page."""
-    from regard.cli.broken_pipe import PipedConsole
-
-    console = PipedConsole(highlight=False, markup=False)
-    written = show_media(kind, arguments, model, [*labels], page.path, console, overwrite=page.overwrite)
-    _tell_where(written, console, open_page=page.open_page, example=f"{kind.one}.html")
 
 
 def _find_kind(
@@ -268,45 +258,42 @@ def _check_only_media(names: set[str], kind: Medium) -> None:
         )
 
 
-def _show(readings: Sequence[Reading | PairReading], model: str, page: _Page) -> None:
-    """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page."""
+def _show(readings: Sequence[PrintedReading], model: str, page: _Page, *, example: str = "attention.html") -> None:
+    """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page.
+
+    Without a page, tell how to write one, such as ``example``.
+    """
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
     from regard.view.terminal import print_readings
-    from regard.view.word_pairs import word_pairs
 
     written = None
-    # Page and terminal show the pairs of words; of a long text they take longer than to run the model.
-    with count_progress(len(readings), "texts compared") as advance:
-        for done, several in enumerate(readings, start=1):
-            for reading in several.attentions.values():
-                if reading.keys is None:
-                    word_pairs(reading)
-            advance(done)
+    _compare_words(readings)
     if page.path is not None:
         with indeterminate_progress("writing the page"):
             written = write_page(readings, page.path, model=model, overwrite=page.overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
-    _tell_where(written, console, open_page=page.open_page)
+    _tell_where(written, console, open_page=page.open_page, example=example)
 
 
-def _show_side_by_side(readings: Sequence[SideBySide], model: str, page: _Page) -> None:
-    """Write the page of several mechanisms, then print the summary."""
-    from regard.cli.broken_pipe import PipedConsole
-    from regard.view.side_by_side_page import write_side_by_side
-    from regard.view.terminal_side_by_side import print_side_by_side
+def _compare_words(readings: Sequence[PrintedReading]) -> None:
+    """Find the pairs of words, which page and terminal show; of a long text they take longer than to run the model."""
+    from regard.view.reading import PairReading, Reading
+    from regard.view.word_pairs import word_pairs
 
-    written = None
-    if page.path is not None:
-        with indeterminate_progress("writing the page"):
-            written = write_side_by_side(readings, page.path, model=model, overwrite=page.overwrite)
-    console = PipedConsole(highlight=False, markup=False)
-    print_side_by_side(readings, console)
-    _tell_where(written, console, open_page=page.open_page)
+    texts = [reading for reading in readings if isinstance(reading, Reading | PairReading)]
+    if not texts:
+        return
+    with count_progress(len(texts), "texts compared") as advance:
+        for done, text in enumerate(texts, start=1):
+            for reading in text.attentions.values():
+                if reading.keys is None:
+                    word_pairs(reading)
+            advance(done)
 
 
-def _tell_where(written: Path | None, console: Console, *, open_page: bool, example: str = "attention.html") -> None:
+def _tell_where(written: Path | None, console: Console, *, open_page: bool, example: str) -> None:
     """Print where the page is, or how to write one, such as ``example``, and open it if requested."""
     from regard.escape_text import escape_text
 

@@ -14,8 +14,6 @@ from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from regard.media import Medium
     from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
@@ -40,25 +38,14 @@ def find_named_kind(arguments: list[str]) -> Medium | None:
     return next(kinds, None)
 
 
-def show_media(
-    medium: Medium,
-    arguments: list[str],
-    model: str | ModelFolder | None,
-    labels: list[str],
-    path: Path | None,
-    console: Console,
-    *,
-    overwrite: bool,
-) -> Path | None:
-    """Capture attention over files; a folder is all in it. Write the page, if there is a ``path``; print the summary.
+def read_media(
+    medium: Medium, arguments: list[str], model: str | ModelFolder | None, labels: list[str]
+) -> list[PictureReading]:
+    """Capture attention over files; a folder is all in it.
 
     ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that does not read
     the medium, and for too many files or none.
     """
-    from regard.cli.progress import indeterminate_progress
-    from regard.view.picture_page import write_pictures
-    from regard.view.terminal_picture import print_pictures
-
     if labels and medium.one != "picture":
         raise OptionError(
             "--label belongs to pictures", expected="a picture", got=medium.several, do="leave --label out"
@@ -70,11 +57,7 @@ def show_media(
         for one in paths:
             readings.append(read(Path(one), name=one))
             advance(len(readings))
-    if path is not None:
-        with indeterminate_progress("writing the page"):
-            write_pictures(readings, path, model=str(model or ""), overwrite=overwrite)
-    print_pictures(readings, console)
-    return path
+    return readings
 
 
 def _make_reader(model: str | ModelFolder, kind: ModelKind, labels: list[str]) -> Callable[..., PictureReading]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, RefusedError, check_kind
+from regard.fields import repr_of_fields
 from regard.layers.eval_mode import eval_mode
 from regard.media import Medium
 from regard.models.checkpoint_reader import check_depth
@@ -83,6 +84,8 @@ class DrawnInput:
         no_rollout_reason: why attention is not rolled out through the layers.
         axis: the time and the frequencies of a sound.
     """
+
+    __repr__ = repr_of_fields
 
     pixels: UInt8[np.ndarray, "channels height width"]
     grid: TokenGrid

@@ -7,13 +7,11 @@ for pictures, ``episode_reading`` for episodes of an agent.
 """
 
 from regard.view.attention_layer import AttentionLayer
-from regard.view.episode_page import write_episodes_page
 from regard.view.episode_reading import EpisodeReading
 from regard.view.from_recording import layers_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
-from regard.view.picture_page import write_pictures
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
 from regard.view.read_clip import read_clip_attention
@@ -23,7 +21,6 @@ from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
-from regard.view.side_by_side_page import write_side_by_side
 from regard.view.terminal import print_reading, print_readings
 from regard.view.window_reading import WindowReading
 
@@ -49,8 +46,5 @@ __all__ = [
     "read_pair",
     "read_picture_attention",
     "read_side_by_side",
-    "write_episodes_page",
     "write_page",
-    "write_pictures",
-    "write_side_by_side",
 ]

@@ -22,8 +22,9 @@ MAX_CHARACTERS = 6_000_000
 LETTERS = 2
 
 
-def build_episodes_data(readings: Sequence[EpisodeReading], model: str) -> Json:
-    """Build all data that the page's script reads."""
+def build_episodes_data(readings: Sequence[EpisodeReading], model: str, room: int = MAX_CHARACTERS) -> Json:
+    """Build all data that the page's script reads; ``room``, for the vectors of other pages, is no limit here."""
+    del room
     return {
         "model": escape_text(model),
         "letters": LETTERS,

@@ -119,6 +119,16 @@ class EpisodeReading:
             )
 
     @property
+    def title(self) -> str:
+        """The environment, as the title of the page."""
+        return self.environment
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no layer to show."""
+        return not (self.steps[0].action and self.steps[0].action[0].weights.size)
+
+    @property
     def total(self) -> float:
         """The return: the sum of all rewards."""
         return float(sum(step.reward for step in self.steps))

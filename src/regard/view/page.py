@@ -13,10 +13,11 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeAlias, final
 
 from regard.arguments import explain_arguments
 from regard.atomic_write import write_text_file
@@ -30,40 +31,16 @@ from regard.errors import (
     short_repr,
 )
 from regard.escape_text import escape_text
+from regard.view.episode_data import build_episodes_data
+from regard.view.episode_reading import EpisodeReading
 from regard.view.layer_data import Json
 from regard.view.page_data import build_page_data
+from regard.view.picture_data import build_pictures_data
+from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
+from regard.view.side_by_side import SideBySide
+from regard.view.side_by_side_data import build_side_by_side_data
 
-Shown = TypeVar("Shown")
-
-# Each file is one idea; a later file may use the names of the earlier ones.
-SCRIPTS = (
-    "decode.js",
-    "attention.js",
-    "colour.js",
-    "dom.js",
-    "state.js",
-    "theme.js",
-    "print.js",
-    "skip.js",
-    "tabs.js",
-    "place.js",
-    "token_level.js",
-    "scale.js",
-    "weight_row.js",
-    "findings.js",
-    "alignment.js",
-    "grid.js",
-    "heatmap.js",
-    "lines.js",
-    "head_statistics.js",
-    "weight_table.js",
-    "steps.js",
-    "word_step.js",
-    "weights_alone.js",
-    "shared_words.js",
-    "main.js",
-)
 SUFFIXES = (".html", ".htm")
 _PRINT_HINT = "; a browser can print it to PDF"
 _HINT_BY_SUFFIX = {
@@ -77,49 +54,161 @@ MAX_VECTOR_CHARACTERS = (
 )
 
 
+AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | EpisodeReading
+"""Readings of texts, translations, pictures and other files, texts under several mechanisms, and episodes."""
+
+
+@final
+@dataclass(frozen=True)
+class _Page:
+    """A kind of page: its files, and the function that builds its data.
+
+    A later script may use the names of the earlier ones. ``images`` is the source of images that the page may show.
+    """
+
+    template: str
+    styles: tuple[str, ...]
+    scripts: tuple[str, ...]
+    build: Callable[[Sequence[Any], str, int], Json]
+    images: str = ""
+
+
+_TEXTS = _Page(
+    "page.html",
+    styles=("page.css",),
+    scripts=(
+        "decode.js",
+        "attention.js",
+        "colour.js",
+        "dom.js",
+        "state.js",
+        "theme.js",
+        "print.js",
+        "skip.js",
+        "tabs.js",
+        "place.js",
+        "token_level.js",
+        "scale.js",
+        "weight_row.js",
+        "findings.js",
+        "alignment.js",
+        "grid.js",
+        "heatmap.js",
+        "lines.js",
+        "head_statistics.js",
+        "weight_table.js",
+        "steps.js",
+        "word_step.js",
+        "weights_alone.js",
+        "shared_words.js",
+        "main.js",
+    ),
+    build=build_page_data,
+)
+_PICTURES = _Page(
+    "picture.html",
+    styles=("page.css", "picture.css"),
+    scripts=(
+        "decode.js",
+        "attention.js",
+        "colour.js",
+        "dom.js",
+        "windows.js",
+        "picture_state.js",
+        "theme.js",
+        "print.js",
+        "skip.js",
+        "tabs.js",
+        "picture_place.js",
+        "sound_axes.js",
+        "patches.js",
+        "patch_heads.js",
+        "labels.js",
+        "weight_table.js",
+        "steps.js",
+        "weights_alone.js",
+        "picture.js",
+    ),
+    build=build_pictures_data,
+    images="data:",
+)
+_SIDE_BY_SIDE = _Page(
+    "side_by_side.html",
+    styles=("page.css", "side_by_side.css"),
+    scripts=(
+        "decode.js",
+        "attention.js",
+        "colour.js",
+        "dom.js",
+        "state.js",
+        "theme.js",
+        "print.js",
+        "skip.js",
+        "tabs.js",
+        "place.js",
+        "token_level.js",
+        "mechanisms.js",
+        "exact_row.js",
+        "panels.js",
+        "compared_rows.js",
+        "head_masses.js",
+        "measures.js",
+        "side_by_side.js",
+    ),
+    build=build_side_by_side_data,
+)
+_EPISODES = _Page(
+    "episode.html",
+    styles=("page.css", "episode.css"),
+    scripts=(
+        "decode.js",
+        "colour.js",
+        "dom.js",
+        "episode_state.js",
+        "theme.js",
+        "print.js",
+        "tabs.js",
+        "episode_frame.js",
+        "alternatives.js",
+        "observed.js",
+        "earlier_steps.js",
+        "strongest_sources.js",
+        "episode_heads.js",
+        "episode.js",
+    ),
+    build=build_episodes_data,
+    images="data:",
+)
+_PAGES: Mapping[type, _Page] = {
+    Reading: _TEXTS,
+    PairReading: _TEXTS,
+    PictureReading: _PICTURES,
+    SideBySide: _SIDE_BY_SIDE,
+    EpisodeReading: _EPISODES,
+}
+
+
 @explain_arguments
 def write_page(
-    readings: Reading | PairReading | Sequence[Reading | PairReading],
-    path: str | Path,
-    *,
-    model: str = "",
-    overwrite: bool = False,
+    readings: AnyReading | Sequence[AnyReading], path: str | Path, *, model: str = "", overwrite: bool = False
 ) -> Path:
     """Write the page of a reading, or of several, to a temporary file, move it into place, and return its path.
 
-    Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
-    written, DataError if there is no reading.
+    Several readings are of one kind: texts and translations, pictures or other files, texts under several mechanisms,
+    or episodes. Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
+    written, DataError if there is no reading, OptionError for readings of different kinds.
     """
-    return write_readings(
-        readings, (Reading, PairReading), path, render_page, maker="regard.view.read", model=model, overwrite=overwrite
-    )
-
-
-def write_readings(
-    readings: Shown | Sequence[Shown],
-    kinds: type | tuple[type, ...],
-    path: str | Path,
-    render: Callable[..., str],
-    *,
-    maker: str,
-    model: str,
-    overwrite: bool,
-) -> Path:
-    """Check the arguments of a function that writes the page of readings of ``kinds``, and write what it renders.
-
-    ``maker`` names the function that makes the readings. Raises as ``write_page`` does.
-    """
-    several = [readings] if isinstance(readings, kinds) else readings
-    check_kind("readings", several, Sequence, do=f"a reading from {maker}, or a list of them")
+    several = [readings] if isinstance(readings, AnyReading) else readings
+    check_kind("readings", several, Sequence, do="a reading from regard.view.read, or a list of them")
     assert isinstance(several, Sequence)
     for reading in several:
-        check_kind("reading", reading, kinds, do=f"make one with {maker}")
+        check_kind("reading", reading, tuple(_PAGES), do="make one with regard.view.read")
     check_kind("path", path, (str, Path), do='"page.html"')
     path = Path(path)
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, overwrite=overwrite)
-    write_text_file(render(several, model=model), path, what=f"the page {path}")
+    write_text_file(render_page(several, model=model), path, what=f"the page {path}")
     return path
 
 
@@ -154,19 +243,30 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -> str:
-    """Render the page as HTML text. Raises DataError if there is no reading, or one without layers."""
+def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
+    """Render the page as HTML text. Raises as ``write_page``, and DataError for a reading without layers."""
     if not readings:
-        raise DataError("there is nothing to show", expected="at least one text", got="none", do="pass a text")
-    for reading in (one for several in readings for one in several.attentions.values() if not one.layers):
+        raise DataError("there is nothing to show", expected="at least one reading", got="none", do="pass a reading")
+    kinds = {id(_PAGES[type(reading)]): type(reading).__name__ for reading in readings}
+    if len(kinds) > 1:
+        raise OptionError(
+            "these readings have different pages",
+            expected="readings of one kind",
+            got=" and ".join(sorted(kinds.values())),
+            do="write a page of each kind",
+        )
+    for reading in (reading for reading in readings if reading.is_empty):
         raise DataError(
             "a reading without layers has nothing to show",
             expected="one layer of attention or more",
             got=f"none, for {reading.title[:40]!r}",
             do="record a call of the model, and convert its layers with layers_of",
         )
-    data = build_page_data(readings, model, MAX_VECTOR_CHARACTERS)
-    return fill_template("page.html", styles=("page.css",), scripts=SCRIPTS, title=readings[0].title, data=data)
+    page = _PAGES[type(readings[0])]
+    data = page.build(readings, model, MAX_VECTOR_CHARACTERS)
+    return fill_template(
+        page.template, styles=page.styles, scripts=page.scripts, title=readings[0].title, data=data, images=page.images
+    )
 
 
 def fill_template(

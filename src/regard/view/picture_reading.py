@@ -137,6 +137,16 @@ class PictureReading:
     axis: TimeAxis | None = None
 
     @property
+    def title(self) -> str:
+        """The name of the picture, as the title of the page."""
+        return self.name
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no layer to show."""
+        return not self.layers
+
+    @property
     def heads(self) -> int:
         """Number of heads in all layers together."""
         return sum(layer.attention.heads for layer in self.layers)

@@ -182,6 +182,11 @@ class Reading:
         return self.tokens.text
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no layer to show."""
+        return not self.layers
+
+    @property
     def attentions(self) -> dict[str, Reading]:
         """This reading, by its kind of attention."""
         return {ALONE if self.keys is None else ALIGNMENT: self}
@@ -211,6 +216,11 @@ class PairReading:
     def title(self) -> str:
         """Source and target, as the title of the reading."""
         return f"{self.alignment.key_tokens.text} → {self.alignment.tokens.text}"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is a kind of attention without a layer to show."""
+        return any(reading.is_empty for reading in self.attentions.values())
 
     @property
     def attentions(self) -> dict[str, Reading]:

@@ -103,6 +103,11 @@ class SideBySide:
         )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is no layer to show."""
+        return self.exact.is_empty
+
+    @property
     def title(self) -> str:
         """The text, as the title of the page."""
         return self.exact.title

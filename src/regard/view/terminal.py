@@ -6,6 +6,7 @@ More than ``MAX_TABLES`` texts get one line each, with the strongest finding, si
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,14 +16,19 @@ from rich.text import Text
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings
+from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words
+from regard.view.side_by_side import SideBySide
 from regard.view.terminal_answer import answer_line, print_answer
 from regard.view.terminal_pair import pair_line, print_pair
+from regard.view.terminal_picture import print_pictures
+from regard.view.terminal_side_by_side import print_side_by_side
 from regard.view.terminal_words import format_pair, print_words
 from regard.view.word_pairs import word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown
 
+PrintedReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide
 MAX_SHARED_WORDS = 8
 MAX_TITLE_CHARACTERS = 1000  # maximum length of the text above its table
 PAIR_WIDTH = 30  # maximum width of a pair of words if each text has one line
@@ -30,9 +36,22 @@ MAX_TABLES = 10  # maximum number of texts for which each has its tables
 
 
 @explain_arguments
-def print_readings(readings: Reading | PairReading | Sequence[Reading | PairReading], console: Console) -> None:
-    """Print every text or translation, with tables up to ``MAX_TABLES`` texts, and the words that several share."""
-    readings = [readings] if isinstance(readings, Reading | PairReading) else readings
+def print_readings(readings: PrintedReading | Sequence[PrintedReading], console: Console) -> None:
+    """Print every reading, of one kind: pictures, texts under several mechanisms, or texts and translations.
+
+    Up to ``MAX_TABLES`` texts have tables, and the words that several share.
+    """
+    several: Sequence[Any] = [readings] if isinstance(readings, PrintedReading) else readings
+    first = several[0] if several else None
+    if isinstance(first, PictureReading):
+        print_pictures(several, console)
+    elif isinstance(first, SideBySide):
+        print_side_by_side(several, console)
+    else:
+        _print_texts(several, console)
+
+
+def _print_texts(readings: Sequence[Reading | PairReading], console: Console) -> None:
     if len(readings) > MAX_TABLES:
         _print_lines(readings, console)
     else:

@@ -24,9 +24,9 @@ from regard.models import Deit, DeitConfig, Swin, SwinConfig
 from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.recording import record
-from regard.view import PictureLayer, read_picture_attention, write_pictures
+from regard.view import PictureLayer, read_picture_attention, write_page
+from regard.view.page import render_page
 from regard.view.picture_data import build_pictures_data, encode_picture
-from regard.view.picture_page import render_pictures
 from regard.view.terminal_picture import strongest_patches
 from regard.vision import ImageProcessor
 from small_image_models import image_classifier, small_cct, small_cvt, small_perceiver
@@ -390,7 +390,7 @@ def test_pictures_are_exact_as_png_and_smaller_as_jpeg():
 
 def test_page_is_self_contained_and_escapes_names():
     name = "</script><b>\u202ecat.png"
-    page = render_pictures([read_picture_attention(image_classifier(), PICTURE, name=name)], model="m")
+    page = render_page([read_picture_attention(image_classifier(), PICTURE, name=name)], model="m")
     assert page.count("</script>") == 2
     assert "<b>" not in page.replace("<b>regard", "")
     assert "\u202e" not in page
@@ -445,4 +445,4 @@ def test_strongest_patches_of_a_swin_are_received_weights():
 
 def test_nothing_to_show(tmp_path):
     with pytest.raises(DataError, match="nothing to show"):
-        write_pictures([], tmp_path / "page.html")
+        write_page([], tmp_path / "page.html")

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.errors import CheckpointError, DataError, ShapeError
 from regard.view import PictureLayer, read_file_attention
-from regard.view.picture_page import render_pictures
+from regard.view.page import render_page
 from small_audio_models import audio_model
 from sound_files import tone
 
@@ -56,7 +56,7 @@ def test_spectrogram_is_drawn_upright():
 
 def test_page_has_times_and_frequencies():
     reading = read_file_attention(audio_model(), tone(), name="a\u202e<b>")
-    page = render_pictures([reading], model="m")
+    page = render_page([reading], model="m")
     assert "<b>" not in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
     (text,) = data["texts"]
@@ -76,7 +76,7 @@ def test_errors():
     with pytest.raises(DataError, match="cannot read"):
         read_file_attention(model, "none.wav")
     with pytest.raises(DataError, match="nothing to show"):
-        render_pictures([])
+        render_page([])
     layer = read_file_attention(model, tone()).layers[0]
     with pytest.raises(ShapeError, match="does not match"):
         PictureLayer(replace(layer.grid, columns=5), layer.attention, layer.cell)

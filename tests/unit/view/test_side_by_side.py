@@ -16,7 +16,7 @@ from regard.errors import DataError, RefusedError
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 from regard.view import print_reading, read, read_side_by_side
-from regard.view.side_by_side_page import render_side_by_side
+from regard.view.page import render_page
 from regard.view.terminal_side_by_side import print_side_by_side
 
 TEXT = "a small dog a small dog dog a dog small a"
@@ -95,7 +95,7 @@ def test_choices_of_one_mechanism_are_named_with_their_options(bert: Bert) -> No
     side = read_side_by_side(bert, TEXT, choices)
     names = ["longformer", "performer:features=3", "performer", "longformer:window=4:global_tokens=[0,1]", "linear"]
     assert list(side.panel_names) == names
-    data = json.loads(re.search(r'id="data">(.*?)</script>', render_side_by_side([side], model="m"), re.DOTALL)[1])
+    data = json.loads(re.search(r'id="data">(.*?)</script>', render_page([side], model="m"), re.DOTALL)[1])
     assert [panel["unique_name"] for panel in data["texts"][0]["panels"]] == ["dot_product", *names]
     console = Console(file=io.StringIO(), width=80)
     print_side_by_side([side], console)
@@ -119,7 +119,7 @@ def test_too_many_weights_are_refused(bert: Bert, monkeypatch: pytest.MonkeyPatc
 
 
 def test_page_data_has_a_panel_for_each_mechanism(bert: Bert) -> None:
-    page = render_side_by_side([read_side_by_side(bert, TEXT, parse_choices("additive,linear"))], model="m")
+    page = render_page([read_side_by_side(bert, TEXT, parse_choices("additive,linear"))], model="m")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
     (text,) = data["texts"]
     assert [panel["at"] for panel in text["panels"]] == [0, None, 1]
