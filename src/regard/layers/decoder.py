@@ -1,7 +1,7 @@
 """Decoder block: self-attention, cross-attention to a memory (if there is one), then a feed-forward layer.
 
 Each has a residual connection (``Residual``). Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without
-cross-attention is the block of a GPT.
+cross-attention is the block of a GPT; one of a mixer without attention and feed-forward layer is the block of a Mamba.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from regard.layers.feed_forward import FeedForward
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import Residual, make_residual
+from regard.layers.scan_mixer import ScanMixer
 from regard.layers.sublayer_step import attention_step, can_step, cross_attention_step, feed_forward_step
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -31,26 +32,34 @@ from regard.positions.base import PairBias, Rotation
 @final
 @explain_arguments
 class DecoderBlock(CheckpointedBlock):
-    """Decoder block: self-attention, cross-attention to a memory (if the block has one), then feed-forward."""
+    """Decoder block: self-attention, cross-attention to a memory (if the block has one), then feed-forward (if any).
+
+    ``attention`` mixes the tokens of a text: multi-head attention with any mechanism, or a mixer of the scan family.
+    """
 
     def __init__(
         self,
         *,
-        attention: MultiHeadAttention,
-        feed_forward: FeedForward | MixtureOfExperts,
+        attention: MultiHeadAttention | ScanMixer,
         attention_residual: Residual,
-        feed_forward_residual: Residual,
+        feed_forward: FeedForward | MixtureOfExperts | None = None,
+        feed_forward_residual: Residual | None = None,
         cross_attention: MultiHeadAttention | None = None,
         cross_attention_residual: Residual | None = None,
     ) -> None:
         super().__init__()
-        if (cross_attention is None) != (cross_attention_residual is None):
-            raise OptionError(
-                "cross-attention and its residual go together",
-                expected="both, or neither",
-                got="one of them",
-                do="pass cross_attention= and cross_attention_residual=",
-            )
+        for name, part, residual in (
+            ("cross-attention", cross_attention, cross_attention_residual),
+            ("feed-forward", feed_forward, feed_forward_residual),
+        ):
+            if (part is None) != (residual is None):
+                option = name.replace("-", "_")
+                raise OptionError(
+                    f"{name} and its residual go together",
+                    expected="both, or neither",
+                    got="one of them",
+                    do=f"pass {option}= and {option}_residual=",
+                )
         self.attention, self.attention_residual = attention, attention_residual
         self.cross_attention, self.cross_attention_residual = cross_attention, cross_attention_residual
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
@@ -143,6 +152,8 @@ class DecoderBlock(CheckpointedBlock):
                 tokens = self._attend_across(tokens, known, memory_mask, memory_shared, offset, steps=steps)
             if cache is not None:  # else a checkpointed block computes it again
                 following = DecoderCache(own, known)
+            if self.feed_forward is None or self.feed_forward_residual is None:
+                return tokens
             output = feed_forward_step(self.feed_forward, self.feed_forward_residual, tokens) if steps else None
             if output is None:
                 output = self.feed_forward_residual(tokens, self.feed_forward)
@@ -168,7 +179,7 @@ class DecoderBlock(CheckpointedBlock):
         attention, residual = self.attention, self.attention_residual
         if cached and state is None:
             state = attention.empty_cache()
-        if steps and state is not None:
+        if steps and state is not None and isinstance(attention, MultiHeadAttention):
             inner = tokens if shared is None else shared.rows_to_queries(tokens)
             found = attention_step(attention, residual, inner, state, mask, bias)
             if found is not None:
@@ -228,7 +239,7 @@ def _group_by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | 
 
 
 def _check_shared(
-    tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None, bias: Bias | None
+    tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | ScanMixer | None, bias: Bias | None
 ) -> None:
     """Raise ShapeError or OptionError unless rows may share cache entries: one token, and no position in attention."""
     if cache is None or attention is None:

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import RefusedError, ShapeError
+from regard.errors import RefusedError, ShapeError, short_repr
 from regard.fields import repr_of_fields
 from regard.kernels.operators.activation_op import activate
+from regard.kernels.request import Bias
 from regard.layers.short_convolution import ShortConvolution
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
@@ -61,6 +62,9 @@ class MixerCache(State):
 class ScanMixer(nn.Module, ABC):
     """Base class of mixers; a subclass makes the projections, splits what was convolved, and computes the output."""
 
+    position = None
+    """A mixer has no position: its state knows the order of the tokens."""
+
     def __init__(self, width: int, mechanism: ScanMechanism, convolution: ShortConvolution) -> None:
         super().__init__()
         self.width, self.mechanism, self.convolution = width, mechanism, convolution
@@ -87,24 +91,30 @@ class ScanMixer(nn.Module, ABC):
         """Compute the output of the layer from that of the mechanism."""
 
     @final
-    def empty_cache(self) -> MixerCache:
-        """Make the cache before the first token, to pass as ``cache=``."""
+    def empty_cache(self, *, window: int | None = None) -> MixerCache:
+        """Make the cache before the first token, to pass as ``cache=``; its size is constant, whatever the window."""
+        del window
         return MixerCache(None, self.mechanism.empty_state())
 
     @overload
-    def forward(self, tokens: Tensor, *, mask: Mask | None = ..., cache: None = ...) -> Tensor: ...
+    def forward(
+        self, tokens: Tensor, *, mask: Mask | None = ..., bias: Bias | None = ..., cache: None = ...
+    ) -> Tensor: ...
 
     @overload
-    def forward(self, tokens: Tensor, *, mask: Mask | None = ..., cache: State) -> tuple[Tensor, MixerCache]: ...
+    def forward(
+        self, tokens: Tensor, *, mask: Mask | None = ..., bias: Bias | None = ..., cache: State
+    ) -> tuple[Tensor, MixerCache]: ...
 
     def forward(
-        self, tokens: Tensor, *, mask: Mask | None = None, cache: State | None = None
+        self, tokens: Tensor, *, mask: Mask | None = None, bias: Bias | None = None, cache: State | None = None
     ) -> Tensor | tuple[Tensor, MixerCache]:
         """Mix each token with those before it.
 
         Args:
             tokens: (batch, length, width).
             mask: causal, padding, or both; over all tokens, including those in the cache.
+            bias: None: there are no scores that one could be added to.
             cache: the state after earlier tokens: ``empty_cache()``, or what an earlier call returned.
 
         Returns:
@@ -114,6 +124,13 @@ class ScanMixer(nn.Module, ABC):
         """
         check_tokens("tokens", tokens, f"(batch, length, {self.width})")
         check_mask(mask)
+        if bias is not None:
+            raise RefusedError(
+                f"{type(self).__name__} refuses a bias, which is added to scores: a state of constant size has none",
+                expected="bias=None",
+                got=short_repr(bias),
+                do="leave it out, or use layers.MultiHeadAttention with the mechanism dot_product",
+            )
         if tokens.dim() != 3 or tokens.shape[2] != self.width:
             raise ShapeError(
                 "tokens do not fit the layer",

@@ -203,6 +203,8 @@ def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfL
     for block in layers:
         if type(block) is not DecoderBlock or block.cross_attention is not None:
             return None
+        if block.feed_forward is None or block.feed_forward_residual is None:
+            return None
         feed_forward, around = read_feed_forward(block.feed_forward, tokens), block.feed_forward_residual
         norms = read_norms(around, tokens.dtype)
         attention = _read_self_attention(block, tokens)
@@ -214,7 +216,9 @@ def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfL
 
 def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLayer | None:
     """Read self-attention, if its scores are changed by nothing but a softcap and sinks."""
-    attention: MultiHeadAttention = block.attention
+    attention = block.attention
+    if not isinstance(attention, MultiHeadAttention):
+        return None
     if attention.position is not None and not isinstance(attention.position, Rotation):
         return None
     norms = read_norms(block.attention_residual, tokens.dtype)

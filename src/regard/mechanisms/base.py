@@ -62,6 +62,9 @@ class Traits:
         mixes_queries: whether the output of a query also depends on the other queries of its text and head.
         mixes_heads: whether the weights of a head also depend on the queries and keys of the other heads.
         shares_query_key: whether keys are projected as queries are: a layer then has one projection for both.
+        takes_rotation: whether a rotation of queries and keys by their positions has an effect by distances alone.
+        ignores_hidden_keys: whether keys that are hidden from every query have no effect at any place, such as padding
+            before a text; they have one on blocks that are counted from the first key.
         uses_all_parameters: whether every call gives gradients to all parameters, also to those that project extra
             inputs in a layer.
         no_steps_reason: why ``Mechanism.steps`` returns None, as a sentence; not used if it returns steps.
@@ -76,6 +79,8 @@ class Traits:
     mixes_queries: bool = False
     mixes_heads: bool = False
     shares_query_key: bool = False
+    takes_rotation: bool = True
+    ignores_hidden_keys: bool = False
     uses_all_parameters: bool = True
     no_steps_reason: str = "This mechanism forms no scores."
 
@@ -392,6 +397,8 @@ def empty_values(key: Tensor) -> Tensor:
 
 class ScoredMechanism(Mechanism):
     """An exact softmax mechanism, defined by its score: softmax(score + bias) V."""
+
+    traits = Traits(ignores_hidden_keys=True)
 
     @abstractmethod
     def score(

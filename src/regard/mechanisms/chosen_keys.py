@@ -38,7 +38,7 @@ _CELLS_AT_ONCE = 1 << 23
 class ChosenKeysMechanism(Mechanism):
     """Base class of exact attention to chosen keys: a subclass chooses them."""
 
-    traits = Traits(approximates="dot_product", divides_scores=True)
+    traits = Traits(approximates="dot_product", divides_scores=True, ignores_hidden_keys=True)
 
     @abstractmethod
     def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:

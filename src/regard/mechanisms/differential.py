@@ -46,7 +46,7 @@ class Differential(Mechanism):
     normalisation. Weights are dropped in each softmax independently.
     """
 
-    traits = Traits(weights_are="signed", divides_scores=True, score_parts=2)
+    traits = Traits(weights_are="signed", divides_scores=True, score_parts=2, ignores_hidden_keys=True)
 
     def __init__(
         self, *, heads: int, head_dim: int, depth: int = 0, epsilon: float = 1e-5, dropout: float = 0.0

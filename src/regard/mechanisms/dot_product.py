@@ -49,7 +49,7 @@ class DotProduct(ScoredMechanism):
     the parameter ``sinks`` (heads,); the weights of the keys then add up to less than 1.
     """
 
-    traits = Traits(implementations=impl_names("attention"), divides_scores=True)
+    traits = Traits(implementations=impl_names("attention"), divides_scores=True, ignores_hidden_keys=True)
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ the promises follow (``feature_sums``). ``LinearStateMechanism`` says which mask
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias, final
 
@@ -59,6 +60,8 @@ class FeatureMechanism(LinearStateMechanism):
 
     ``impl`` is ``LinearStateMechanism``'s; bidirectional sums are plain torch.
     """
+
+    traits = replace(LinearStateMechanism.traits, takes_rotation=False)
 
     @property
     @abstractmethod

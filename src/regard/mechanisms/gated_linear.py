@@ -17,6 +17,7 @@ bias or dropout of weights, nor a mask that shows other keys to other queries, b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -43,6 +44,8 @@ class GatedLinear(ScanMechanism):
 
     ``forget`` (batch, heads, keys, head_dim) are the logits of the gates; without it the state does not decay.
     """
+
+    traits = replace(ScanMechanism.traits, takes_rotation=False)  # channels of a key decay apart
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ bias or dropout of weights, nor a mask that shows other keys to other queries, b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 from jaxtyping import Float
@@ -43,6 +44,8 @@ class KimiDelta(DeltaRule):
     1: what is stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and
     ``decay_bias`` (heads, head_dim) are trained.
     """
+
+    traits = replace(DeltaRule.traits, takes_rotation=False)  # channels of a key decay apart
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class LinearStateMechanism(Mechanism):
     native if it supports the call. ``weights`` with gradients are plain torch.
     """
 
-    traits = Traits(implementations=impl_names("scan"))
+    traits = Traits(implementations=impl_names("scan"), ignores_hidden_keys=True)
 
     def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim)

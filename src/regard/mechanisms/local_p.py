@@ -44,7 +44,7 @@ class LocalPredictive(Mechanism):
     ``position_weight`` (heads, head_dim, head_dim) and ``position_vector`` (heads, head_dim) are W_p and v_p.
     """
 
-    traits = Traits(weights_are="non-negative")
+    traits = Traits(weights_are="non-negative", takes_rotation=False)
 
     def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)

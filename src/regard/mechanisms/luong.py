@@ -12,6 +12,7 @@ queries * keys * inner, with a tanh for each product, for concat, which has the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -54,6 +55,8 @@ class LuongDot(ScoredMechanism):
 @explain_arguments
 class LuongGeneral(ScoredMechanism):
     """Bilinear attention: dot product through a trained matrix W; equal to luong_dot of the queries q W."""
+
+    traits = replace(ScoredMechanism.traits, takes_rotation=False)
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)

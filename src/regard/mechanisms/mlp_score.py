@@ -38,7 +38,7 @@ class MLPScoreMechanism(ScoredMechanism):
     torch, in tiles.
     """
 
-    traits = Traits(implementations=impl_names("mlp score"))
+    traits = Traits(implementations=impl_names("mlp score"), takes_rotation=False, ignores_hidden_keys=True)
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float, inner: int | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)

@@ -50,7 +50,7 @@ class MixtureOfBlocks(ChosenKeysMechanism):
     ``block`` is the number of tokens in a block; ``chosen_blocks`` counts the own block.
     """
 
-    traits = replace(ChosenKeysMechanism.traits, hides_later_keys=True)
+    traits = replace(ChosenKeysMechanism.traits, hides_later_keys=True, ignores_hidden_keys=False)
 
     def __init__(
         self, *, heads: int, head_dim: int, block: int = 512, chosen_blocks: int = 3, dropout: float = 0.0

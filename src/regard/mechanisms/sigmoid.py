@@ -37,7 +37,12 @@ class Sigmoid(Mechanism):
     ``weights`` run in plain torch, in tiles.
     """
 
-    traits = Traits(weights_are="non-negative", implementations=impl_names("sigmoid attention"), divides_scores=True)
+    traits = Traits(
+        weights_are="non-negative",
+        implementations=impl_names("sigmoid attention"),
+        divides_scores=True,
+        ignores_hidden_keys=True,
+    )
 
     def __init__(
         self,

@@ -44,7 +44,11 @@ class TalkingHeads(Mechanism):
     """
 
     traits = Traits(
-        weights_are="signed", implementations=impl_names("talking heads"), divides_scores=True, mixes_heads=True
+        weights_are="signed",
+        implementations=impl_names("talking heads"),
+        divides_scores=True,
+        mixes_heads=True,
+        ignores_hidden_keys=True,
     )
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, impl: str = "auto") -> None:

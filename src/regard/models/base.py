@@ -150,7 +150,8 @@ class Decoder(nn.Module, ABC):
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether positions are encoded otherwise in longer texts, so that only prompts of one length share a batch."""
+        """Whether only prompts of one length share a batch: positions are encoded otherwise in longer texts, or padding
+        has an effect on a mechanism."""
         return False
 
     @abstractmethod

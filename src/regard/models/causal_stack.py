@@ -21,9 +21,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard import masks
 from regard.errors import OptionError, RefusedError, ShapeError, check_flag, short_repr
 from regard.kernels.support import unsupported_reason
-from regard.layers import DecoderBlock, DecoderCache
+from regard.layers import DecoderBlock, DecoderCache, MultiHeadAttention
 from regard.layers.paged_stack_step import paged_stack_step
 from regard.layers.stack_step import stack_step
 from regard.masks import Mask
@@ -38,6 +39,9 @@ from regard.positions.base import Rotation
 from regard.positions.rotary import text_of_length
 from regard.tensors import check_tensor
 from regard.validation import check_mask
+
+_PROBE_TOKENS = 1024
+"""Tokens of a mask for which mechanisms say whether they support it."""
 
 
 class CausalStack(Decoder, ABC):
@@ -118,7 +122,7 @@ class CausalStack(Decoder, ABC):
         """Read prompts but for their last tokens; return these (batch,), for ``step``, and the state before them.
 
         ``prompts`` (batch, length) are padded on the right if ``lengths`` (batch,) are given. Raises ShapeError for a
-        prompt without tokens; RefusedError for prompts of different lengths if the rotation depends on the length.
+        prompt without tokens; RefusedError for prompts of different lengths if ``depends_on_length``.
         """
         self.check_ids(prompts)
         state, ids = self.empty_state(len(prompts)), prompts
@@ -127,7 +131,7 @@ class CausalStack(Decoder, ABC):
             padding = prompts.shape[1] - lengths
             if bool((padding > 0).any()):
                 if self.depends_on_length:
-                    raise _lengths_error(lengths)
+                    raise _lengths_error(lengths, self._lengths_reason)
                 slots = torch.arange(prompts.shape[1], device=prompts.device) - padding[:, None]
                 ids = prompts.gather(1, slots.clamp(min=0))
                 state = replace(state, padding=padding)
@@ -180,6 +184,7 @@ class CausalStack(Decoder, ABC):
                 do="use model.prefill and model.step, which decode texts in a batch",
             )
         attention = self._blocks[0].attention
+        assert isinstance(attention, MultiHeadAttention), "other layers are a reason to refuse pages"
         heads = attention.key_value_heads * self.page_layout.layers_per_page
         # Not the dtype of a projection, whose weights may be stored as int8.
         dtype = self.token_embedding.weight.dtype
@@ -192,8 +197,26 @@ class CausalStack(Decoder, ABC):
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether positions are rotated otherwise in longer texts. See ``Decoder.depends_on_length``."""
-        return any(one.depends_on_length for one in self._rotations())
+        """Whether padding or a longer text changes what a layer computes. See ``Decoder.depends_on_length``."""
+        return self._lengths_reason is not None
+
+    @property
+    def reads_packed(self) -> bool:
+        """Whether several texts may share a row, by ``masks.documents``, with the output that each has alone."""
+        several = masks.causal() & masks.documents(torch.arange(_PROBE_TOKENS)[None] // 2)
+        return self._lengths_reason is None and all(
+            isinstance(block.attention, MultiHeadAttention) and block.attention.mechanism.refuses_mask(several) is None
+            for block in self._blocks
+        )
+
+    @property
+    def _lengths_reason(self) -> str | None:
+        """Why only texts of one length share a batch; None if others do, too."""
+        if any(one.depends_on_length for one in self._rotations()):
+            return "the rotation of this model depends on the length"
+        mechanisms = (block.attention.mechanism for block in self._blocks)
+        counting = next((one for one in mechanisms if not one.traits.ignores_hidden_keys), None)
+        return None if counting is None else f"padding has an effect in {type(counting).__name__}"
 
     @property
     def pages_refusal(self) -> str | None:
@@ -201,13 +224,17 @@ class CausalStack(Decoder, ABC):
         reason = unsupported_reason(self.token_embedding.weight)
         if reason is not None:
             return f"pages are read in place by native kernels, and {reason}"
-        layers = [block.attention for block in self._blocks]
-        for attention in layers:
-            if not (isinstance(attention.mechanism, DotProduct) and attention.mechanism.reads_pages):
-                return f"{attention.mechanism!r} does not read pages in place"
+        sizes = set()
+        for attention in (block.attention for block in self._blocks):
+            mechanism = attention.mechanism
+            if not isinstance(attention, MultiHeadAttention):
+                return f"{type(attention).__name__} has a state of constant size, and no keys"
+            if not (isinstance(mechanism, DotProduct) and mechanism.reads_pages):
+                return f"{mechanism!r} does not read pages in place"
+            sizes.add((attention.key_value_heads, attention.head_dim))
         if self.depends_on_length:
             return "its rotation depends on the length of the text"
-        if len({(attention.key_value_heads, attention.head_dim) for attention in layers}) != 1:
+        if len(sizes) != 1:
             return "its layers have heads of different numbers or sizes"
         return None
 
@@ -318,9 +345,9 @@ class CausalStack(Decoder, ABC):
         return cast("Sequence[DecoderBlock]", self.layers)
 
 
-def _lengths_error(lengths: Tensor) -> RefusedError:
+def _lengths_error(lengths: Tensor, reason: str | None) -> RefusedError:
     return RefusedError(
-        "prompts of different lengths cannot be read together: the rotation of this model depends on the length",
+        f"prompts of different lengths cannot be read together: {reason}",
         expected="prompts of one length",
         got=f"{int(lengths.min())} to {int(lengths.max())} tokens",
         do="read those of each length apart, as regard.search and regard generate do",

@@ -104,6 +104,13 @@ class ConfigFile:
             raise self._field_error(field, "a list with a member for each stage")
         return tuple(listed)
 
+    def names(self, field: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Read a list of strings."""
+        listed = self.fields.get(field, list(default))
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            raise self._field_error(field, "a list of strings")
+        return tuple(listed)
+
     def flag(self, field: str, *, default: bool) -> bool:
         """Read true or false; null is the default."""
         return default if self.fields.get(field) is None else self._read_bool(field)
@@ -205,7 +212,7 @@ class ConfigFile:
         if kind is bool:
             return self._read_bool(field)
         if get_origin(kind) is Mapping:
-            return self._read_options(field)
+            return self.options(field)
         if get_origin(kind) is tuple:
             return self.size_pair(field)
         if kind == str | None:
@@ -222,9 +229,9 @@ class ConfigFile:
             raise self._field_error(field, "true or false")
         return bool(self.fields[field])
 
-    def _read_options(self, field: str) -> dict[str, Any]:
-        """Read an object of numbers, strings, bools, nulls, and lists of these."""
-        options = self.fields[field]
+    def options(self, field: str) -> dict[str, Any]:
+        """Read an object of numbers, strings, bools, nulls, and lists of these; it is empty if it is absent."""
+        options = self.fields.get(field, {})
         if not isinstance(options, dict):
             raise self._field_error(field, _OPTIONS)
         for name, value in options.items():

@@ -215,6 +215,7 @@ class Gpt2(CausalLanguageModel):
         init_from_normal(self, deviation)
         nn.init.normal_(self.positions.weight, std=deviation)
         for block in self._blocks:
+            assert isinstance(block.attention, MultiHeadAttention), "the layers of GPT-2 attend"
             assert isinstance(block.feed_forward, FeedForward), "the layers of GPT-2 have no experts"
             for last in (block.attention.output_projection, block.feed_forward.down):
                 nn.init.normal_(last.weight, std=deviation * (2 * self.config.layers) ** -0.5)

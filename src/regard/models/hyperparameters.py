@@ -94,9 +94,13 @@ def _read_field(one: DeclaredField, config: ConfigFile, stored: Mapping[str, str
     if "stored_names" in facts:
         names = facts["stored_names"]
         return names[config.choice(name, names, default=name_in_file(names, default))]
+    if get_origin(one.kind) is Mapping:
+        return config.options(name)
     if get_origin(one.kind) is tuple:
         if ... not in get_args(one.kind):
             return config.size_pair(name, default=default[0])
+        if get_args(one.kind)[0] is str:
+            return config.names(name, default=default)
         return (config.sizes if facts.get("least") else config.listed)(name, default=default)
     if one.kind is bool:
         return config.flag(name, default=default)

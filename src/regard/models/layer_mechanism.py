@@ -5,14 +5,17 @@ Positions are those of embeddings, and those inside attention.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any
 
 from torch import nn
 
+from regard.errors import OptionError, RefusedError, unknown_name_error
 from regard.fields import declare
-from regard.mechanism_catalogue import CatalogueRow, find_row
+from regard.masks import Mask
+from regard.mechanism_catalogue import CatalogueRow, find_row, get_row
+from regard.mechanisms import Mechanism
 from regard.mechanisms.linformer import Linformer
 from regard.models.hyperparameters import model_field
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
@@ -54,9 +57,12 @@ def mechanism_field() -> Any:
     return model_field("dot_product", "the mechanism of attention, a name in the catalogue", example=do)
 
 
-def mechanism_options_field(text: str = "its options, as for ``regard.mechanism``") -> Any:
-    """The field of a config with the options of a mechanism of attention."""
-    return field(default_factory=dict, metadata=declare(text, example="for example mechanism_options={}"))
+def mechanism_options_field(
+    text: str = "its options, as for ``regard.mechanism``", *, stored: str | None = None
+) -> Any:
+    """The field of a config with the options of a mechanism of attention, and its name in published files."""
+    facts = declare(text, example="for example mechanism_options={}")
+    return field(default_factory=dict, metadata=facts if stored is None else facts | {"stored": stored})
 
 
 def options_at_depth(mechanism: str, options: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
@@ -78,6 +84,54 @@ def options_in_decoder(mechanism: str, options: Mapping[str, Any]) -> Mapping[st
     """
     row = _find_row(mechanism)
     return options if row is None or "causal" not in row.options else {"causal": True, **options}
+
+
+def options_of_layer(mechanism: str, options: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """Return those of the ``options`` of several mechanisms that a decoder's mechanism has, in the layer at ``depth``.
+
+    ``causal`` and ``depth`` are added as in ``options_in_decoder`` and ``options_at_depth``.
+    """
+    row = get_row(mechanism)
+    own = {name: value for name, value in options.items() if name in row.options}
+    return dict(options_at_depth(mechanism, options_in_decoder(mechanism, own), depth))
+
+
+def check_layer_options(mechanisms: Collection[str], options: Mapping[str, Any]) -> None:
+    """Raise OptionError for an option that none of the mechanisms has."""
+    known = sorted({option for name in mechanisms for option in get_row(name).options})
+    for name in options:
+        if name not in known:
+            raise unknown_name_error(f"option of the mechanisms {', '.join(dict.fromkeys(mechanisms))}:", name, known)
+
+
+def choose_rotation(mechanism: Mechanism, rotary: Rotary) -> Rotary | None:
+    """Return the rotation of queries and keys in a layer: of each part of a head, or None if it is none by distances.
+
+    A mixer with a state knows the order of tokens without it.
+    """
+    traits = mechanism.traits
+    if not traits.takes_rotation:
+        return None
+    if traits.score_parts == 1:
+        return rotary
+    part = rotary.head_dim // traits.score_parts
+    return Rotary(part, base=rotary.base, scaling=rotary.scaling)
+
+
+def check_decodes(mechanism: Mechanism, name: str, mask: Mask, *, what: str, expected: str, do: str) -> None:
+    """Raise OptionError for a mechanism that does not support a causal mask of a decoder, or steps."""
+    reason = mechanism.refuses_mask(mask)
+    try:
+        mechanism.empty_state()
+    except RefusedError as error:
+        reason = error.what
+    if reason is not None:
+        raise OptionError(
+            f"{what} is causal and decodes in steps, which {name} does not support: {reason}",
+            expected=expected,
+            got=name,
+            do=do,
+        )
 
 
 def share_projections(layers: nn.Module) -> None:

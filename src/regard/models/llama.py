@@ -1,5 +1,7 @@
 """Llama-type decoders: Llama, Mistral, Qwen 2 and 3, Phi 3, Gemma 2 and 3, gpt-oss, by options of one model.
 
+Models of the type "regard-llama" have any causal mechanism of the catalogue, in each layer another if wanted.
+
     h_0 = tokens[ids]                                                  * sqrt(width) in Gemma
     a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))              for each layer, causal, or in a causal window
     FFN(x) = (act(x W_g) * x W_u) W_d
@@ -34,9 +36,11 @@ from regard.layers import (
     SandwichNorm,
 )
 from regard.masks import Mask
-from regard.mechanisms import DotProduct
+from regard.mechanism_catalogue import mechanism as make_mechanism
+from regard.mechanisms import DotProduct, Mechanism
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.initial_weights import init_from_normal
+from regard.models.layer_mechanism import check_decodes, check_layer_options, choose_rotation, options_of_layer
 from regard.models.llama_config import LlamaConfig
 from regard.models.llama_types import MODEL_TYPES
 from regard.models.model_folder import ModelFolder
@@ -69,6 +73,10 @@ _FUSED_ROWS = (
     Row("layers.{n}.mlp.gate_up_proj", _GATE_AND_UP),
 )
 _SINK_ROWS = (Row("layers.{n}.self_attn", "layers.{n}.attention.mechanism"),)
+_MECHANISM_ROWS = tuple(
+    Row(f"layers.{{n}}.self_attn.{part}.{{path}}", f"layers.{{n}}.attention.{part}.{{path}}", tensors=True)
+    for part in ("mechanism", "input_projections")
+)
 _EXPERT_ROWS = (
     Row("layers.{n}.mlp.router", "layers.{n}.feed_forward.router"),
     Row("layers.{n}.mlp.experts", "layers.{n}.feed_forward.experts"),
@@ -97,9 +105,10 @@ class Llama(CausalLanguageModel):
         rotary = config.rotary.build(config.head_width)
         window_rotary = rotary if config.window_rotary is None else config.window_rotary.build(config.head_width)
         self.layers = nn.ModuleList(
-            _make_layer(config, rotary if config.layer_window(layer) is None else window_rotary)
+            _make_layer(config, layer, rotary if config.layer_window(layer) is None else window_rotary)
             for layer in range(config.layers)
         )
+        self._check_mechanisms()
         self.norm = _make_norm(config, config.width)
         self.output = nn.Linear(config.width, config.vocabulary, bias=False)
         init_from_normal(self, float(self.config.deviation))
@@ -120,6 +129,19 @@ class Llama(CausalLanguageModel):
         """Compute the logits of the token after each position from hidden states after the last norm."""
         logits, cap = super().compute_logits(hidden), self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def _check_mechanisms(self) -> None:
+        """Raise OptionError for a mechanism that does not support the mask of its layer, or an option that none has."""
+        check_layer_options(self.config.mechanisms, self.config.mechanism_options)
+        for layer, block in enumerate(self._blocks):
+            check_decodes(
+                block.attention.mechanism,
+                self.config.layer_mechanism(layer),
+                masks.causal() if self.config.layer_window(layer) is None else masks.window(0, 0),  # any window
+                what="a language model",
+                expected="mechanisms that support the causal mask, or window, of their layer, and steps",
+                do='choose another mechanism, such as "dot_product"; regard.catalogue() lists the masks of each',
+            )
 
     @property
     def layer_masks(self) -> Sequence[Mask]:
@@ -148,6 +170,7 @@ class Llama(CausalLanguageModel):
             _COMMON_ROWS
             + (_FUSED_ROWS if MODEL_TYPES[config.model_type].fused else _SEPARATE_ROWS)
             + (_SINK_ROWS if config.sinks else ())
+            + (_MECHANISM_ROWS if config.mechanisms else ())
             + (_EXPERT_ROWS if config.experts is not None else ())
             + (_SANDWICH_ROWS if config.sandwich_norms else _PRE_NORM_ROWS),
             prefix="model.",
@@ -158,7 +181,8 @@ class Llama(CausalLanguageModel):
         )
 
 
-def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:
+def _make_layer(config: LlamaConfig, layer: int, rotary: Rotary) -> DecoderBlock:
+    mechanism = _make_mechanism(config, layer)
     query_norm, key_norm = (
         _make_norm(config, config.head_width) if config.query_key_norm else None for _ in ("query", "key")
     )
@@ -168,8 +192,8 @@ def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:
             config.heads,
             key_value_heads=config.key_value_heads,
             head_dim=config.head_width,
-            mechanism=_make_mechanism(config),
-            position=rotary,
+            mechanism=mechanism,
+            position=choose_rotation(mechanism, rotary),
             bias=config.attention_bias,
             output_bias=config.output_bias,
             query_norm=query_norm,
@@ -187,7 +211,12 @@ def _make_feed_forward(config: LlamaConfig) -> FeedForward | MixtureOfExperts:
     return MixtureOfExperts(config.width, config.inner, experts=config.experts, chosen=config.chosen_experts)
 
 
-def _make_mechanism(config: LlamaConfig) -> DotProduct:
+def _make_mechanism(config: LlamaConfig, layer: int) -> Mechanism:
+    name = config.layer_mechanism(layer)
+    if name != "dot_product":
+        options = options_of_layer(name, config.mechanism_options, layer)
+        dropout = {"dropout": config.attention_dropout} if config.attention_dropout else {}
+        return make_mechanism(name, heads=config.heads, head_dim=config.head_width, **dropout, **options)
     return DotProduct(
         heads=config.heads,
         head_dim=config.head_width,

@@ -8,7 +8,7 @@ section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -30,6 +30,7 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
+from regard.models.layer_mechanism import mechanism_options_field
 from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelType, read_window_rotary, read_windows
 from regard.models.rotary_config import RotaryConfig
 from regard.models.special_ids import end_ids_field, special_id_field
@@ -131,6 +132,16 @@ class LlamaConfig:
         above=0.0,
         read=lambda config, name: _read_cap(config, name, default=30.0),
     )
+    mechanisms: tuple[str, ...] = model_field(
+        (),
+        "for each layer the mechanism of attention, a name in the catalogue; () is dot_product for every layer",
+        "mechanisms",
+        example='for example mechanisms=("gated_delta", "gated_delta", "dot_product"), for 3 layers',
+    )
+    mechanism_options: Mapping[str, Any] = mechanism_options_field(
+        "options of mechanisms, as for ``regard.mechanism``; each is for the layers whose mechanism has it",
+        stored="mechanism_options",
+    )
     tied: bool = model_field(False, "whether the output layer shares the embedding", "tie_word_embeddings")
     attention_dropout: float = probability_field(
         0.0, "probability of dropping an attention weight in training", "attention_dropout"
@@ -146,13 +157,18 @@ class LlamaConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        if self.windows and len(self.windows) != self.layers:
-            raise OptionError(
-                "windows has another number of layers",
-                expected=f"() or {self.layers} numbers, each of them an integer or None",
-                got=f"{len(self.windows)}",
-                do=f"windows=(4096,) * {self.layers} is a window in every layer",
-            )
+        for name, kind, example in (
+            ("windows", "numbers, each of them an integer or None", "(4096,) * {} is a window in every layer"),
+            ("mechanisms", "names", '("gated_delta",) * {} is one mechanism for every layer'),
+        ):
+            count = len(getattr(self, name))
+            if count not in (0, self.layers):
+                raise OptionError(
+                    f"{name} has another number of layers",
+                    expected=f"() or {self.layers} {kind}",
+                    got=str(count),
+                    do=f"{name}={example.format(self.layers)}",
+                )
         self._check_model_type()
 
     @property
@@ -163,6 +179,10 @@ class LlamaConfig:
     def layer_window(self, layer: int) -> int | None:
         """The window of a layer; None if it has none."""
         return self.windows[layer] if self.windows else None
+
+    def layer_mechanism(self, layer: int) -> str:
+        """The name of the mechanism of a layer."""
+        return self.mechanisms[layer] if self.mechanisms else "dot_product"
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> LlamaConfig:

@@ -8,6 +8,7 @@
     gemma2        GELU, norms on both sides of a sublayer, scaled embedding, windows in every second layer, softcaps
     gemma3_text   norms of queries and keys instead of softcaps, two bases of the rotation
     gpt_oss       sinks, biases, windows in every second layer, YaRN, a mixture of experts
+    regard-llama  any causal mechanism in each layer; ``transformers`` has no such type
 
 The sources are those of ``llama_config``.
 """
@@ -32,7 +33,7 @@ class ModelType:
     """The hyperparameters that the config.json of a model type can store.
 
     Args:
-        architecture: the class in ``transformers``.
+        architecture: the class in ``transformers``, or here.
         fixed: hyperparameters that the type has, by name; all others of ``PLAIN`` have the value there.
         free: names of ``PLAIN`` that a file of this type may set.
         has_window: for a type whose files do not list them, the layers with a window.
@@ -76,7 +77,11 @@ PLAIN: Mapping[str, object] = {
     "feed_forward_bias": False,
     "windows": (),
     "window_rotary": None,
+    "mechanisms": (),
+    "mechanism_options": {},
 }
+OWN_TYPE = "regard-llama"
+"""The type of models that ``transformers`` has no class for."""
 _GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}
 _GPT_OSS_ROPE = {
     "rope_type": "yarn",
@@ -147,6 +152,9 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         rope=_GPT_OSS_ROPE,
         epsilon=1e-5,
     ),
+    OWN_TYPE: ModelType(
+        "Llama", free=_BIASES | {"feed_forward_bias", "windows", "mechanisms", "mechanism_options"}, epsilon=1e-5
+    ),
 }
 """The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""
 
@@ -172,14 +180,14 @@ def read_window_rotary(config: ConfigFile, kind: ModelType, head_width: int) -> 
 def read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:
     """Read the window of each layer; () if no layer has one."""
     is_switched = config.model_type.startswith("qwen")  # the other types have no such field
-    if kind.has_window is None or (is_switched and not config.flag("use_sliding_window", default=False)):
+    if "windows" not in kind.free or (is_switched and not config.flag("use_sliding_window", default=False)):
         return ()
     size = kind.window
     if "sliding_window" in config.fields:
         size = None if config.fields["sliding_window"] is None else config.size("sliding_window")
     listed = config.layer_types(layers, (FULL, WINDOW)) if config.model_type not in ("mistral", "phi3") else None
     if listed is None:
-        has = tuple(kind.has_window(config, layer) for layer in range(layers))
+        has = tuple(kind.has_window is not None and kind.has_window(config, layer) for layer in range(layers))
     else:
         has = tuple(one == WINDOW for one in listed)
     return tuple(size if one else None for one in has) if size is not None and any(has) else ()

@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, RefusedError, short_repr
+from regard.errors import OptionError, short_repr
 from regard.fields import repr_of_fields
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
-from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
@@ -34,6 +33,7 @@ from regard.models.hyperparameters import depth_field, model_field, probability_
 from regard.models.layer_mechanism import (
     HEAD_POSITIONS,
     POSITIONS,
+    check_decodes,
     count_score_parts,
     make_absolute_position,
     make_head_position,
@@ -177,7 +177,15 @@ class Transformer(TokenModel):
             for depth in range(config.decoder_layers or config.layers)
         )
         share_projections(self.encoder)
-        _check_causal(self._decoder_blocks[0].attention.mechanism, config.decoder_self_attention[0])
+        check_decodes(
+            self._decoder_blocks[0].attention.mechanism,
+            config.decoder_self_attention[0],
+            masks.causal(),
+            what="the decoder's self-attention",
+            expected="a decoder_mechanism that supports causal masks and steps",
+            do='`hyperparameters={"decoder_mechanism": "dot_product"}`; `attention=...` is then that of the encoder '
+            "alone",
+        )
         self.encoder_norm, self.decoder_norm = _make_final_norm(config), _make_final_norm(config)
         self._init_embeddings()
 
@@ -309,23 +317,6 @@ def _make_block(
             parts=count_score_parts(mechanism),
         ),
     )
-
-
-def _check_causal(mechanism: Mechanism, name: str) -> None:
-    """Raise OptionError for a decoder mechanism that does not support causal masks, or steps."""
-    reason = mechanism.refuses_mask(masks.causal())
-    try:
-        mechanism.empty_state()
-    except RefusedError as error:
-        reason = error.what
-    if reason is not None:
-        raise OptionError(
-            f"the decoder's self-attention is causal and decodes in steps, which {name} does not support: {reason}",
-            expected="a decoder_mechanism that supports causal masks and steps",
-            got=name,
-            do='`hyperparameters={"decoder_mechanism": "dot_product"}`; `attention=...` is then that of the encoder '
-            "alone",
-        )
 
 
 @explain_arguments

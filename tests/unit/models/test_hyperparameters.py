@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -67,6 +67,10 @@ def other_values(one: DeclaredField, now: Any) -> list[Any]:
     """Values of the type of a field that are not ``now``; the config may take some of them only."""
     if "choices" in one.facts or "stored_names" in one.facts:
         return sorted(set(one.facts.get("choices") or one.facts["stored_names"].values()) - {now})
+    if get_origin(one.kind) is Mapping:
+        return [{"impl": "reference", "log_rates": [0.5, None]}]
+    if one.kind == tuple[str, ...]:
+        return [("retention", "dot_product") * 16]
     if get_origin(one.kind) is tuple:
         kind = get_args(one.kind)[0]
         if kind is bool:
@@ -121,7 +125,8 @@ def test_every_stored_field_is_written_and_read_back(
 
 @pytest.mark.parametrize(("kind", "one", "values"), STORED, ids=NAMES)
 def test_every_stored_field_is_refused_by_name(kind: type[Any], one: DeclaredField, values: dict[str, Any]) -> None:
-    written = make(kind, **values).to_hugging_face() | {one.facts["stored"]: {"unusable": 1}}
+    unusable = "unusable" if get_origin(one.kind) is Mapping else {"unusable": 1}
+    written = make(kind, **values).to_hugging_face() | {one.facts["stored"]: unusable}
     read = {"tied": True} if kind is T5Config else {}
     with pytest.raises(CheckpointError, match=f"unusable '{one.facts['stored']}'"):
         kind.from_hugging_face(ConfigFile(written, Path("config.json")), **read)

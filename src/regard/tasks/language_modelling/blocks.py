@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.tasks.sentences import Indices, Sentences
 
@@ -44,6 +45,19 @@ class TokenBlocks:
     labels: Int[Tensor, "rows length"]
     documents: Int[Tensor, "rows length"] | None = None
     positions: Int[Tensor, "rows length"] | None = None
+
+    def unpacked(self) -> TokenBlocks:
+        """The part of each document in a row of its own, padded on the right with tokens without a label."""
+        if self.documents is None:
+            return self
+        keys = self.documents + (self.documents.max() + 2) * torch.arange(len(self.ids))[:, None]
+        _, lengths = torch.unique_consecutive(keys.flatten(), return_counts=True)
+        ids, labels = (
+            pad_sequence(one.flatten().split(lengths.tolist()), batch_first=True, padding_value=padding)
+            for one, padding in ((self.ids, 0), (self.labels, IGNORED))
+        )
+        has_labels = (labels != IGNORED).any(dim=1)
+        return TokenBlocks(ids[has_labels], labels[has_labels])
 
 
 @final

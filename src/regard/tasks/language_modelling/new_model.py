@@ -8,12 +8,15 @@ adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 
 from regard.errors import CheckpointError, OptionError
+from regard.mechanism_catalogue import get_row
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
+from regard.models.llama_types import OWN_TYPE
 from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
@@ -106,7 +109,8 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
     numbers |= {"vocabulary": vocabulary, "start_id": DOCUMENT_ID, "end_ids": (DOCUMENT_ID,)}
     block = recipe.block or size.block
     numbers |= {"max_length": block, "attention_dropout": size.dropout}
-    if recipe.model == "llama":
+    if recipe.model == "llama" or recipe.attention is not None:
+        numbers |= _attention_fields(recipe, size)
         width = recipe.hyperparameters.get("width", size.width)
         numbers |= {"inner": _gated_inner(width if isinstance(width, int) else size.width), "tied": True}
         # The deviation of a narrow GPT-2 does not help this model: measured with two seeds.
@@ -125,6 +129,20 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
             do="set the block with block=... (--block), which is the context too",
         )
     return config
+
+
+def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]:
+    """The fields of a Llama's mechanisms, by those of the recipe, which its layers have in turn.
+
+    Weights are dropped only if every mechanism has weights to drop.
+    """
+    names = tuple(name.strip() for name in (recipe.attention or "dot_product").split(","))
+    rows = [get_row(name) for name in names]
+    layers = recipe.hyperparameters.get("layers", size.layers)
+    if set(names) == {"dot_product"} or type(layers) is not int:  # the config says what is wrong
+        return {}
+    fields = {"model_type": OWN_TYPE, "mechanisms": tuple(itertools.islice(itertools.cycle(names), layers))}
+    return fields if all("dropout" in row.options for row in rows) else fields | {"attention_dropout": 0.0}
 
 
 def _gated_inner(width: int) -> int:

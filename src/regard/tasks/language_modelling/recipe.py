@@ -9,6 +9,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
+from regard.tasks.recipe_fields import declare_attention
 
 
 @final
@@ -28,11 +29,18 @@ class LanguageModelRecipe(DocumentRecipe):
     )
     model: str | None = option_field(
         None,
-        "Architecture of a new model: gpt2 (default) or llama.",
+        "Architecture of a new model: gpt2 or llama. Default: gpt2, or llama with attention=... (--attention).",
         choices=("gpt2", "llama"),
         noun="architecture of a language model",
         is_saved=False,
         of_new_model=True,
+    )
+    attention: str | None = field(
+        default=None,
+        metadata=declare_attention(
+            "Attention mechanism of a new llama: a name from `regard list`, or several for its layers in turn, such as "
+            "gated_delta,gated_delta,dot_product. Default: dot_product."
+        ),
     )
     tokenizer: str | None = field(
         default=None,
@@ -55,6 +63,13 @@ class LanguageModelRecipe(DocumentRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.attention is not None and self.model == "gpt2":
+            raise OptionError(
+                "a GPT-2 has dot-product attention in every layer",
+                expected="model='llama' (--model llama), the default with attention=... (--attention)",
+                got=f"model='gpt2' and attention={self.attention!r}",
+                do="leave one of the two out",
+            )
         if self.keep_adapters and self.lora is None:
             raise OptionError(
                 "keep_adapters (--keep-adapters) has no effect without adapters",

@@ -154,12 +154,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         return f"loss {-score:.3f} on held-out text"
 
     def _loss(self, model: nn.Module, batch: BlockBatch, rows: np.ndarray) -> Tensor:
-        return block_loss(
-            model,
-            self.blocks.tensors(batch, rows),
-            absolute_positions=self.model.has_absolute_positions,
-            device=self.model.device,
-        )
+        return block_loss(model, self.blocks.tensors(batch, rows), decoder=self.model)
 
     @renamed_arguments(size="vocabulary")
     def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:

@@ -26,22 +26,20 @@ from regard.train.loss import smoothed_cross_entropy
 
 
 def block_loss(
-    model: nn.Module,
-    blocks: TokenBlocks,
-    *,
-    absolute_positions: bool,
-    device: torch.device,
-    smoothing: float = 0.0,
+    model: nn.Module, blocks: TokenBlocks, *, decoder: CausalLanguageModel, smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """The loss summed over the tokens of ``blocks``, in nats: a scalar.
 
-    ``absolute_positions`` is ``CausalLanguageModel.has_absolute_positions``; ``model`` may be wrapped for several
-    processes.
+    ``model`` is the ``decoder``, perhaps wrapped for several processes. Documents that share a block are read apart if
+    the decoder does not read packed texts.
     """
     options: dict[str, Any] = {}
+    device = decoder.device
+    if blocks.documents is not None and not decoder.reads_packed:
+        blocks = blocks.unpacked()
     if blocks.documents is not None:
         options["mask"] = masks.documents(blocks.documents)
-        if absolute_positions and blocks.positions is not None:
+        if decoder.has_absolute_positions and blocks.positions is not None:
             options["positions"] = blocks.positions.to(device)
     logits = model(blocks.ids.to(device), **options).logits
     return smoothed_cross_entropy(logits, blocks.labels.to(device), smoothing=smoothing, ignored=IGNORED)

@@ -85,12 +85,15 @@ def test_a_short_document_shortens_its_blocks():
     assert (blocks.tensors(blocks.epoch(0)[0], np.arange(3)).labels == torch.tensor([[1, 2, 3, 4]])).all()
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "retention", "moba"])
 def test_packing_changes_neither_loss_nor_gradient(kind):
     """The loss of packed documents is the sum of those of the documents alone, cut where the blocks are."""
-    model = language_model(kind, dropout=0.0, embedding_dropout=0.0, attention_dropout=0.0) if kind == "gpt2" else (
-        language_model(kind)
-    )  # fmt: skip
+    options = {
+        "gpt2": {"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0},
+        "retention": {"mechanisms": ("retention", "dot_product"), "model_type": "regard-llama"},
+        "moba": {"mechanisms": ("moba",) * 2, "mechanism_options": {"block": 3}, "model_type": "regard-llama"},
+    }
+    model = language_model(kind, **options.get(kind, {}))
     texts = [
         model.tokenizer.ids([text])[0][:length] for text, length in zip(documents(), [5, 2, 11, 1, 7, 13], strict=False)
     ]
@@ -98,7 +101,7 @@ def test_packing_changes_neither_loss_nor_gradient(kind):
     (batch,) = blocks.epoch(0)
     made = blocks.tensors(batch, np.arange(len(batch.begins)))
     assert made.documents is not None
-    packed = block_loss(model, made, absolute_positions=model.has_absolute_positions, device=model.device)
+    packed = block_loss(model, made, decoder=model)
     alone = 0.0
     for row in range(len(made.ids)):
         for number in made.documents[row].unique().tolist():

@@ -69,6 +69,38 @@ def test_a_trained_model_predicts_better_than_bytes_at_random(folder, name, kind
     assert report.shown[1].startswith("continued: ")
 
 
+def test_layers_have_the_mechanisms_of_the_recipe_in_turn(folder):
+    recipe = make_recipe(
+        folder, attention="gated_delta, moba", hyperparameters={**SMALL, "layers": 3, "mechanism_options.block": 5}
+    )
+    run(LanguageModelTask(recipe), replace(SETTINGS, steps=20), folder / "m", device="cpu", report=QuietReport())
+    model = regard.load(folder / "m")
+    assert model.config.mechanisms == ("gated_delta", "moba", "gated_delta")
+    assert (model.config.model_type, model.config.mechanism_options) == ("regard-llama", {"block": 5})
+    run(
+        LanguageModelTask(recipe), replace(SETTINGS, steps=30), folder / "m", device="cpu", report=QuietReport(), resume=True
+    )  # fmt: skip
+    assert score_texts(regard.load(folder / "m"), documents(23, seed=5), length=31, stride=31).bits_per_byte < 5.0
+
+
+def test_dot_products_alone_are_a_llama_of_transformers(folder):
+    task, _ = prepare(make_recipe(folder, attention="dot_product", size="small"))
+    assert (task.model.config.model_type, task.model.config.attention_dropout) == ("llama", 0.1)
+    task, _ = prepare(make_recipe(folder, attention="forgetting", size="small"))
+    assert task.model.config.attention_dropout == 0.1
+    task, _ = prepare(make_recipe(folder, attention="forgetting,kda", size="small", hyperparameters={"width": 32}))
+    assert task.model.config.attention_dropout == 0.0
+
+
+def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
+    with pytest.raises(OptionError, match="a GPT-2 has dot-product attention in every layer"):
+        make_recipe(folder, attention="kda", model="gpt2")
+    with pytest.raises(OptionError, match="a language model is causal and decodes in steps, which linformer does not"):
+        prepare(make_recipe(folder, attention="linformer"))
+    with pytest.raises(OptionError, match="unknown mechanism 'kada'"):
+        prepare(make_recipe(folder, attention="kada"))
+
+
 def test_one_text_and_several(folder):
     one, said = prepare(make_recipe(folder, "book.txt"))
     assert isinstance(one.blocks, RandomBlocks)
