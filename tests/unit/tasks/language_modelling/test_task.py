@@ -73,13 +73,12 @@ def test_layers_have_the_mechanisms_of_the_recipe_in_turn(folder):
     recipe = make_recipe(
         folder, attention="gated_delta, moba", hyperparameters={**SMALL, "layers": 3, "mechanism_options.block": 5}
     )
-    run(LanguageModelTask(recipe), replace(SETTINGS, steps=20), folder / "m", device="cpu", report=QuietReport())
+    options = {"device": "cpu", "report": QuietReport()}
+    run(LanguageModelTask(recipe), replace(SETTINGS, steps=20), folder / "m", **options)
     model = regard.load(folder / "m")
     assert model.config.mechanisms == ("gated_delta", "moba", "gated_delta")
     assert (model.config.model_type, model.config.mechanism_options) == ("regard-llama", {"block": 5})
-    run(
-        LanguageModelTask(recipe), replace(SETTINGS, steps=30), folder / "m", device="cpu", report=QuietReport(), resume=True
-    )  # fmt: skip
+    run(LanguageModelTask(recipe), replace(SETTINGS, steps=30), folder / "m", **options, resume=True)
     assert score_texts(regard.load(folder / "m"), documents(23, seed=5), length=31, stride=31).bits_per_byte < 5.0
 
 
