@@ -66,8 +66,8 @@ class LanguageModelRecipe(DocumentRecipe):
         if self.attention is not None and self.model == "gpt2":
             raise OptionError(
                 "a GPT-2 has dot-product attention in every layer",
-                expected="model='llama' (--model llama), the default with attention=... (--attention)",
-                got=f"model='gpt2' and attention={self.attention!r}",
+                expected='`model="llama"`, the default with `attention=...`',
+                got=f"`model='gpt2'` and `attention={self.attention!r}`",
                 do="leave one of the two out",
             )
         if self.keep_adapters and self.lora is None:
