@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import final
 
-from regard.bench.bars import draw_bars
 from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchReport
 from regard.bench.run_on_text import TextReport
@@ -158,3 +157,24 @@ def _render_table(table: Table) -> str:
 def _text(text: str) -> str:
     """Escape text for HTML, and characters that would not be visible; a number and its "%" stay on one line."""
     return html.escape(escape_text(text).replace(" %", "\u00a0%"))
+
+
+def draw_bars(name: str, series: Sequence[Series], format_value: Callable[[float], str]) -> str:
+    """Draw the first value of each of the series as a bar from 0; ``name`` is read out for the list.
+
+    Returns an HTML element. A bar is a stretched SVG, since the page allows no style attributes.
+    """
+    most = max(one.points[0][1] for one in series) or 1.0
+    bars = "".join(_draw_bar(one, most, format_value) for one in series)
+    return f'<ul class="bars" aria-label="{html.escape(name)}">{bars}</ul>'
+
+
+def _draw_bar(one: Series, most: float, format_value: Callable[[float], str]) -> str:
+    length, value = one.points[0]
+    return (
+        f'<li class="s{one.number} {line_classes(one.number)}" title="{length:,} tokens">'
+        f"<span>{html.escape(one.name)}</span>"
+        f'<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{100 * value / most:.3f}" height="1"/></svg>'
+        f"<b>{html.escape(format_value(value))}</b></li>"
+    )

@@ -7,9 +7,13 @@ with exact ones.
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +23,6 @@ from regard.bench.available_memory import available_memory
 from regard.bench.choose_mechanisms import EXACT, choose_mechanisms
 from regard.bench.error_source import ErrorSource, SyntheticErrors
 from regard.bench.failure import describe_failure
-from regard.bench.machine import describe_machine
 from regard.bench.peak_memory import CaseProcess
 from regard.bench.problem import Tokens, make_call, make_tokens, refusal_reason
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
@@ -28,6 +31,7 @@ from regard.bench.timing import Timing
 from regard.comparison import MechanismChoice
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
+from regard.kernels import extension
 from regard.mechanism_catalogue import BUILT_IN_NAMES
 from regard.mechanisms import Mechanism
 
@@ -265,3 +269,28 @@ def _threads(count: int | None) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
+
+
+def describe_machine(settings: BenchSettings) -> dict[str, str | int]:
+    """Return the processor or GPU, its cores, the threads in use, and the versions of the software."""
+    on_gpu = settings.device.startswith("cuda")
+    return {
+        "processor": torch.cuda.get_device_name(settings.device) if on_gpu else _processor_name(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "instructions": extension.native.isa() if extension.missing_reason is None else "none",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "regard": version("regard"),
+    }
+
+
+def _processor_name() -> str:
+    """Read the name of the processor; where the system does not say, its architecture."""
+    file = Path("/proc/cpuinfo")
+    if file.exists():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

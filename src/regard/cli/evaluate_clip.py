@@ -96,7 +96,7 @@ def _measure(
     from regard.media.files_with_texts import read_and_report_files_with_texts
     from regard.tasks.clip.data import Batches, decode_pairs, encode_texts
     from regard.tasks.clip.new_model import load_with_tokenizer
-    from regard.tasks.clip.validation import PairValidation
+    from regard.tasks.clip.validation import ClipValidation
     from regard.vision.augmentation import Augmentation
     from regard.vision.picture_file import PICTURES
 
@@ -112,6 +112,6 @@ def _measure(
     )
     ids = encode_texts(pairs, clip.tokenizer, say=say)
     batches = Batches(pairs, ids, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
-    validation = PairValidation(batches)
+    validation = ClipValidation(batches)
     with count_progress(validation.count, "pictures and texts") as advance:
         return validation.retrieve(clip, advance), len(pairs)

@@ -40,7 +40,7 @@ def _count_spanned(tokens: int, page_size: int) -> int:
 
 @final
 @dataclass(eq=False)
-class Row:
+class TextRow:
     """A text that is being written: one sample of a request."""
 
     request: GenerationRequest
@@ -56,7 +56,7 @@ class GenerationRequest:
 
     ids: list[int]
     limit: int
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TextRow] = field(default_factory=list)
     num_reused: int = 0
     """Tokens of the prompt that were not computed, since an earlier prompt began alike."""
     num_read: int = 0
@@ -128,7 +128,7 @@ class ContinuousBatching:
         """Whether all requests have ended."""
         return not self._waiting and not self._running
 
-    def step(self) -> list[tuple[Row, int]]:
+    def step(self) -> list[tuple[TextRow, int]]:
         """Read new tokens of the running requests; return the texts that got a token, with this token.
 
         Any token that ends a text is shown as ``model.end_id``.
@@ -138,15 +138,15 @@ class ContinuousBatching:
         logits = self.model.read_pages(torch.tensor(plan.ids), step)
         for sequence in plan.sequences if self._layout.has_windows else ():
             sequence.free_hidden()
-        rows: list[Row] = []
+        rows: list[TextRow] = []
         places: list[int] = []
         for place, writer in plan.writers:
-            new = [writer] if isinstance(writer, Row) else _start_rows(writer, self.search.rows)
+            new = [writer] if isinstance(writer, TextRow) else _start_rows(writer, self.search.rows)
             rows += new
             places += [place] * len(new)
         return self._write(rows, logits if places == list(range(len(logits))) else logits[places]) if rows else []
 
-    def stop(self, row: Row) -> None:
+    def stop(self, row: TextRow) -> None:
         """End a text after the token that it got last."""
         row.text.is_stopped = True
 
@@ -219,7 +219,7 @@ class ContinuousBatching:
             else:
                 request.is_shared = self.prefixes.add(request.path, request.ids[start : start + size], column)
 
-    def _share_written(self, row: Row) -> None:
+    def _share_written(self, row: TextRow) -> None:
         """Let later prompts that begin with the prompt and the text of a row that has ended find its whole pages.
 
         Pages from which a layer with a window has freed its part are left out, and so are those after them.
@@ -235,7 +235,7 @@ class ContinuousBatching:
                 break
         self.prefixes.release(path, len(path) - num_found)
 
-    def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
+    def _write(self, rows: list[TextRow], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[TextRow, int]]:
         """Choose a token for each text."""
         numbers = torch.stack([row.request.numbers[row.number, len(row.text.ids)] for row in rows])
         seen = None if self.search.repetition_penalty == 1 else _find_seen(rows)
@@ -258,10 +258,10 @@ class _Plan:
         self.sequences: list[PagedSequence] = []
         self.counts: list[int] = []
         self.ids: list[int] = []
-        self.writers: list[tuple[int, Row | GenerationRequest]] = []
+        self.writers: list[tuple[int, TextRow | GenerationRequest]] = []
         self.room = _PROMPT_TOKENS
 
-    def add(self, sequence: PagedSequence, ids: list[int], writer: Row | GenerationRequest | None) -> None:
+    def add(self, sequence: PagedSequence, ids: list[int], writer: TextRow | GenerationRequest | None) -> None:
         """Add tokens of a sequence, and take room for them."""
         sequence.extend(len(ids))
         if writer is not None:
@@ -271,15 +271,17 @@ class _Plan:
         self.ids += ids
 
 
-def _find_seen(rows: list[Row]) -> Int[Tensor, "rows seen"]:
+def _find_seen(rows: list[TextRow]) -> Int[Tensor, "rows seen"]:
     """The tokens of each text and its prompt, padded with its first one."""
     seen = [torch.tensor(row.request.ids + row.text.ids) for row in rows]
     most = max(map(len, seen))
     return torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
 
 
-def _start_rows(request: GenerationRequest, count: int) -> list[Row]:
+def _start_rows(request: GenerationRequest, count: int) -> list[TextRow]:
     """Start the texts of a request whose prompt was read; they share its pages."""
     forks = [request.sequence, *(request.sequence.fork() for _ in range(count - 1))]
-    request.rows = [Row(request, number, sequence, WrittenText(request.limit)) for number, sequence in enumerate(forks)]
+    request.rows = [
+        TextRow(request, number, sequence, WrittenText(request.limit)) for number, sequence in enumerate(forks)
+    ]
     return request.rows

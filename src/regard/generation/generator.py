@@ -19,7 +19,7 @@ from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_prompt import ChatPrompt
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuation import Continuation, make_continuation
-from regard.generation.continuous_batching import ContinuousBatching, GenerationRequest, Row
+from regard.generation.continuous_batching import ContinuousBatching, GenerationRequest, TextRow
 from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
@@ -312,7 +312,7 @@ class Generator(TextGenerator):
         batching = ContinuousBatching(self.model, search, memory.pool, memory.prefixes, tokens=self.tokens)
         for request in requests:
             batching.add(request)
-        is_decoded, by_row = bool(stop) or streams is not None, dict[Row, TextStream]()
+        is_decoded, by_row = bool(stop) or streams is not None, dict[TextRow, TextStream]()
         given = {requests[number]: stream for number, stream in (streams or {}).items()}
         with eval_mode(self.model):
             while not batching.is_done:

@@ -19,7 +19,7 @@ from regard.positions.base import DistanceBias
 
 
 @final
-class DistanceTable(DistanceBias):
+class RecordedDistanceBias(DistanceBias):
     """A bias by distance, for one number of queries and keys.
 
     ``numbers`` (heads, queries + keys - 1) are those of the distances 1 - keys to queries - 1.
@@ -43,5 +43,5 @@ def simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, querie
     if bias.shape[0] == 1 and tuple(bias.shape[2:]) == (queries, keys):
         heads = bias[0]
         if torch.equal(heads[:, 1:, 1:], heads[:, :-1, :-1]):
-            return DistanceTable(torch.cat((heads[:, -1], heads[:, :-1, -1].flip(1)), dim=1), keys=keys)
+            return RecordedDistanceBias(torch.cat((heads[:, -1], heads[:, :-1, -1].flip(1)), dim=1), keys=keys)
     return bias.clone()

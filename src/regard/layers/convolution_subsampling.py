@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
+from regard.layers.check_visible_tokens import check_visible_tokens
 from regard.layers.last_channels import last_channels
-from regard.layers.visible_tokens import check_visible_tokens
 
 STRIDE = 4
 """The number of frames of a token."""

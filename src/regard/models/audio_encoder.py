@@ -30,10 +30,10 @@ from regard.errors import DtypeError, ShapeError
 from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
+from regard.models.find_visible_tokens import find_visible_tokens
 from regard.models.kinds import AUDIO_ENCODER
 from regard.models.label_names import label_fields
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
-from regard.models.visible_tokens import find_visible_tokens
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
 

@@ -37,7 +37,6 @@ from regard.models.base import Decoder, EncoderDecoder
 from regard.search.base import MAX_ROWS, Hypothesis, Search, banned_token_ids
 from regard.search.beam_state import BeamState, Continuations
 from regard.search.blockwise_topk import blockwise_topk, log_probabilities
-from regard.search.finished_hypotheses import FinishedHypotheses
 
 
 @final
@@ -223,3 +222,41 @@ def _check_patience(patience: object) -> None:
         raise OptionError(
             "wrong patience", expected="a number above 0, or math.inf", got=short_repr(patience), do="1.0 is usual"
         )
+
+
+@final
+class FinishedHypotheses:
+    """The ``best`` hypotheses of each source; finished ones are ranked before those cut at the maximum length.
+
+    ``score_to_beat`` (sources,) is the lowest score of the ``best`` finished ones, -infinity if there are fewer.
+    """
+
+    def __init__(self, sources: int, best: int, device: torch.device) -> None:
+        self._best = best
+        self._hypotheses: list[list[Hypothesis]] = [[] for _ in range(sources)]
+        self.score_to_beat = torch.full((sources,), -torch.inf, device=device)
+
+    def add(
+        self,
+        source: Int[Tensor, " some"],
+        ids: Int[Tensor, "some length"],
+        score: Float[Tensor, " some"],
+        log_probability: Float[Tensor, " some"],
+        *,
+        finished: bool,
+    ) -> None:
+        """Add hypotheses of the given sources, and keep the ``best`` of each source."""
+        columns = (source.tolist(), ids.tolist(), score.tolist(), log_probability.tolist())
+        for number, tokens, worth, total in zip(*columns, strict=True):
+            self._hypotheses[number].append(Hypothesis(tuple(tokens), worth, total, finished))
+        for number in set(columns[0]):
+            self._hypotheses[number].sort(key=lambda one: (not one.finished, -one.score))
+            del self._hypotheses[number][self._best :]
+        self.score_to_beat = torch.tensor([self._worst(those) for those in self._hypotheses]).to(score)
+
+    def to_lists(self) -> list[list[Hypothesis]]:
+        """The hypotheses of each source, the best first."""
+        return self._hypotheses
+
+    def _worst(self, those: list[Hypothesis]) -> float:
+        return those[-1].score if len(those) == self._best and those[-1].finished else -torch.inf

@@ -58,7 +58,7 @@ _MIN_SHARE = 0.9
 
 
 @final
-class Column(NamedTuple):
+class ColumnContents(NamedTuple):
     """The contents of a column: its kind, the set of its cells in lower case, and what its texts are like.
 
     ``is_counter`` says whether its numbers go up by one, as those of rows do; ``is_sentences`` whether most cells end
@@ -84,7 +84,7 @@ def is_missing(cell: str) -> bool:
     return cell.strip().lower() in _MISSING
 
 
-def describe_columns(first: Sequence[str], columns: Sequence[Column]) -> str:
+def describe_columns(first: Sequence[str], columns: Sequence[ColumnContents]) -> str:
     """Name the columns of a table by the cells of its first row, with what they hold, for messages."""
     kinds = [column.kind.value for column in columns] + [ColumnKind.BLANK.value] * len(first)
     return ", ".join(f"{cell.strip()[:30]!r} ({kind})" for cell, kind in zip(first[:8], kinds, strict=False)) or "none"
@@ -101,27 +101,28 @@ def ends_like_a_sentence(cell: str) -> bool:
     return _END_OF_SENTENCE.search(cell) is not None
 
 
-def judge_columns(rows: Sequence[Sequence[str]]) -> list[Column]:
+def judge_columns(rows: Sequence[Sequence[str]]) -> list[ColumnContents]:
     """Judge the columns of rows of cells, which may differ in length."""
     width = max(map(len, rows), default=0)
     return [_judge([row[place] for row in rows if place < len(row)]) for place in range(width)]
 
 
-def _judge(cells: Sequence[str]) -> Column:
+def _judge(cells: Sequence[str]) -> ColumnContents:
     cells = [cell.strip() for cell in cells if not is_missing(cell)]
     if not cells:
-        return Column(ColumnKind.BLANK)
+        return ColumnContents(ColumnKind.BLANK)
     forms = Counter(find_form(cell) for cell in cells)
     size = sum(len(cell.encode("utf-8", "replace")) for cell in cells)
     values = frozenset(cell.lower() for cell in cells)
     repeats = len(cells) >= 4 and 2 * len(values) <= len(cells)
     if forms[None] <= (1 - _MIN_SHARE) * len(cells):
         kind = max((kind for kind in forms if kind is not None), key=forms.__getitem__)
-        return Column(kind, values, kind is ColumnKind.NUMBERS and _goes_up_by_one(cells), repeats=repeats, size=size)
+        is_counter = kind is ColumnKind.NUMBERS and _goes_up_by_one(cells)
+        return ColumnContents(kind, values, is_counter, repeats=repeats, size=size)
     words = median(len(cell.split()) for cell in cells)
     is_sentences = words >= 4 or 2 * sum(map(ends_like_a_sentence, cells)) > len(cells)
     kind = ColumnKind.LABELS if repeats and words <= 3 and max(map(len, cells)) <= 64 else ColumnKind.TEXTS
-    return Column(kind, values, is_sentences=is_sentences, repeats=repeats, size=size)
+    return ColumnContents(kind, values, is_sentences=is_sentences, repeats=repeats, size=size)
 
 
 def _goes_up_by_one(cells: Sequence[str]) -> bool:

@@ -34,7 +34,7 @@ from regard.text.table_column import (
     is_blank,
     read_column,
 )
-from regard.text.table_rows import Row, split_rows
+from regard.text.table_rows import TableRow, split_rows
 from regard.text.tokenizer import is_unicode
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -110,7 +110,7 @@ class LineReader:
             self._check_field_of_pipe()
             return None
         with closing(LineReader(self._path, name=self.name)) as again:
-            rows = Lookahead(field_rows(again) if is_json else again.rows(), Row.size)
+            rows = Lookahead(field_rows(again) if is_json else again.rows(), TableRow.size)
             first = next((row for row in rows if not is_blank(row)), None)
             if first is None:
                 return None
@@ -165,7 +165,7 @@ class LineReader:
             return read_column(self.rows(), self.field, self.name)
         return self._lines(self.field)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         """Split the file into the rows of a table: Parquet by its suffix, with quotes if it is a .csv, else at tabs."""
         if self._suffix == PARQUET_SUFFIX:
             return read_parquet(Path(self._path), self.name)
@@ -305,7 +305,7 @@ def _extract_field(line: str, name: str, field: str) -> str:
     return text
 
 
-def field_rows(lines: Iterable[Line]) -> Iterator[Row]:
+def field_rows(lines: Iterable[Line]) -> Iterator[TableRow]:
     """The strings of JSON lines as rows of a table: the names of the first object's fields, then the cells of each."""
     names: list[str] | None = None
     for line in lines:
@@ -317,9 +317,9 @@ def field_rows(lines: Iterable[Line]) -> Iterator[Row]:
             continue
         if names is None:
             names = [name for name, value in record.items() if isinstance(value, str)]
-            yield Row(names, line.name, number=line.number, is_names=True)
+            yield TableRow(names, line.name, number=line.number, is_names=True)
         values = [record.get(name) for name in names]
-        yield Row([value if isinstance(value, str) else "" for value in values], line.name, raw=line.raw)
+        yield TableRow([value if isinstance(value, str) else "" for value in values], line.name, raw=line.raw)
 
 
 def _join_keys(record: dict[str, object]) -> str:

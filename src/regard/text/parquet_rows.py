@@ -12,20 +12,20 @@ from typing import Any
 
 from regard.errors import DataError, MissingPackageError, first_line
 from regard.text.line import MAX_LINE_BYTES
-from regard.text.table_rows import Row
+from regard.text.table_rows import TableRow
 from regard.text.tokenizer import is_unicode
 
 _BATCH_ROWS = 256
 
 
-def read_parquet(path: Path, name: str) -> Iterator[Row]:
+def read_parquet(path: Path, name: str) -> Iterator[TableRow]:
     """Read the rows of a file; ``name`` is for messages. Raises DataError for a file that is not Parquet or damaged."""
     parquet, arrow = _import_arrow()
     number = 0
     try:
         with parquet.ParquetFile(path) as file:
             empty = file.schema_arrow.empty_table().flatten()
-            yield Row(list(empty.column_names), f"the names of the columns of {name}", None, 0, is_names=True)
+            yield TableRow(list(empty.column_names), f"the names of the columns of {name}", None, 0, is_names=True)
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 columns = [column.to_pylist() for column in arrow.Table.from_batches([batch]).flatten().columns]
                 for cells in zip(*columns, strict=True):
@@ -40,12 +40,12 @@ def read_parquet(path: Path, name: str) -> Iterator[Row]:
         ) from error
 
 
-def _make_row(cells: list[str], place: str, number: int) -> Row:
+def _make_row(cells: list[str], place: str, number: int) -> TableRow:
     raw = "\x1f".join(cells).encode("utf-8", "surrogatepass") + b"\n"
     problem = f"the row has more than {MAX_LINE_BYTES:,} bytes" if len(raw) > MAX_LINE_BYTES else None
     if problem is None and not all(map(is_unicode, cells)):
         problem = "the row has a lone surrogate, which is half a character"
-    return Row(cells if problem is None else [], place, problem, number, raw[:MAX_LINE_BYTES])
+    return TableRow(cells if problem is None else [], place, problem, number, raw[:MAX_LINE_BYTES])
 
 
 def _to_text(value: Any) -> str:

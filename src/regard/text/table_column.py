@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 from regard.errors import DataError
-from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
+from regard.text.column_kinds import ColumnContents, ColumnKind, describe_columns, judge_columns
 from regard.text.line import Line
 from regard.text.lookahead import Lookahead
 from regard.text.table_heading import has_heading
-from regard.text.table_rows import Row, read_ahead
+from regard.text.table_rows import TableRow, read_ahead
 
 PARQUET_SUFFIX = ".parquet"
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab", PARQUET_SUFFIX)
@@ -28,7 +28,7 @@ TEXT_NAMES = (
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
+def read_column(rows: Iterator[TableRow], column: str, name: str) -> Iterator[Line]:
     """Yield the text of ``column`` in each row but the header; rows without any cell, blank lines, are left out.
 
     ``column`` is a name in the first row, or a number from 1; with a number the rows tell whether the first is a text
@@ -37,7 +37,7 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
     """
     found: TextColumn | None = None
     before: list[bytes] = []  # a change of the header is a change of the first text
-    ahead = Lookahead(rows, Row.size)
+    ahead = Lookahead(rows, TableRow.size)
     for row in ahead:
         before.append(row.raw)
         if is_blank(row):
@@ -55,7 +55,7 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
             yield Line(row.number, row.place, raw, problem=error)
 
 
-def is_blank(row: Row) -> bool:
+def is_blank(row: TableRow) -> bool:
     """Whether a row is a blank line."""
     return not row.cells and row.problem is None
 
@@ -105,7 +105,7 @@ class TextColumn(NamedTuple):
     is_guess: bool = False
 
 
-def find_text_column(first: Row, rows: Lookahead[Row], column: str | None, name: str) -> TextColumn:
+def find_text_column(first: TableRow, rows: Lookahead[TableRow], column: str | None, name: str) -> TextColumn:
     """Find the column of the text by its name, or by its number, where the rows tell whether the first is a header.
 
     Without a ``column`` it is the one of a usual name, or the only one that holds texts. Raises DataError if the table
@@ -123,7 +123,7 @@ def find_text_column(first: Row, rows: Lookahead[Row], column: str | None, name:
     return TextColumn(find_column(first.cells, column, name, do='`field="1"`'), has_header=True)
 
 
-def _guess_column(first: Row, rows: Lookahead[Row], name: str) -> TextColumn:
+def _guess_column(first: TableRow, rows: Lookahead[TableRow], name: str) -> TextColumn:
     cells = read_ahead(first, rows)
     has_header = first.is_names or has_heading(cells)
     columns = judge_columns(cells[1:] if has_header and len(cells) > 1 else cells)
@@ -143,14 +143,14 @@ def _guess_column(first: Row, rows: Lookahead[Row], name: str) -> TextColumn:
     )
 
 
-def find_text_name(names: Sequence[str], columns: Sequence[Column]) -> int | None:
+def find_text_name(names: Sequence[str], columns: Sequence[ColumnContents]) -> int | None:
     """Find the index of the column with a usual name of texts, best of those that hold texts; None if there is none."""
     of_texts = [name if place < len(columns) and columns[place].is_text else "" for place, name in enumerate(names)]
     found = find_name(of_texts, TEXT_NAMES)
     return find_name(names, TEXT_NAMES) if found is None else found
 
 
-def describe_text_column(first: Row, found: TextColumn, name: str) -> str:
+def describe_text_column(first: TableRow, found: TextColumn, name: str) -> str:
     """Say which column is read, and whether the first row is a text."""
     cell = repr(first.cells[found.place].strip()[:30])
     return f"{name}: {cell}, in the first row, is {'the name of the column' if found.has_header else 'a text'}"
@@ -160,7 +160,7 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(repr(name.strip()[:30]) for name in names[:8]) or "none"
 
 
-def _row_error(row: Row, column: str, reason: str) -> DataError:
+def _row_error(row: TableRow, column: str, reason: str) -> DataError:
     reason = row.problem or reason
     return DataError(
         f"{row.place} {reason.removeprefix('the row ').removeprefix('the line ')}",

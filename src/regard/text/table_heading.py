@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from regard.text.column_kinds import Column, ColumnKind, ends_like_a_sentence, find_form, is_missing, judge_columns
+from regard.text.column_kinds import (
+    ColumnContents,
+    ColumnKind,
+    ends_like_a_sentence,
+    find_form,
+    is_missing,
+    judge_columns,
+)
 
 _USUAL_NAMES = frozenset((
     "id", "ids", "idx", "index", "#", "row", "key", "uid", "guid", "hash", "text", "texts", "sentence", "content",
@@ -49,7 +56,7 @@ def has_heading(rows: Sequence[Sequence[str]], known: Sequence[bool] = ()) -> bo
     return (len(first) > 2 and any(usual)) or (bool(texts) and all(texts))
 
 
-def _compare(cell: str, column: Column) -> bool | None:
+def _compare(cell: str, column: ColumnContents) -> bool | None:
     """True if a cell is unlike the cells below it, as a name is; False if it is like them; None if neither is clear."""
     if is_missing(cell) or column.kind is ColumnKind.BLANK:
         return None
@@ -61,7 +68,7 @@ def _compare(cell: str, column: Column) -> bool | None:
     return form not in (column.kind, *_CATEGORIES)
 
 
-def _starts_with_index(first: Sequence[str], columns: Sequence[Column]) -> bool:
+def _starts_with_index(first: Sequence[str], columns: Sequence[ColumnContents]) -> bool:
     """Whether the first column has numbers that go up by one below a blank cell, as pandas writes it."""
     return bool(columns) and len(first) > 1 and not first[0].strip() and columns[0].is_counter
 

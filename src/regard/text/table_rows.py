@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, final
 
 from regard.errors import DataError
-from regard.text.csv_dialect import allow_long_cells, find_separator, named_separator
 from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
 from regard.text.lookahead import Lookahead
 
@@ -18,7 +18,7 @@ _MAX_BYTES_AGAIN = 2**26
 
 
 @final
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row: its cells, none for a blank line; the number and the name of its first line; and its bytes.
 
     ``problem`` is the reason to skip the row, if there is one, and ``error`` that of its first line without a text.
@@ -38,13 +38,13 @@ class Row(NamedTuple):
         return len(self.raw)
 
 
-def read_ahead(first: Row, rows: Lookahead[Row]) -> list[Sequence[str]]:
+def read_ahead(first: TableRow, rows: Lookahead[TableRow]) -> list[Sequence[str]]:
     """The cells of the first row of a table, and of the usable rows after it, which tell what the columns hold."""
     after = [row.cells for row in rows.peek() if row.problem is None and any(cell.strip() for cell in row.cells)]
     return [first.cells, *after]
 
 
-def split_rows(lines: Iterable[Line], *, quoted: bool) -> Iterator[Row]:
+def split_rows(lines: Iterable[Line], *, quoted: bool) -> Iterator[TableRow]:
     """Split the lines of a table into rows: with quotes (``split_csv``), or at tabs (``split_tsv``).
 
     A first line ``sep=;``, as Excel writes it, names the separator and is no row. Its bytes belong to the first row.
@@ -64,14 +64,16 @@ def split_rows(lines: Iterable[Line], *, quoted: bool) -> Iterator[Row]:
         before = b""
 
 
-def split_tsv(lines: Iterable[Line]) -> Iterator[Row]:
+def split_tsv(lines: Iterable[Line]) -> Iterator[TableRow]:
     """Split the lines of a TSV file into rows; quotes have no meaning."""
     for line in lines:
         problem = None if line.problem is None else skip_reason(line)
-        yield Row(line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw, line.problem)
+        yield TableRow(
+            line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw, line.problem
+        )
 
 
-def split_csv(lines: Iterable[Line], separator: str | None = None) -> Iterator[Row]:
+def split_csv(lines: Iterable[Line], separator: str | None = None) -> Iterator[TableRow]:
     """Split the lines of a CSV file into rows; a quoted cell may have several lines.
 
     Without a ``separator`` it follows from the first line (``find_separator``). A row that is not valid is taken
@@ -121,15 +123,42 @@ def _text(line: Line) -> str:
     return line.raw.decode("utf-8", "replace").rstrip("\r\n").replace("\0", "") + ending
 
 
-def _make_row(cells: Sequence[str], lines: Sequence[Line], problem: str | None) -> Row:
+def _make_row(cells: Sequence[str], lines: Sequence[Line], problem: str | None) -> TableRow:
     broken = next((line for line in lines if line.problem is not None), None)
     first, raw = lines[0], b"".join(line.raw for line in lines)
     if broken is None:
-        return Row(cells, first.name, problem, first.number, raw)
-    return Row(cells, first.name, skip_reason(broken), first.number, raw, broken.problem)
+        return TableRow(cells, first.name, problem, first.number, raw)
+    return TableRow(cells, first.name, skip_reason(broken), first.number, raw, broken.problem)
 
 
 def _reason(error: csv.Error) -> str:
     if "new-line character" in str(error):  # the rest of the message is for programmers
         return "a carriage return is outside of quotes"
     return f"the quotes are not closed, or text follows them ({error})"
+
+
+_QUOTED = re.compile(r'"[^"]*"')
+_NAMED_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\s*', re.IGNORECASE)
+
+
+def named_separator(line: str) -> str | None:
+    """The separator that the first line of a file names: ``sep=;`` is a line for Excel, and no row. None for a row.
+
+    Other programs that save such a file put the line in quotes, or add empty cells to it.
+    """
+    found = _NAMED_SEPARATOR.fullmatch(line)
+    return None if found is None else found[1]
+
+
+def find_separator(line: str) -> str:
+    """The comma, semicolon or tab that the first line has most often; else a comma.
+
+    What is in quotes does not count, nor a comma before a space, which is one of a sentence.
+    """
+    plain = _QUOTED.sub("", line).replace(", ", " ")
+    return max(",;\t", key=plain.count)
+
+
+def allow_long_cells() -> None:
+    """Let ``csv`` read cells as long as the longest line: its limit is one for the process, and short for documents."""
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))

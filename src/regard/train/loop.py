@@ -31,7 +31,7 @@ from regard.train.numeric_backends import autocast_dtype
 from regard.train.optimizers import make_optimizer
 from regard.train.progress import Progress
 from regard.train.reports import Report
-from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.run_folder import RunFolder, TrainingState
 from regard.train.settings import Settings
 from regard.train.signals import InterruptHandler
 from regard.train.state_dicts import average_states
@@ -60,7 +60,7 @@ class Trainer:
         folder: RunFolder,
         out: Path,
         report: Report,
-        after: Checkpoint | None = None,
+        after: TrainingState | None = None,
     ) -> None:
         self.task, self.settings, self.folder, self.out, self.report = task, settings, folder, out, report
         self.progress = Progress() if after is None else after.progress
@@ -358,7 +358,7 @@ class Trainer:
     def _save_checkpoint(self, weights: dict[str, Tensor]) -> None:
         """Write a checkpoint of ``weights``, the optimizer, the random number generators and the progress."""
         self.progress = replace(self.progress, seconds=self._seconds)
-        checkpoint = Checkpoint(
+        checkpoint = TrainingState(
             progress=self.progress,
             weights=weights,
             optimizer=state_dicts.get_optimizer_state(self._unwrapped_model, self.optimizer),
@@ -369,7 +369,7 @@ class Trainer:
         self._processes.wait()
         self._last_save_time = time.monotonic()
 
-    def _load_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def _load_checkpoint(self, checkpoint: TrainingState) -> None:
         """Load weights, optimizer state and random number generators from a checkpoint."""
         state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
         state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)

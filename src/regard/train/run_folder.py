@@ -55,7 +55,7 @@ _LEAST_DIGEST = 32
 
 @final
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class TrainingState:
     """The state that training resumes from: progress, weights, optimizer state, random number generators."""
 
     progress: Progress
@@ -172,7 +172,7 @@ class RunFolder:
             )
         return fields[name]
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: TrainingState) -> None:
         """Write a checkpoint atomically, and remove all but the last two."""
         with atomic_write_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
             for kind in ("weights", "optimizer", "random"):
@@ -181,7 +181,7 @@ class RunFolder:
         self._remove_old_checkpoints()
         self._remove_unused_snapshots()
 
-    def load_last(self) -> Checkpoint | None:
+    def load_last(self) -> TrainingState | None:
         """Read the last complete checkpoint; None if there is none. Raises CheckpointError for a damaged one."""
         complete = self._list_checkpoints()
         if not complete:
@@ -189,7 +189,7 @@ class RunFolder:
         folder = complete[-1]
         do = f"move {folder} away: the run then resumes from the checkpoint before"
         parts = {kind: _read_tensors(folder / f"{kind}.safetensors", do) for kind in ("weights", "optimizer", "random")}
-        return Checkpoint(progress=Progress.from_dict(_read_json(folder / "progress.json", do)), **parts)
+        return TrainingState(progress=Progress.from_dict(_read_json(folder / "progress.json", do)), **parts)
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """Write the weights of a validation to ``snapshots/``."""

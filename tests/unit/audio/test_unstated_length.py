@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard.audio import read_sound
-from regard.audio.patched_file import PatchedFile
+from regard.audio.unstated_length import PatchedFile
 from regard.errors import DataError
 from sound_files import sound_bytes, tone
 

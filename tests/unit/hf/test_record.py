@@ -16,7 +16,7 @@ from torch.testing import assert_close
 import regard
 import regard.hf
 from regard.errors import OptionError
-from regard.hf.recorded_bias import DistanceTable
+from regard.hf.recorded_bias import RecordedDistanceBias
 from script_process import run_script
 from slow_parameters import slow_except
 from unit.hf.comparison import generate
@@ -110,7 +110,7 @@ def test_a_name_finds_the_layer():
     crossed = seen["decoder.block.0.layer.1.EncDecAttention"]
     assert crossed.weights().shape == (3, 4, 7, 13)
     assert crossed.bias is None  # zeros
-    assert isinstance(seen[1].bias, DistanceTable)
+    assert isinstance(seen[1].bias, RecordedDistanceBias)
     with torch.no_grad(), regard.record(model.encoder) as inner:
         model(**inputs)
     assert [call.name for call in inner] == [call.name.removeprefix("encoder.") for call in seen[:2]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from regard.models.checkpoint_writer import recover_model, write_folder
 from regard.train.progress import Progress
-from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.run_folder import TrainingState, RunFolder
 
 TOUCHING = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link"}
 
@@ -65,7 +65,7 @@ tensors = {"a": torch.zeros(3)}
 
 def save(run, step, kept):
     progress = Progress(step=step, kept=kept)
-    run.save(Checkpoint(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
+    run.save(TrainingState(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
 
 def try_a_checkpoint(top):
     number, seen, gone = 0, set(), 0

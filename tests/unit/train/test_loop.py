@@ -22,7 +22,7 @@ from regard.train.distributed import Processes
 from regard.train.loop import Trainer
 from regard.train.progress import Progress
 from regard.train.reports import FileReport, Report, TerminalReport
-from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.run_folder import RunFolder, TrainingState
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
 from regard.train.state_dicts import average_states
@@ -610,7 +610,7 @@ def test_last_two_checkpoints_and_their_snapshots_are_kept(tmp_path):
     for step in (1, 2, 3):
         progress = Progress(step=step, best=progress.best).after_validation(float(step), keep=1)
         run.save_snapshot(progress.best[0].name, tensors)
-        run.save(Checkpoint(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
+        run.save(TrainingState(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
     assert len(list((run.path / "checkpoints").iterdir())) == 2
     assert sorted(path.name for path in (run.path / "snapshots").iterdir()) == [
         "step-00000002.safetensors",

@@ -15,7 +15,7 @@ from regard.errors import OutputExistsError
 from regard.models.checkpoint_writer import write_folder
 from regard.text.resumable_shards import ShardRecord, Shards
 from regard.train.progress import Progress
-from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.run_folder import RunFolder, TrainingState
 
 TENSORS = {"a": torch.arange(5.0)}
 
@@ -31,7 +31,7 @@ def save(run, *steps):
     for step in steps:
         progress = Progress(step=step).after_validation(float(step), keep=1)
         run.save_snapshot(progress.best[0].name, TENSORS)
-        run.save(Checkpoint(progress=progress, weights=TENSORS, optimizer=TENSORS, random=TENSORS))
+        run.save(TrainingState(progress=progress, weights=TENSORS, optimizer=TENSORS, random=TENSORS))
 
 
 def names(folder):

@@ -20,7 +20,7 @@ from regard.tasks.clip.new_model import (
     choose_size,
 )
 from regard.tasks.clip.recipe import ClipRecipe
-from regard.tasks.clip.validation import PairValidation, pair_loss
+from regard.tasks.clip.validation import ClipValidation, pair_loss
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_media import Say
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
@@ -46,7 +46,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
 
     model: Clip
     batches: Batches
-    validation: PairValidation
+    validation: ClipValidation
     sizes = SIZES
     fine_tuning = FINE_TUNING
     unit = "pairs"
@@ -101,7 +101,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
             )
             for one, own in ((training, augmentation), (held_out, Augmentation()))
         )
-        self.validation = PairValidation(held)
+        self.validation = ClipValidation(held)
         self._try_model()
 
     def recipe(self) -> dict[str, Any]:

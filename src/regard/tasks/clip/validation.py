@@ -56,7 +56,7 @@ _SHOWN = (1, 5)
 
 
 @final
-class PairValidation:
+class ClipValidation:
     """Measures a CLIP on the pairs of ``batches``: the mean of recall@1 in both directions decides."""
 
     def __init__(self, batches: Batches) -> None:

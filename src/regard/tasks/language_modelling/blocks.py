@@ -106,7 +106,7 @@ class Blocks(ABC):
 
 
 @final
-class RandomBlocks(Blocks):
+class RandomOffsetBlocks(Blocks):
     """Blocks at random offsets of one document, each between the tokens of ``frame``, such as [CLS] and [SEP]."""
 
     def __init__(
@@ -187,4 +187,4 @@ def make_blocks(
     if len(documents) > 1:
         return PackedBlocks(documents, length=length, **options)
     whole = int(documents.lengths[0]) - lookahead + sum(map(len, frame))
-    return RandomBlocks(documents, length=min(length, whole), frame=frame, **options)
+    return RandomOffsetBlocks(documents, length=min(length, whole), frame=frame, **options)

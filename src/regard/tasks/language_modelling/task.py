@@ -14,7 +14,7 @@ from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
-from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.language_modelling.new_model import (
     PRESETS,
@@ -184,7 +184,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
 
 
 def _describe_blocks(blocks: Blocks, block: int) -> str:
-    if not isinstance(blocks, RandomBlocks):
+    if not isinstance(blocks, RandomOffsetBlocks):
         return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
     short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
     return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"

@@ -14,7 +14,7 @@ from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.masked_language_modelling.new_model import (
@@ -221,7 +221,7 @@ def _nothing_to_mask_error(name: str, texts: Sequence[Any]) -> DataError:
 
 
 def _describe_blocks(blocks: Blocks) -> str:
-    if not isinstance(blocks, RandomBlocks):
+    if not isinstance(blocks, RandomOffsetBlocks):
         return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
     return f"blocks of {blocks.length} tokens at random offsets of the text of {blocks.predictions:,} tokens"
 

@@ -7,11 +7,11 @@ from typing import NamedTuple, final
 
 from regard.columns import Columns
 from regard.errors import DataError
-from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
+from regard.text.column_kinds import ColumnContents, ColumnKind, describe_columns, judge_columns
 from regard.text.lookahead import Lookahead
 from regard.text.table_column import TEXT_NAMES, describe_sides, find_column, find_name, find_text_name
 from regard.text.table_heading import has_heading
-from regard.text.table_rows import Row, read_ahead
+from regard.text.table_rows import TableRow, read_ahead
 
 LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "intent", "tags", "stars",
@@ -30,7 +30,7 @@ class LabelColumns(NamedTuple):
     is_guess: bool = True
 
 
-def find_columns(first: Row, rows: Lookahead[Row], columns: Columns | None, name: str) -> LabelColumns:
+def find_columns(first: TableRow, rows: Lookahead[TableRow], columns: Columns | None, name: str) -> LabelColumns:
     """Find the columns of text and label by the first rows of the table ``name``, unless ``columns`` are given.
 
     They are found by their names, else by what they hold. Raises DataError if the header lacks a column, or if it is
@@ -55,7 +55,7 @@ def find_columns(first: Row, rows: Lookahead[Row], columns: Columns | None, name
 
 
 def _guess_columns(
-    first: Sequence[str], judged: Sequence[Column], named: tuple[int | None, int | None]
+    first: Sequence[str], judged: Sequence[ColumnContents], named: tuple[int | None, int | None]
 ) -> tuple[int, int] | None:
     """Guess the columns by what they hold: one of texts and one of labels; None if there are not just these."""
     places = [place for place in range(len(first)) if place < len(judged)]
@@ -77,7 +77,7 @@ def describe_label_columns(found: LabelColumns, first: Sequence[str], name: str)
     return describe_sides(sides, first, name, is_heading=found.is_heading, unit="a text")
 
 
-def _ambiguous_error(first: Sequence[str], judged: Sequence[Column], name: str) -> DataError:
+def _ambiguous_error(first: Sequence[str], judged: Sequence[ColumnContents], name: str) -> DataError:
     return DataError(
         f"it is ambiguous which columns of {name} hold the text and the label",
         expected='columns named "text" and "label", or just one column of texts and one of labels',

@@ -11,7 +11,7 @@ from regard.text.labelled.columns import LabelColumns, describe_label_columns, f
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
-from regard.text.table_rows import Row
+from regard.text.table_rows import TableRow
 
 
 def read_table(
@@ -24,7 +24,7 @@ def read_table(
     the columns are ambiguous.
     """
     found: LabelColumns | None = None
-    rows = Lookahead(read_rows(path), Row.size)
+    rows = Lookahead(read_rows(path), TableRow.size)
     for row in rows:
         if row.problem is not None:
             yield SkippedText(row.place, row.problem)
@@ -46,7 +46,7 @@ def read_table(
         yield make_labelled(text, labels_of_cell(label, split=split), row.place, split=split)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[TableRow]:
     """Read the rows of a table, plain or gzip."""
     with closing(LineReader(path)) as lines:
         yield from lines.rows()

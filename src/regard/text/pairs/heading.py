@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 from regard.columns import Columns
 from regard.errors import DataError
-from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
+from regard.text.column_kinds import ColumnContents, ColumnKind, describe_columns, judge_columns
 from regard.text.pairs.languages import (
     NUMBER_NAMES,
     USUAL_SIDE_NAMES,
@@ -44,7 +44,7 @@ class _Table:
         known = [self.is_side_name(cell) or find_code(cell) is not None for cell in self.cells]
         self.has_heading = has_heading(rows, known)
         judged = judge_columns(rows[1:] if self.has_heading and len(rows) > 1 else rows)
-        self.columns = [*judged, *[Column(ColumnKind.BLANK)] * (len(self.cells) - len(judged))]
+        self.columns = [*judged, *[ColumnContents(ColumnKind.BLANK)] * (len(self.cells) - len(judged))]
         self.texts = self._find_texts()
 
     def is_side_name(self, cell: str) -> bool:

@@ -11,7 +11,7 @@ from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.heading import Heading, describe_heading, read_heading
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.table_rows import Row, read_ahead
+from regard.text.table_rows import TableRow, read_ahead
 
 
 def read_table(
@@ -30,7 +30,7 @@ def read_table(
     """
     heading: Heading | None = None
     with closing(LineReader(path)) as lines:
-        rows = Lookahead(lines.rows(), Row.size)
+        rows = Lookahead(lines.rows(), TableRow.size)
         for row in rows:
             cells = row.cells
             if row.problem is not None or not any(cell.strip() for cell in cells):

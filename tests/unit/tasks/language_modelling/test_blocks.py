@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tasks.language_modelling.blocks import IGNORED, PackedBlocks, RandomBlocks, make_blocks
+from regard.tasks.language_modelling.blocks import IGNORED, PackedBlocks, RandomOffsetBlocks, make_blocks
 from regard.tasks.language_modelling.validation import block_loss
 from regard.tasks.sentences import Sentences
 from small_language_models import documents, language_model
@@ -65,7 +65,7 @@ def test_epochs_differ_and_repeat():
 def test_one_document_gives_blocks_at_random_offsets():
     (text,) = unique_documents([101])
     blocks = make_blocks(Sentences.from_ids([text], 300), length=7, size=3, seed=1)
-    assert isinstance(blocks, RandomBlocks)
+    assert isinstance(blocks, RandomOffsetBlocks)
     batches = blocks.epoch(0)
     assert len(batches) == 100 // 21
     begins = {int(one) for batch in batches for one in batch.begins}

@@ -14,7 +14,7 @@ from regard.errors import CheckpointError, DataError, OptionError, OutputExistsE
 from regard.generation import score_texts
 from regard.models import Gpt2, Llama
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
-from regard.tasks.language_modelling.blocks import PackedBlocks, RandomBlocks
+from regard.tasks.language_modelling.blocks import PackedBlocks, RandomOffsetBlocks
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_language_models import documents, language_model, write_documents
 
@@ -102,7 +102,7 @@ def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
 
 def test_one_text_and_several(folder):
     one, said = prepare(make_recipe(folder, "book.txt"))
-    assert isinstance(one.blocks, RandomBlocks)
+    assert isinstance(one.blocks, RandomOffsetBlocks)
     assert any("at random offsets" in line for line in said)
     several, said = prepare(make_recipe(folder))
     assert isinstance(several.blocks, PackedBlocks)

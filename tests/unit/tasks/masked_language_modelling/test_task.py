@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import regard
 from regard.errors import CheckpointError, OptionError
 from regard.models import Bert, ModernBert, Roberta, Transformer, TransformerConfig
-from regard.tasks.language_modelling.blocks import PackedBlocks, RandomBlocks
+from regard.tasks.language_modelling.blocks import PackedBlocks, RandomOffsetBlocks
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
 from regard.tasks.masked_language_modelling.validation import mask_blocks, masked_loss
 from regard.tasks.sentences import Sentences
@@ -109,7 +109,7 @@ def test_packing_changes_neither_loss_nor_gradient(kind):
 @pytest.mark.parametrize("name", ["texts", "book.txt"])
 def test_the_loss_of_the_shards_is_that_of_the_batch(folder, name):
     task, _ = prepare(make_recipe(folder, name, hyperparameters={**SMALL, "dropout": 0.0, "attention_dropout": 0.0}))
-    assert isinstance(task.blocks, PackedBlocks if name == "texts" else RandomBlocks)
+    assert isinstance(task.blocks, PackedBlocks if name == "texts" else RandomOffsetBlocks)
     batch = task.epoch(0)[0]
     whole = task.loss(task.model.eval(), batch, RankShard())
     parts = [task.loss(task.model, batch, RankShard(rank, 11)) for rank in range(11)]
