@@ -103,15 +103,16 @@ def _measure(
     clip = load_with_tokenizer(name, device=device)
     assert clip.tokenizer is not None
     assert clip.processor is not None
-    pairs = decode_pairs(
+    pairs, _ = decode_pairs(
         read_and_report_files_with_texts(data, PICTURES, columns, say),
+        [],
         clip.processor,
         memory=_MEMORY,
         skip_bad=skip_bad,
         say=say,
     )
     ids = encode_texts(pairs, clip.tokenizer, say=say)
-    batches = Batches(pairs, ids, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
+    batches = Batches(pairs, ids, clip.processor, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
     validation = ClipValidation(batches)
     with count_progress(validation.count, "pictures and texts") as advance:
         return validation.retrieve(clip, advance), len(pairs)

@@ -1,8 +1,6 @@
 """Batches by their numbers: an epoch is drawn once, and a batch knows which ones follow it, so that these are decoded
 ahead.
 
-Files that are read in background threads while the model computes: those of the next batches are asked for early.
-
 Shares of the time since the last report: what training spends waiting for data, or changing it.
 """
 
@@ -11,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
@@ -41,32 +39,6 @@ class TimeShares:
             name: min(1.0, (one - earlier) / passed)
             for name, one, earlier in zip(self._names, seconds, before, strict=True)
         }
-
-
-Content = TypeVar("Content")
-
-
-@final
-class ReadAhead(Generic[Content]):
-    """Reads files by their indices with ``read``, in threads."""
-
-    def __init__(self, read: Callable[[int], Content]) -> None:
-        self._read, self._pool = read, start_threads()
-        self._asked: dict[int, Future[Content]] = {}
-
-    def ask(self, files: Indices) -> None:
-        """Begin to read the files with these indices, which ``take`` will want."""
-        for index in files.tolist():
-            if index not in self._asked:
-                self._asked[index] = self._pool.submit(self._read, index)
-
-    def take(self, files: Indices) -> list[Content]:
-        """The contents of the files with these indices. Raises what ``read`` raises."""
-        self.ask(files)
-        found = [self._asked[index].result() for index in files.tolist()]
-        for index in set(files.tolist()):
-            del self._asked[index]
-        return found
 
 
 def start_threads() -> ThreadPoolExecutor:

@@ -87,7 +87,7 @@ class SoundTask(RecipeTask[Recipe]):
     @final
     def metrics(self) -> dict[str, float]:
         """The shares of the time in which training waited for decoded sounds, and augmented them."""
-        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+        return self._measured.shares((self.batches.waited, self.batches.augmented))
 
     @final
     def metadata(self) -> dict[str, Any]:

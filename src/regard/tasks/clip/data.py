@@ -2,16 +2,11 @@
 
 A picture with several captions is decoded once, and makes a pair with each of them.
 
-Batches of pairs, in an order that depends on (seed, epoch), with pictures augmented by (seed, epoch, batch).
-
-So an interrupted run resumes with exactly the next batch, changed in exactly the same way. The numbers of a whole batch
-are drawn in each process, and a process reads the rows that it computes.
+Batches of pairs, with pictures augmented.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -25,9 +20,10 @@ from regard import masks
 from regard.media import Medium
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
+from regard.tasks.decoded_files import DecodedFiles, FileSet
 from regard.tasks.labelled_media import Say, hold_out_files, report_validation
-from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches
-from regard.tasks.picture_pixels import PicturePixels, decode_pictures
+from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.text.tokenizer import Tokenizer
 from regard.vision import ImageProcessor
@@ -36,63 +32,34 @@ from regard.vision.picture_file import PICTURES
 
 
 @final
-class Batches:
-    """The batches of ``pairs``, whose texts have the token ids ``ids``, padded with ``pad_id``.
-
-    ``augmented`` counts the seconds that augmentation took.
-    """
+class Batches(PictureBatches[FileWithText]):
+    """Batches of ``pairs``, whose texts have the token ids ``ids``, padded with ``pad_id``."""
 
     def __init__(
         self,
-        pairs: PicturesWithTexts,
+        pairs: Pairs,
         ids: Sentences,
+        processor: ImageProcessor,
         *,
         pad_id: int,
         size: int,
         seed: int,
         augmentation: Augmentation,
     ) -> None:
-        self.pairs, self.ids, self.pad_id, self.size, self.seed = pairs, ids, pad_id, size, seed
-        self.augmentation, self.augmented = augmentation, 0.0
+        super().__init__(pairs.pictures, processor, size=size, seed=seed, augmentation=augmentation)
+        self.pairs, self.ids, self.pad_id = pairs, ids, pad_id
         self._text_number = _number(pairs.texts)
-        self._picture_number = _number(pairs.digests)
-        self._latest_epoch = LatestEpoch[NumberedBatch]()
+        self._picture_number = _number(pairs.pictures.digests)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all pixels and texts, in order, by which a resumed run recognises its data."""
-        digest = hashlib.sha256("".join(self.pairs.digests).encode())
-        digest.update("\0".join(self.pairs.texts).encode())
-        return digest.hexdigest()
-
-    def epoch(self, number: int) -> list[NumberedBatch]:
-        """The batches of epoch ``number`` (from 0), in order."""
-        return self._latest_epoch.get_or_draw(
-            number, lambda epoch: shuffled_batches(len(self.pairs), self.size, seed=self.seed, epoch=epoch)
-        )
-
-    def ask_after(self, batch: NumberedBatch) -> None:
-        """Begin to decode the batches that follow a batch in its epoch."""
-        for one in batches_after(self.epoch(batch.epoch), batch):
-            self.pairs.pixels.ask(self.pairs.picture_of[one.examples])
+    def target_bytes(self) -> bytes:
+        """The texts of the pairs."""
+        return "\0".join(self.pairs.texts).encode()
 
     def augment(
         self, batch: NumberedBatch, rows: Indices, device: torch.device
     ) -> Float[Tensor, "rows channels height width"]:
         """The model input of the pictures of the ``rows`` of a batch, augmented."""
-        processor = self.pairs.pixels.processor
-        generator = np.random.default_rng([self.seed, batch.epoch, batch.number])
-        assert processor.picture_size is not None
-        draws = self.augmentation.draw(generator, len(batch), *processor.picture_size)
-        pixels = self._take(self.pairs.picture_of[batch.examples[rows]], device)
-        begin = time.monotonic()
-        changed = self.augmentation.apply(pixels, draws, rows, fill=processor.mean_colour)
-        self.augmented += time.monotonic() - begin
-        return processor.normalise(changed)
-
-    def read_pictures(self, pictures: Indices, device: torch.device) -> Float[Tensor, "rows channels height width"]:
-        """The model input of pictures, by their own indices, as they are."""
-        return self.pairs.pixels.processor.normalise(self._take(pictures, device))
+        return self.normalise(self.change(batch, self.draw(batch), rows, device))
 
     def read_texts(self, pairs: Indices) -> tuple[Int[Tensor, "rows length"], masks.Mask]:
         """The token ids of the texts of pairs, and the mask that hides padding."""
@@ -104,12 +71,8 @@ class Batches:
         same = [number[pairs[rows], None] == number[pairs] for number in (self._text_number, self._picture_number)]
         return torch.from_numpy(same[0] | same[1])
 
-    def _take(self, pictures: Indices, device: torch.device) -> Float[Tensor, "rows channels height width"]:
-        pixels = self.pairs.pixels
-        return pixels.processor.rescale_pixels(pixels.take(pictures).to(device))
 
-
-def _number(values: tuple[str, ...]) -> Indices:
+def _number(values: Sequence[str]) -> Indices:
     """The number of each value, equal for equal values."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(one, len(known)) for one in values], dtype=np.int64)
@@ -121,32 +84,14 @@ _PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.e
 
 @final
 @dataclass(frozen=True, eq=False)
-class PicturesWithTexts:
-    """Pairs of a picture and a text.
+class Pairs:
+    """Pairs of a picture and a text: the picture of each pair, and its text."""
 
-    pixels                  those of all pictures
-    picture_of (pairs,)     the index of the picture of each pair
-    texts                   the text of each pair
-    digests                 a digest of the pixels of each pair's picture
-    """
-
-    pixels: PicturePixels[FileWithText]
-    picture_of: Indices
+    pictures: FileSet[FileWithText, np.ndarray]
     texts: tuple[str, ...]
-    digests: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    def select(self, which: Indices) -> PicturesWithTexts:
-        """The pairs ``which``."""
-        listed = which.tolist()
-        return PicturesWithTexts(
-            self.pixels,
-            self.picture_of[which],
-            tuple(self.texts[index] for index in listed),
-            tuple(self.digests[index] for index in listed),
-        )
 
 
 def find_pictures(pairs: Sequence[FileWithText]) -> list[FileWithText]:
@@ -165,39 +110,51 @@ def split_pairs(
     *,
     seed: int,
     say: Say,
-) -> tuple[PicturesWithTexts, PicturesWithTexts]:
+) -> tuple[Pairs, Pairs]:
     """Decode the pictures, and return the pairs for training and for validation; ``seed`` decides which are held out.
 
     All pairs of a picture are held out together, copies of it too. Raises DataError for broken pictures, and for too
     few to hold any out.
     """
-    share = recipe.memory * len(pairs) / (len(pairs) + len(validation))
-    whole = decode_pairs(pairs, processor, memory=share, skip_bad=recipe.skip_bad, say=say)
-    if validation:
-        other = decode_pairs(validation, processor, memory=recipe.memory - share, skip_bad=recipe.skip_bad, say=say)
-        report_validation(whole.digests, other.digests, _PAIRS, say)
-        return whole, other
-    training, held = hold_out_files(whole.digests, [()] * len(whole), _PAIRS, seed=seed, say=say)
-    return whole.select(training), whole.select(held)
+    whole, others = decode_pairs(pairs, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+    if others is not None:
+        report_validation(whole.pictures.digests, others.pictures.digests, _PAIRS, say)
+        return whole, others
+    training, held = (
+        Pairs(whole.pictures.select(some), tuple(whole.texts[index] for index in some.tolist()))
+        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), _PAIRS, seed=seed, say=say)
+    )
+    return training, held
 
 
 def decode_pairs(
-    pairs: Sequence[FileWithText], processor: ImageProcessor, *, memory: float, skip_bad: bool, say: Say
-) -> PicturesWithTexts:
-    """Decode the pictures of pairs. Raises DataError for broken ones, unless ``skip_bad``, which reports them."""
-    decoded = decode_pictures(find_pictures(pairs), processor, memory=memory, skip_bad=skip_bad, say=say)
-    place = {str(one.content): index for index, one in enumerate(decoded.pictures)}
+    pairs: Sequence[FileWithText],
+    others: Sequence[FileWithText],
+    processor: ImageProcessor,
+    *,
+    memory: float,
+    skip_bad: bool,
+    say: Say,
+) -> tuple[Pairs, Pairs | None]:
+    """Decode the pictures of pairs, and of ``others``, None if there are none.
+
+    Raises DataError for broken ones, unless ``skip_bad``, which reports them.
+    """
+    decoded, other = decode_pictures(
+        find_pictures(pairs), find_pictures(others), processor, memory=memory, skip_bad=skip_bad, say=say
+    )
+    return _join_pairs(pairs, decoded), None if other is None else _join_pairs(others, other)
+
+
+def _join_pairs(pairs: Sequence[FileWithText], decoded: DecodedFiles[FileWithText, np.ndarray]) -> Pairs:
+    """The pairs whose pictures were decoded."""
+    place = {str(one.content): index for index, one in enumerate(decoded.files)}
     good = [one for one in pairs if str(one.content) in place]
     picture_of = np.array([place[str(one.content)] for one in good], dtype=np.int64)
-    return PicturesWithTexts(
-        decoded.pixels,
-        picture_of,
-        tuple(one.text for one in good),
-        tuple(decoded.digests[index] for index in picture_of.tolist()),
-    )
+    return Pairs(FileSet(decoded, picture_of), tuple(one.text for one in good))
 
 
-def encode_texts(pairs: PicturesWithTexts, tokenizer: Tokenizer, *, say: Say) -> Sentences:
+def encode_texts(pairs: Pairs, tokenizer: Tokenizer, *, say: Say) -> Sentences:
     """The token ids of all texts, with start and end token; those longer than the tokenizer's limit are cut."""
     found = tokenizer.ids(pairs.texts, truncate=True)
     if tokenizer.limit is not None:

@@ -12,7 +12,7 @@ from regard.errors import renamed_arguments
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
-from regard.tasks.clip.data import Batches, PicturesWithTexts, encode_texts, find_pictures, split_pairs
+from regard.tasks.clip.data import Batches, Pairs, encode_texts, find_pictures, split_pairs
 from regard.tasks.clip.new_model import (
     FINE_TUNING,
     SIZES,
@@ -24,7 +24,7 @@ from regard.tasks.clip.validation import ClipValidation, pair_loss
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_media import Say
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
-from regard.tasks.picture_pixels import measure_pictures
+from regard.tasks.picture_batches import measure_pictures
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
@@ -94,6 +94,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
             Batches(
                 one,
                 encode_texts(one, tokenizer, say=say),
+                processor,
                 pad_id=tokenizer.pad_id,
                 size=recipe.batch,
                 seed=seed,
@@ -139,7 +140,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
 
     def metrics(self) -> dict[str, float]:
         """The shares of the time in which training waited for decoded pictures, and augmented them."""
-        return self._measured.shares((self.batches.pairs.pixels.waited, self.batches.augmented))
+        return self._measured.shares((self.batches.waited, self.batches.augmented))
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure how pictures and texts of the validation pairs find each other."""
@@ -177,7 +178,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
         )
 
     @renamed_arguments(size="vocabulary")
-    def _build_model(self, training: PicturesWithTexts, processor: ImageProcessor, context: RunContext) -> Clip:
+    def _build_model(self, training: Pairs, processor: ImageProcessor, context: RunContext) -> Clip:
         recipe = self._recipe
         self._size = choose_size(len(training), recipe.model)
         tokenizer = read_tokenizer(context)
@@ -200,4 +201,4 @@ class ClipTask(RecipeTask[ClipRecipe]):
         device = torch.device("cpu")
         ids, mask = self.batches.read_texts(np.arange(1))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.model(ids, self.batches.read_pictures(self.batches.pairs.picture_of[:1], device), mask=mask)
+            self.model(ids, self.batches.normalise(self.batches.read(np.arange(1), device)), mask=mask)

@@ -61,7 +61,9 @@ class ClipValidation:
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self._pictures, self._picture_of = np.unique(batches.pairs.picture_of, return_inverse=True)
+        _, self._pictures, self._picture_of = np.unique(
+            batches.pairs.pictures.chosen, return_index=True, return_inverse=True
+        )
 
     def measure(self, model: Clip) -> Validation:
         """Measure recall, with samples of pictures and the texts that were found for them."""
@@ -97,7 +99,7 @@ class ClipValidation:
         return measure_retrieval(torch.cat(pictures), torch.cat(texts), pairs.texts, self._picture_of)
 
     def _embed_pictures(self, model: Clip, pictures: Indices) -> Float[Tensor, "rows size"]:
-        pooled = model.vision(self.batches.read_pictures(pictures, model.device)).pooled
+        pooled = model.vision(self.batches.normalise(self.batches.read(pictures, model.device))).pooled
         return functional.normalize(pooled.float(), dim=-1).cpu()
 
     def _embed_texts(self, model: Clip, pairs: Indices) -> Float[Tensor, "rows size"]:
@@ -108,7 +110,7 @@ class ClipValidation:
         pairs, lines = self.batches.pairs, list[str]()
         for index in sample_rows(len(self._pictures), _NUM_SAMPLES):
             first = int(np.flatnonzero(self._picture_of == index)[0])
-            place = pairs.pixels.pictures[int(self._pictures[index])].place
+            place = pairs.pictures.select(self._pictures[index : index + 1]).files[0].place
             lines += [f"picture: {place}", f"text:    {pairs.texts[first]}"]
             lines += [f"found:   {pairs.texts[int(found.found_texts[index])]}"]
         return tuple(lines)

@@ -31,7 +31,7 @@ from regard.tasks.image_classification.data import PictureSet, read_pictures, sp
 from regard.tasks.labelled_media import find_labels, report_lost_labels
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import split_documents
-from regard.tasks.picture_pixels import measure_pictures
+from regard.tasks.picture_batches import measure_pictures
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES
 
@@ -177,8 +177,8 @@ def load_pictures(
     halves = (0.5,) * channels
     processor = ImageProcessor((size, size), channels=channels, mean=halves, std=halves)
     training, held_out = split_pictures(_picture_options(recipe), found.good, [], processor, seed=seed, say=say)
-    find_labels(training.pictures, PICTURES)
-    report_lost_labels(found.named, training.pixels.pictures, PICTURES, say)
+    find_labels(training.files, PICTURES)
+    report_lost_labels(found.named, training.decoded.files, PICTURES, say)
     return training, held_out
 
 

@@ -207,16 +207,17 @@ class PictureSource(Source):
     ) -> None:
         self._training, self._validation, self._ranges = training, validation, ranges
         self.choices = tokenizer.vocabulary
-        self.labels = tuple(dict.fromkeys(sorted({*training.labels, *validation.labels})))
+        labels = [one.label for one in training.files], [one.label for one in validation.files]
+        self.labels = tuple(sorted({*labels[0], *labels[1]}))
         self._label_ids = {
             label: np.array([*ids, DOCUMENT_ID], dtype=np.int64)
             for label, ids in zip(self.labels, tokenizer.plain_ids(self.labels), strict=True)
         }
-        height, width = training.pixels.processor.picture_size or (PATCH, PATCH)
+        _, height, width = training.take(np.arange(1))[0].shape
         self._grid = height // PATCH, width // PATCH
         longest = self._grid[0] * self._grid[1] + max(map(len, self._label_ids.values()))
         self._pictures, self._most = max(1, length // longest), most_held_out
-        digests = "".join((*training.digests, *validation.digests, *training.labels, *validation.labels))
+        digests = "".join((*training.digests, *validation.digests, *labels[0], *labels[1]))
         self.digest = hashlib.sha256(digests.encode()).hexdigest()
 
     @property
@@ -239,9 +240,8 @@ class PictureSource(Source):
         return [self._picture(self._validation, int(one)) for one in chosen]
 
     def _picture(self, pictures: PictureSet, index: int) -> TokenSequence:
-        place = pictures.chosen[index : index + 1]
-        pixels = pictures.pixels.take(place)[0].permute(1, 2, 0).numpy()
-        label = self._label_ids[pictures.pixels.pictures[int(place[0])].label]
+        (one,) = pictures.select(np.array([index])).files
+        pixels, label = pictures.take(np.array([index]))[0].transpose(1, 2, 0), self._label_ids[one.label]
         patches = cut_patches(np.ascontiguousarray(pixels))
         ids = np.concatenate([np.full(len(patches), self._ranges.patch_id), label]).astype(np.int64)
         return TokenSequence(

@@ -116,7 +116,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
             for episode in episodes[one.name]
             for observation in episode.observations
         }
-        labels = set() if training_pictures is None else set(training_pictures.labels)
+        labels = set() if training_pictures is None else {one.label for one in training_pictures.files}
         tokenizer = self._choose_tokenizer(texts, sorted(missions | labels), context)
         ranges = choose_ranges(spaces, tokenizer)
         tokenized, action_ids = {}, {}

@@ -24,10 +24,10 @@ from regard.tasks.image_classification.presets import (
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation, picture_loss, teacher_pixels
 from regard.tasks.label_validation import baseline_score, describe_score
-from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
+from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, report_lost_labels
 from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
-from regard.tasks.picture_pixels import measure_pictures
+from regard.tasks.picture_batches import measure_pictures
 from regard.tasks.recipe_task import RecipeTask
 from regard.tasks.sentences import Indices
 from regard.train import RankShard, RunContext, Validation
@@ -87,16 +87,17 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
         processor = self.model.processor
         assert processor is not None
         training, held_out = split_pictures(recipe, pictures, others, processor, seed=seed, say=say)
-        find_labels(training.pictures, PICTURES)
-        report_lost_labels(named, training.pixels.pictures, PICTURES, say)
-        for sentence in describe_labels(labels, [(one,) for one in training.labels], several=False, things="pictures"):
+        find_labels(training.files, PICTURES)
+        report_lost_labels(named, training.decoded.files, PICTURES, say)
+        listed = [(one.label,) for one in training.files]
+        for sentence in describe_labels(labels, listed, several=False, things="pictures"):
             say(sentence)
         augmentation = recipe.augmentation(min(self.model.picture_size))
         mirrors = recipe.flip is None and augmentation.flip
         advice = "; flip=False (--no-flip) if mirrored pictures mean another" if mirrors else ""
         say(f"augmentation: {augmentation}{advice}")
         self.batches, held = (
-            Batches(one, make_truth(one.pictures, labels), size=recipe.batch, seed=seed, augmentation=own)
+            Batches(one, labels, processor, size=recipe.batch, seed=seed, augmentation=own)
             for one, own in ((training, augmentation), (held_out, Augmentation()))
         )
         self.validation = PictureValidation(
@@ -140,7 +141,7 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
 
     def metrics(self) -> dict[str, float]:
         """The shares of the time in which training waited for decoded pictures, and augmented them."""
-        return self._measured.shares((self.batches.pictures.pixels.waited, self.batches.augmented))
+        return self._measured.shares((self.batches.waited, self.batches.augmented))
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure accuracy, F1, loss and calibration error on the validation pictures."""
@@ -153,7 +154,7 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
 
     def metadata(self) -> dict[str, Any]:
         """The numbers of pictures, and the model that training started from."""
-        counts = {"pictures": len(self.batches.pictures), "held_out": len(self.validation.batches.pictures)}
+        counts = {"pictures": len(self.batches), "held_out": len(self.validation.batches)}
         return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:

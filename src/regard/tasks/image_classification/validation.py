@@ -102,7 +102,7 @@ class PictureValidation:
             self._probabilities(model),
             self.batches.truth,
             model.labels,
-            self.batches.pictures.pictures,
+            self.batches.examples.files,
             PICTURES,
             metric=self.metric,
         )

@@ -5,6 +5,7 @@ Batches of sounds with the labels that a model has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -18,17 +19,16 @@ from regard.media import LabelledFile, read_and_report_labelled
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.classification.loss import balanced_weights, label_loss
+from regard.tasks.decoded_files import FileSet, split_files
 from regard.tasks.label_validation import baseline_score, describe_score, validate_labels
 from regard.tasks.labelled_media import (
     Say,
     check_labels,
     choose_metric,
     find_labels,
-    hold_out_files,
     make_truth,
     report_conflicts,
     report_lost_labels,
-    report_validation,
 )
 from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.new_conformer import (
@@ -41,7 +41,7 @@ from regard.tasks.new_conformer import (
 )
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import SoundBatches, SoundFeatures, decode_both
+from regard.tasks.sound_batches import Features, SoundBatches, decode_sounds
 from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
 from regard.tasks.sound_task import SoundTask
 from regard.train import RunContext, Validation
@@ -53,16 +53,15 @@ class Batches(SoundBatches[LabelledFile]):
 
     def __init__(
         self,
-        features: SoundFeatures[LabelledFile],
-        chosen: Indices,
-        labels: tuple[str, ...],
+        sounds: FileSet[LabelledFile, Features],
+        labels: Sequence[str],
         *,
         size: int,
         seed: int,
         augmentation: SoundAugmentation,
     ) -> None:
-        super().__init__(features, chosen, size=size, seed=seed, augmentation=augmentation)
-        self.truth: Bool[np.ndarray, "sounds labels"] = make_truth(self.sounds, labels)
+        super().__init__(sounds, size=size, seed=seed, augmentation=augmentation)
+        self.truth: Bool[np.ndarray, "sounds labels"] = make_truth(sounds.files, labels)
 
     def target_bytes(self) -> bytes:
         """The labels of the sounds."""
@@ -122,9 +121,9 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
         check_labels(others, labels, "the training data", SOUNDS)
         augmentation = recipe.augmentation()
         self._split(sounds, others, augmentation, seed=seed, say=say)
-        report_lost_labels(named, self.batches.features.sounds, SOUNDS, say)
+        report_lost_labels(named, self.batches.examples.decoded.files, SOUNDS, say)
         for sentence in describe_labels(
-            labels, [(one.label,) for one in self.batches.sounds], several=False, things="sounds"
+            labels, [(one.label,) for one in self.batches.examples.files], several=False, things="sounds"
         ):
             say(sentence)
         say(f"augmentation: {augmentation}")
@@ -153,7 +152,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
             assert logits is not None
             probabilities[rows] = logits.double().softmax(1).cpu().numpy()
         return validate_labels(
-            probabilities, self.held_out.truth, model.labels, self.held_out.sounds, SOUNDS, metric=self.metric
+            probabilities, self.held_out.truth, model.labels, self.held_out.examples.files, SOUNDS, metric=self.metric
         )
 
     def baseline(self) -> float | None:
@@ -183,23 +182,12 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
     ) -> None:
         """Decode the sounds, and set the batches for training and for validation."""
         recipe, processor, labels = self._recipe, self._processor, self.model.labels
-        features, held_features = decode_both(
-            sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
-        )
-        report_conflicts(features.digests, features.sounds, [one.label for one in features.sounds], SOUNDS, say)
-        if held_features is not None:
-            report_validation(features.digests, held_features.digests, SOUNDS, say)
-            training, held = np.arange(len(features.sounds)), np.arange(len(held_features.sounds))
-        else:
-            held_features = features
-            training, held = hold_out_files(
-                features.digests, [(one.label,) for one in features.sounds], SOUNDS, seed=seed, say=say
-            )
+        whole, other = decode_sounds(sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+        named = [one.label for one in whole.files]
+        report_conflicts(whole.digests, whole.files, named, SOUNDS, say)
+        training, held = split_files(whole, other, [(one,) for one in named], SOUNDS, seed=seed, say=say)
         self.batches, self.held_out = (
-            Batches(one, chosen, labels, size=recipe.batch, seed=seed, augmentation=own)
-            for one, chosen, own in (
-                (features, training, augmentation),
-                (held_features, held, SoundAugmentation()),
-            )
+            Batches(one, labels, size=recipe.batch, seed=seed, augmentation=own)
+            for one, own in ((training, augmentation), (held, SoundAugmentation()))
         )
-        find_labels(self.batches.sounds, SOUNDS)
+        find_labels(training.files, SOUNDS)

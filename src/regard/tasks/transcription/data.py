@@ -16,10 +16,11 @@ from regard.errors import DataError, short_repr
 from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder
 from regard.models.ctc import count_needed_tokens
+from regard.tasks.decoded_files import FileSet
 from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import SoundBatches, SoundFeatures
+from regard.tasks.sound_batches import Features, SoundBatches
 from regard.transcription.text_labels import TextLabels
 
 
@@ -32,8 +33,7 @@ class Batches(SoundBatches[FileWithText]):
 
     def __init__(
         self,
-        features: SoundFeatures[FileWithText],
-        chosen: Indices,
+        sounds: FileSet[FileWithText, Features],
         labels: TextLabels,
         *,
         frames_per_token: int,
@@ -41,13 +41,14 @@ class Batches(SoundBatches[FileWithText]):
         seed: int,
         augmentation: SoundAugmentation,
     ) -> None:
-        super().__init__(features, chosen, size=size, seed=seed, augmentation=augmentation)
+        super().__init__(sounds, size=size, seed=seed, augmentation=augmentation)
         self.frames_per_token = frames_per_token
-        self.targets = [labels.encode(one.text) for one in self.sounds]
+        self.texts = [one.text for one in sounds.files]
+        self.targets = [labels.encode(text) for text in self.texts]
 
     def target_bytes(self) -> bytes:
         """The texts of the sounds."""
-        return "\0".join(one.text for one in self.sounds).encode()
+        return "\0".join(self.texts).encode()
 
     def least_frames(self, index: int) -> int:
         """The least frames of as many tokens as the text needs."""
@@ -71,23 +72,24 @@ _SHOWN = 12
 """Characters or words that a message names."""
 
 
-def find_long_enough(
-    features: SoundFeatures[FileWithText], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool, say: Say
-) -> Indices:
-    """The indices of the sounds that have as many tokens as their texts need, those with unknown labels among them.
+def select_long_enough(
+    sounds: FileSet[FileWithText, Features], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool, say: Say
+) -> FileSet[FileWithText, Features]:
+    """The sounds that have as many tokens as their texts need, those with unknown labels among them.
 
     Raises DataError with the names of the others, unless ``skip_bad``, which reports them.
     """
     good, problems = [], []
-    for index, (sound, frames) in enumerate(zip(features.sounds, features.lengths.tolist(), strict=True)):
+    lengths = sounds.decoded.lengths[sounds.chosen].tolist()
+    for index, (sound, frames) in enumerate(zip(sounds.files, lengths, strict=True)):
         target, tokens = labels.encode(sound.text), model.count_tokens(frames)
         needed = 0 if target is None else count_needed_tokens(target)
         if needed > tokens:
             problems.append(_too_short_error(sound, needed, tokens))
         else:
             good.append(index)
-    report_bad_files(problems, len(features.sounds), SOUNDS, skip_bad=skip_bad, say=say)
-    return np.array(good, dtype=np.int64)
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    return sounds.select(np.array(good, dtype=np.int64))
 
 
 def report_unknown(texts: Sequence[str], learned: TextLabels, say: Say) -> None:

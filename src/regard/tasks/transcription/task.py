@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -13,7 +14,8 @@ from regard.errors import DataError, OptionError
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
+from regard.tasks.decoded_files import FileSet, split_files
+from regard.tasks.labelled_media import Say, report_conflicts
 from regard.tasks.labels import report_replaced_head
 from regard.tasks.new_conformer import (
     build_conformer,
@@ -25,9 +27,9 @@ from regard.tasks.new_conformer import (
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_task import check_data_files
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import SoundFeatures, decode_both
+from regard.tasks.sound_batches import Features, decode_sounds
 from regard.tasks.sound_task import SoundTask
-from regard.tasks.transcription.data import Batches, find_long_enough, report_unknown, shorten_list
+from regard.tasks.transcription.data import Batches, report_unknown, select_long_enough, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.tasks.transcription.validation import validate_texts
 from regard.train import RunContext, Validation
@@ -74,16 +76,14 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         else:
             assert start.processor is not None
             processor = start.processor
-        features, held_features = decode_both(
-            sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
-        )
-        texts = [one.text for one in features.sounds]
+        whole, other = decode_sounds(sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+        texts = [one.text for one in whole.files]
         self.model = self._build_model(texts, processor) if start is None else self._fine_tune(start, texts, say)
         self.model.processor = processor
         self.labels = TextLabels(self.model.labels)
         say(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
-        report_conflicts(features.digests, features.sounds, texts, SOUNDS, say, what="texts")
-        self._split(features, held_features, recipe.augmentation(), seed=seed, say=say)
+        report_conflicts(whole.digests, whole.files, texts, SOUNDS, say, what="texts")
+        self._split(whole, other, recipe.augmentation(), seed=seed, say=say)
         self._report_texts(say)
         self.metric = recipe.metric or ("wer" if self.labels.tokenizer == "words" else "cer")
         say(f"the best model is chosen by the {METRICS[self.metric]}")
@@ -147,8 +147,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
 
     def _split(
         self,
-        features: SoundFeatures[FileWithText],
-        held_features: SoundFeatures[FileWithText] | None,
+        whole: FileSet[FileWithText, Features],
+        other: FileSet[FileWithText, Features] | None,
         augmentation: SoundAugmentation,
         *,
         seed: int,
@@ -156,29 +156,19 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     ) -> None:
         """Set the batches for training and for validation, of sounds that are long enough for their texts."""
         recipe, labels = self._recipe, self.labels
-        training = find_long_enough(features, self.model, labels, skip_bad=recipe.skip_bad, say=say)
-        digests = [features.digests[index] for index in training.tolist()]
-        if held_features is not None:
-            held = find_long_enough(held_features, self.model, labels, skip_bad=recipe.skip_bad, say=say)
-            report_validation(digests, [held_features.digests[index] for index in held.tolist()], SOUNDS, say)
-        else:
-            held_features = features
-            kept, held_out = hold_out_files(digests, [()] * len(digests), SOUNDS, seed=seed, say=say)
-            training, held = training[kept], training[held_out]
+        select = partial(select_long_enough, model=self.model, labels=labels, skip_bad=recipe.skip_bad, say=say)
+        whole, other = select(whole), None if other is None else select(other)
+        training, held = split_files(whole, other, [()] * len(whole), SOUNDS, seed=seed, say=say)
         self.batches, self.held_out = (
             Batches(
                 one,
-                chosen,
                 labels,
                 frames_per_token=self.model.frames_per_token,
                 size=recipe.batch,
                 seed=seed,
                 augmentation=own,
             )
-            for one, chosen, own in (
-                (features, training, augmentation),
-                (held_features, held, SoundAugmentation()),
-            )
+            for one, own in ((training, augmentation), (held, SoundAugmentation()))
         )
 
     def _report_texts(self, say: Say) -> None:
@@ -190,8 +180,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         say(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(one) for one in labels.labels])}")
         learned = labels
         if self._recipe.start is None:
-            learned = TextLabels.find([one.text for one in self.batches.sounds], labels.tokenizer)
-        report_unknown([one.text for one in self.held_out.sounds], learned, say)
+            learned = TextLabels.find(self.batches.texts, labels.tokenizer)
+        report_unknown(self.held_out.texts, learned, say)
         if self._recipe.metric == "loss" and all(one is None for one in self.held_out.targets):
             raise DataError(
                 "no validation text has a loss",

@@ -15,7 +15,7 @@ _NUM_SAMPLES = 3
 
 def validate_texts(model: AudioEncoder, batches: Batches, *, metric: str) -> Validation:
     """Error rates and loss (mean per label) with samples of texts; ``metric``, "cer", "wer" or "loss", counts."""
-    measure, sounds = TranscriptionMeasure(TextLabels(model.labels)), batches.sounds
+    measure, sounds = TranscriptionMeasure(TextLabels(model.labels)), batches.examples.files
     places: list[str] = []
     for rows in batches.by_length(_BATCH):
         features, mask = batches.read(rows)

@@ -68,9 +68,9 @@ def test_pictures_with_several_texts_are_decoded_once_and_held_out_together(phot
     task, said = prepare(write_table(photos.parent, rows))
     assert "pairs: 54 for training; 6 held out" in said
     pairs, held = task.batches.pairs, task.validation.batches.pairs
-    assert len(pairs.pixels.pictures) == 20
-    assert not set(pairs.picture_of.tolist()) & set(held.picture_of.tolist())
-    assert len(set(held.picture_of.tolist())) == 2
+    assert len(pairs.pictures.decoded.files) == 20
+    assert not set(pairs.pictures.chosen.tolist()) & set(held.pictures.chosen.tolist())
+    assert len(set(held.pictures.chosen.tolist())) == 2
     measured = task.validate(task.model.eval())
     assert measured.metrics.keys() == {
         "recall", "picture_to_text_1", "picture_to_text_5", "text_to_picture_1", "text_to_picture_5"
@@ -86,8 +86,8 @@ def test_loss_of_different_pairs_is_that_of_the_paper(photos):
     task.model.eval()
     batch = task.epoch(0)[0]
     ids, mask = task.batches.read_texts(batch.examples)
-    pictures = task.batches.pairs.picture_of[batch.examples]
-    output = task.model(ids, task.batches.read_pictures(pictures, torch.device("cpu")), mask=mask)
+    pixels = task.batches.normalise(task.batches.read(batch.examples, torch.device("cpu")))
+    output = task.model(ids, pixels, mask=mask)
     expected = 7 * contrastive_loss(output.logits_per_image)
     torch.testing.assert_close(task.loss(task.model, batch, RankShard()), expected)
     for shards in (2, 8):  # one of eight is empty

@@ -123,12 +123,12 @@ def test_pictures_are_followed_by_their_labels(tokenizer, tmp_path):
     assert len(draw) == 37 // (4 + longest + 1)
     ids = []
     for one in draw:
-        label = training.labels[one]
+        label = training.files[one].label
         ids += [ranges.patch_id] * 4 + tokenizer.plain_ids([label])[0] + [0]
     assert made.ids.tolist() == ids
     assert (made.target == (made.ids != ranges.patch_id)).all()
     assert made.patches.shape == (4 * len(draw), 3, 16, 16)
-    corner = training.pixels.take(training.chosen[[draw[0]]])[0, :, :16, 16:]
+    corner = training.take(np.array(draw[:1]))[0][:, :16, 16:]
     np.testing.assert_array_equal(made.patches[1], corner)
     assert source.size + len(source.held_out()) == 33
 

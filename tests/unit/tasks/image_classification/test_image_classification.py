@@ -202,10 +202,8 @@ def test_every_picture_is_in_one_batch_of_an_epoch(shapes):
     task, _ = prepare(shapes)
     for number in range(2):
         epoch = task.epoch(number)
-        assert sorted(np.concatenate([one.examples for one in epoch]).tolist()) == list(
-            range(len(task.batches.pictures))
-        )
-        assert [len(one) for one in epoch] == [7] * (len(task.batches.pictures) // 7) + [len(task.batches.pictures) % 7]
+        assert sorted(np.concatenate([one.examples for one in epoch]).tolist()) == list(range(len(task.batches)))
+        assert [len(one) for one in epoch] == [7] * (len(task.batches) // 7) + [len(task.batches) % 7]
     first, again = task.epoch(3)[0].examples, task.batches.epoch(3)[0].examples
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, task.epoch(4)[0].examples)
@@ -218,9 +216,9 @@ def test_copies_are_held_out_together(tmp_path):
         for number in range(30):
             Image.fromarray(shape_picture(label, number // 3)).save(tmp_path / label / f"{number}.png")
     task, _ = prepare(tmp_path)
-    held = task.validation.batches.pictures
+    held = task.validation.batches.examples
     assert len(held) == 6
-    assert not set(held.digests) & set(task.batches.pictures.digests)
+    assert not set(held.digests) & set(task.batches.examples.digests)
 
 
 def test_conflicts_and_known_pictures_are_reported(tmp_path, shapes):
@@ -240,7 +238,7 @@ def test_batches_read_the_pixels_and_labels(tmp_path):
         task, _ = prepare(tmp_path, augment="none", memory=memory)
         batch = task.epoch(0)[0]
         made = task.batches.augment(batch, np.arange(0, 7, 2), torch.device("cpu"))
-        chosen = task.batches.pictures.chosen[batch.examples[::2]]
+        chosen = task.batches.examples.chosen[batch.examples[::2]]
         np.testing.assert_allclose(made.pixels[:, 0] * 255, pixels[chosen], atol=1e-4)
         assert made.truth.int().argmax(1).tolist() == (chosen % 3).tolist()
         assert made.other is None
@@ -357,7 +355,7 @@ def test_labels_whose_pictures_are_all_broken_are_named(shapes, kept_bytes):
     task, said = prepare(shapes, skip_bad=True)
     assert "skipped 11 because a picture cannot be used" in said
     assert "the label plain is gone, since all 11 pictures of it are broken: the model does not learn it" in said
-    assert "plain" not in task.batches.pictures.labels
+    assert "plain" not in {one.label for one in task.batches.examples.files}
     for picture in list((shapes / "plain").iterdir())[1:]:
         picture.unlink()
     _, said = prepare(shapes, skip_bad=True)
@@ -426,7 +424,7 @@ def test_shares_of_the_time(shapes):
     batch = task.epoch(0)[0]
     task.loss(task.model, batch, RankShard())
     task.metrics()
-    task.batches.pictures.pixels.waited += 0.05
+    task.batches.examples.decoded.waited += 0.05
     time.sleep(0.1)
     found = task.metrics()
     assert 0.2 < found["waiting_for_data"] <= 0.5

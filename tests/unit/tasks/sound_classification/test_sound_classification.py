@@ -60,7 +60,8 @@ def test_every_sound_is_in_one_batch_of_an_epoch(tones):
         assert sorted(found.tolist()) == list(range(20))
     first, again = task.epoch(3)[0].examples, task.batches.epoch(3)[0].examples
     np.testing.assert_array_equal(first, again)
-    lengths = [task.batches.features.lengths[task.batches.chosen[one.examples]] for one in task.epoch(0)]
+    examples = task.batches.examples
+    lengths = [examples.decoded.lengths[examples.chosen[one.examples]] for one in task.epoch(0)]
     spans = sorted((one.min(), one.max()) for one in lengths)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))  # sorted by length
 
@@ -86,7 +87,9 @@ def test_loss_is_the_cross_entropy_of_the_batch(tones):
     batch = task.epoch(0)[0]
     features, mask = task.batches.read(batch.examples)
     logits = task.model(features, mask=mask).logits
-    truth = torch.tensor([task.model.labels.index(task.batches.sounds[index].label) for index in batch.examples])
+    truth = torch.tensor(
+        [task.model.labels.index(task.batches.examples.files[index].label) for index in batch.examples]
+    )
     expected = torch.nn.functional.cross_entropy(logits, truth, reduction="sum")
     torch.testing.assert_close(task.loss(task.model, batch, RankShard()), expected)
     parts = sum(task.loss(task.model, batch, RankShard(rank, 2)) for rank in range(2))
@@ -151,4 +154,4 @@ def test_labels_whose_sounds_are_all_broken_are_named(tones, kept_bytes):
         (tones / "middle" / f"{number}.flac").write_bytes(whole[:kept_bytes])
     task, said = prepare(tones, skip_bad=True)
     assert "the label middle is gone, since all 2 sounds of it are broken: the model does not learn it" in said
-    assert {one.label for one in task.batches.sounds} == {"high", "low"}
+    assert {one.label for one in task.batches.examples.files} == {"high", "low"}

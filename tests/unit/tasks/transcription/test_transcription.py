@@ -54,11 +54,11 @@ def test_characters_and_held_out_sounds(spelled):
     assert "3 characters: 'a', 'b', 'c'" in said
     assert "the best model is chosen by the character error rate" in said
     assert task.unit == "characters"
-    sounds = [*task.batches.sounds, *task.held_out.sounds]
+    sounds = [*task.batches.examples.files, *task.held_out.examples.files]
     assert sorted(one.place for one in sounds) == sorted(str(one) for one in spelled.glob("*.wav"))
     found = np.concatenate([one.examples for one in task.epoch(0)])
     assert sorted(found.tolist()) == list(range(21))
-    assert sum(map(task.tokens, task.epoch(0))) == sum(len(one.text) for one in task.batches.sounds)
+    assert sum(map(task.tokens, task.epoch(0))) == sum(len(one.text) for one in task.batches.examples.files)
     assert task.recipe()["tokenizer"] == "characters"
     assert prepare(spelled)[0].recipe() == task.recipe()
     (spelled / "00.txt").write_text("cab")
@@ -80,7 +80,7 @@ def test_loss_is_that_of_ctc_in_torch(spelled):
     batch = task.epoch(0)[0]
     features, mask = task.batches.read(batch.examples)
     output = task.model(features, mask=mask)
-    texts = [task.batches.sounds[index].text for index in batch.examples]
+    texts = [task.batches.examples.files[index].text for index in batch.examples]
     expected = torch.nn.functional.ctc_loss(
         output.logits.log_softmax(2).transpose(0, 1),
         torch.tensor([1 + "abc".index(letter) for text in texts for letter in text]),
