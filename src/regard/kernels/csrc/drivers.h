@@ -14,12 +14,19 @@ struct ForwardResults {
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 
-// Gradients of the results, which are inputs, and of the arguments, which are outputs. That of the sinks has their shape.
-struct Gradients {
-    Array output, query, key, value, bias, table;                      // output is an input
+// Gradients of the output, an input, and of query, key, value, the bias and its table, which are outputs. Those of the
+// last two may be absent, and are in the dtype of sums.
+struct TokenGradients {
+    Array output, query, key, value, bias, table;
+};
+
+// Also gradients of the other results, which are inputs, and of other arguments, which are outputs.
+struct Gradients : TokenGradients {
+    explicit Gradients(const TokenGradients& of_tokens = {}) : TokenGradients(of_tokens) {}
+
     Array lse, log_weight, column, top_keys, top, rows, rows_weights;  // inputs: of lse and of the statistics
     Array vector;  // additive attention: parts of the gradient, (batch, heads, key_tiles, inner)
-    Array sinks, sink_weight;  // output; input, of the statistic
+    Array sinks, sink_weight;  // output, of the shape of the sinks; input, of the statistic
 };
 void backward(const Problem& problem, const ForwardResults& results, const Gradients& gradients, int threads);
 
@@ -45,8 +52,8 @@ struct Additive {
 };
 void additive_forward(const Problem& problem, const Additive& additive, const ForwardResults& results, int threads);
 
-struct AdditiveGradients {
-    Array output, of_query, of_key, vector, value, bias, table, lse;
+struct AdditiveGradients : TokenGradients {
+    Array vector, lse;
 };
 void additive_backward(
     const Problem& problem, const Additive& additive, const ForwardResults& results, const AdditiveGradients& gradients,
@@ -55,8 +62,7 @@ void additive_backward(
 // Attention with weights sigmoid(score_ij + b_i) in place of the softmax. score_bias: b as one float64 number; absent:
 // b_i is -log of the number of keys that query i may attend to. Results: output and normalizer.
 void sigmoid_forward(const Problem& problem, const Array& score_bias, const ForwardResults& results, int threads);
-// Gradients: output (input), query, key, value, bias, table.
-void sigmoid_backward(const Problem& problem, const Array& normalizer, const Gradients& gradients, int threads);
+void sigmoid_backward(const Problem& problem, const Array& normalizer, const TokenGradients& gradients, int threads);
 
 // tokens and output (count) of one dtype, contiguous.
 struct DropoutArguments {
@@ -112,7 +118,7 @@ struct ScanArguments {
 struct ScanResults {
     Array output, state;
 };
-// Returns whether a log_decay is above 0; the results are then undefined.
+// Returns whether no log_decay is above 0; else the results are undefined.
 bool scan(const ScanArguments& given, const ScanResults& results, int threads);
 
 // Gradients of the results (the state's may be absent) and, as outputs, of the arguments, absent where those are.
@@ -146,9 +152,8 @@ struct GatheredArguments {
     Problem problem;  // its mask is not read
     Array positions;
     int64_t count = 0;
-    Array output;                            // written by the forward pass
-    Array grad_output;                       // the backward pass reads this one, and writes the others
-    Array grad_query, grad_key, grad_value;
+    Array output;              // written by the forward pass
+    TokenGradients gradients;  // of the backward pass
 
     REGARD_INLINE int64_t position_head(int64_t head) const {
         const int64_t of = positions.shape[1];
@@ -166,9 +171,10 @@ struct ChosenArguments {
     Problem problem;  // of its mask only `stop` is read
     Array chosen;     // contiguous, and a copy: it is counted first, and read again
     int64_t block = 0;  // keys in a block, a multiple of 64
-    Array output, normalizer;  // written
+    Array output, normalizer;  // written by the forward pass, and read by the backward pass
 };
 void chosen_blocks_forward(const ChosenArguments& given, int threads);
+void chosen_blocks_backward(const ChosenArguments& given, const TokenGradients& gradients, int threads);
 
 // The blocks before the own one that each query chooses by weights of compressed attention (see block_importance.h).
 struct ImportanceArguments {

@@ -41,9 +41,8 @@ void additive_backward(const Problem& problem, const Additive& additive, const F
     const bool in_double = p.query.dtype == Dtype::float64;
     const int64_t tiles = p.key_tiles(), of_tiles = tiles * p.head_dim;
     Scratch memory = Scratch::of<char>({p.batch, p.heads, of_tiles, in_double ? 8 : 4});
-    Gradients g;
-    g.output = gradients.output, g.query = gradients.of_query, g.key = gradients.of_key, g.value = gradients.value;
-    g.bias = gradients.bias, g.table = gradients.table, g.lse = gradients.lse;
+    Gradients g(gradients);
+    g.lse = gradients.lse;
     g.vector = {memory.as<char>(),
                 in_double ? Dtype::float64 : Dtype::float32,
                 {p.batch, p.heads, tiles, p.head_dim},

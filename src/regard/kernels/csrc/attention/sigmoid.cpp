@@ -55,8 +55,8 @@ void sigmoid_forward(const Problem& problem, const Array& score_bias, const Forw
     forward(p, results, threads);
 }
 
-void sigmoid_backward(const Problem& problem, const Array& normalizer, const Gradients& gradients, int threads) {
-    backward(make_sigmoid_problem(problem), {{}, {}, {}, normalizer}, gradients, threads);
+void sigmoid_backward(const Problem& problem, const Array& normalizer, const TokenGradients& gradients, int threads) {
+    backward(make_sigmoid_problem(problem), {{}, {}, {}, normalizer}, Gradients(gradients), threads);
 }
 
 }  // namespace regard

@@ -1,15 +1,19 @@
 // Softmax and sigmoid attention in the Python module: forward, backward, statistics, and keys in pages.
+#include "bindings/attention_arguments.h"
 #include "bindings/bindings.h"
-#include "drivers.h"
 
 namespace regard {
 namespace {
 
-Array write_rounding(Call& call, nb::handle object) {
-    const Problem& p = call.problem;
+void check_rounding(const Call& call, nb::handle object) {
     if (!object.is_none() && call.dtype() != Dtype::bfloat16 && call.dtype() != Dtype::float16)
         throw nb::value_error("rounding: expected None, since nothing is cut off in this dtype");
-    return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), accept);
+}
+
+ForwardResults write_results(Call& call, nb::handle output, nb::handle lse, nb::handle rounding, nb::handle normalizer) {
+    const Array of_output = write_output(call, output), of_lse = write_lse(call, lse);
+    check_rounding(call, rounding);
+    return {of_output, of_lse, write_output(call, rounding, "rounding", accept), write_normalizer(call, normalizer)};
 }
 
 void bind_forward(nb::module_& module) {
@@ -17,12 +21,11 @@ void bind_forward(nb::module_& module) {
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
         {"rounding", "normalizer", "softcap", "sinks"},
         [](Call& call, const Objects<5>& arrays, const Objects<4>& further) {
-            call.read_problem(arrays[0], arrays[1], arrays[2]);
-            call.read_cap_and_sinks(further[2], further[3]);
-            const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
-                                            write_rounding(call, further[0]), write_normalizer(call, further[1])};
+            read_problem(call, arrays[0], arrays[1], arrays[2]);
+            read_cap_and_sinks(call, further[2], further[3]);
+            const ForwardResults results = write_results(call, arrays[3], arrays[4], further[0], further[1]);
             const nb::gil_scoped_release unlocked;
-            forward(call.problem, results, call.threads());
+            forward(call.problem, results, call.options.threads);
         });
 }
 
@@ -34,44 +37,31 @@ void bind_backward(nb::module_& module) {
         {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding", "softcap", "sinks",
          "grad_sinks", "sink_weight_grad"},
         [](Call& call, const Objects<11>& arrays, const Objects<12>& further) {
-            call.read_problem(arrays[1], arrays[2], arrays[3]);
-            call.read_cap_and_sinks(further[8], further[9]);
+            read_problem(call, arrays[1], arrays[2], arrays[3]);
+            read_cap_and_sinks(call, further[8], further[9]);
             const Problem& p = call.problem;
+            const auto read_sums = [&](nb::handle object, const char* name, Call::Shape shape) {
+                return call.read(object, name, shape, call.accumulation_dtype(), accept);
+            };
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
-            const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
-            const Array output = call.read(arrays[4], "output", outputs, call.dtype());
-            const Array normalizer = read_normalizer(call, arrays[5]);
-            Gradients gradients;
-            gradients.output = call.read(arrays[0], "grad_output", outputs, call.dtype());
-            gradients.query =
-                call.write(arrays[6], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
-            gradients.key = call.write(arrays[7], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
-            gradients.value =
-                call.write(arrays[8], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
-            gradients.bias = write_gradient(call, arrays[9], "grad_bias", p.bias);
-            gradients.table = write_gradient(call, arrays[10], "grad_table", p.table);
-            gradients.lse = call.read(further[0], "grad_lse", of_queries, call.accumulation_dtype(), accept);
-            gradients.log_weight = call.read(further[1], "log_weight", of_queries, call.accumulation_dtype(), accept);
-            gradients.column =
-                call.read(further[2], "column", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
-            gradients.top_keys = call.take(further[3], "top_keys", accept);
-            const int64_t top = gradients.top_keys.shape[3];
-            const Call::Shape tops{p.batch, p.heads, p.queries, top};
-            call.read(further[3], "top_keys", tops, Dtype::int64, accept);
-            gradients.top = call.read(further[4], "top_grad", tops, call.accumulation_dtype(), accept);
-            gradients.rows = call.read_indices(further[5], "rows", p.queries, accept);
-            const int64_t rows = gradients.rows.shape[3];
-            gradients.rows_weights =
-                call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.accumulation_dtype(), accept);
-            Call::require_pair(gradients.top, "top_grad", gradients.top_keys, "top_keys");
-            Call::require_pair(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
-            const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), accept);
-            gradients.sinks = write_gradient(call, further[10], "grad_sinks", p.sinks);
-            gradients.sink_weight =
-                call.read(further[11], "sink_weight_grad", of_queries, call.accumulation_dtype(), accept);
-            Call::require_pair(gradients.sink_weight, "sink_weight_grad", p.sinks, "sinks");
+            const Array output = read_output(call, arrays[4]), normalizer = read_normalizer(call, arrays[5]);
+            Gradients g(read_gradients(call, arrays[0], arrays[6], arrays[7], arrays[8], arrays[9], arrays[10]));
+            g.lse = read_sums(further[0], "grad_lse", of_queries);
+            g.log_weight = read_sums(further[1], "log_weight", of_queries);
+            g.column = read_sums(further[2], "column", {p.batch, p.heads, p.keys});
+            const Call::Shape tops{p.batch, p.heads, p.queries, call.take(further[3], "top_keys", accept).shape[3]};
+            g.top_keys = call.read(further[3], "top_keys", tops, Dtype::int64, accept);
+            g.top = read_sums(further[4], "top_grad", tops);
+            g.rows = call.read_indices(further[5], "rows", p.queries, accept);
+            g.rows_weights = read_sums(further[6], "rows_grad", {p.batch, p.heads, g.rows.shape[3], p.keys});
+            require_pair(g.top, "top_grad", g.top_keys, "top_keys");
+            require_pair(g.rows_weights, "rows_grad", g.rows, "rows");
+            const Array rounding = read_output(call, further[7], "rounding", accept);
+            g.sinks = call.write_gradient(further[10], "grad_sinks", p.sinks, call.accumulation_dtype(), accept);
+            g.sink_weight = read_sums(further[11], "sink_weight_grad", of_queries);
+            require_pair(g.sink_weight, "sink_weight_grad", p.sinks, "sinks");
             const nb::gil_scoped_release unlocked;
-            backward(p, {output, {}, rounding, normalizer}, gradients, call.threads());
+            backward(p, {output, {}, rounding, normalizer}, g, call.options.threads);
         });
 }
 
@@ -82,33 +72,29 @@ void bind_observe(nb::module_& module) {
          "rows_weights"},
         {"rounding", "normalizer", "softcap", "sinks", "sink_weight"},
         [](Call& call, const Objects<11>& arrays, const Objects<5>& further) {
-            call.read_problem(arrays[0], arrays[1], arrays[2]);
-            call.read_cap_and_sinks(further[2], further[3]);
+            read_problem(call, arrays[0], arrays[1], arrays[2]);
+            read_cap_and_sinks(call, further[2], further[3]);
             const Problem& p = call.problem;
-            const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
-                                            write_rounding(call, further[0]), write_normalizer(call, further[1])};
-            Statistics statistics;
-            statistics.entropy =
-                call.write(arrays[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
-            statistics.received =
-                call.write(arrays[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
-            const int64_t top = call.take(arrays[7], "top_keys", accept).shape[3];
-            const Call::Shape tops{p.batch, p.heads, p.queries, top};
-            statistics.top_keys = call.write(arrays[7], "top_keys", tops, Dtype::int64, accept);
-            statistics.top_weights = call.write(arrays[8], "top_weights", tops, call.accumulation_dtype(), accept);
-            statistics.rows = call.read_indices(arrays[9], "rows", p.queries, accept);
-            const int64_t rows = statistics.rows.shape[3];
-            statistics.rows_weights = call.write(arrays[10], "rows_weights", {p.batch, p.heads, rows, p.keys},
-                                                 call.accumulation_dtype(), accept);
-            statistics.sink_weight =
-                call.write(further[4], "sink_weight", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
-            Call::require_pair(statistics.sink_weight, "sink_weight", p.sinks, "sinks");
-            Call::require_pair(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
-            Call::require_pair(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
-            Call::require_pair(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
-            Call::require_pair(statistics.rows, "rows", statistics.rows_weights, "rows_weights");
+            const auto write_sums = [&](nb::handle object, const char* name, Call::Shape shape) {
+                return call.write(object, name, shape, call.accumulation_dtype(), accept);
+            };
+            const ForwardResults results = write_results(call, arrays[3], arrays[4], further[0], further[1]);
+            Statistics s;
+            s.entropy = write_sums(arrays[5], "entropy", {p.batch, p.heads, p.queries});
+            s.received = write_sums(arrays[6], "received", {p.batch, p.heads, p.keys});
+            const Call::Shape tops{p.batch, p.heads, p.queries, call.take(arrays[7], "top_keys", accept).shape[3]};
+            s.top_keys = call.write(arrays[7], "top_keys", tops, Dtype::int64, accept);
+            s.top_weights = write_sums(arrays[8], "top_weights", tops);
+            s.rows = call.read_indices(arrays[9], "rows", p.queries, accept);
+            s.rows_weights = write_sums(arrays[10], "rows_weights", {p.batch, p.heads, s.rows.shape[3], p.keys});
+            s.sink_weight = write_sums(further[4], "sink_weight", {p.batch, p.heads, p.queries});
+            require_pair(s.sink_weight, "sink_weight", p.sinks, "sinks");
+            require_pair(s.top_weights, "top_weights", s.top_keys, "top_keys");
+            require_pair(s.top_keys, "top_keys", s.top_weights, "top_weights");
+            require_pair(s.rows_weights, "rows_weights", s.rows, "rows");
+            require_pair(s.rows, "rows", s.rows_weights, "rows_weights");
             const nb::gil_scoped_release unlocked;
-            observe(p, results, statistics, call.threads());
+            observe(p, results, s, call.options.threads);
         });
 }
 
@@ -117,11 +103,11 @@ void bind_sigmoid(nb::module_& module) {
         module, "sigmoid_forward", "Attention whose weights are sigmoids of the scores.",
         {"query", "key", "value", "output"}, {"score_bias", "normalizer"},
         [](Call& call, const Objects<4>& arrays, const Objects<2>& further) {
-            call.read_problem(arrays[0], arrays[1], arrays[2]);
+            read_problem(call, arrays[0], arrays[1], arrays[2]);
             const Array score_bias = call.read(further[0], "score_bias", {1}, Dtype::float64, accept);
             const ForwardResults results = {write_output(call, arrays[3]), {}, {}, write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
-            sigmoid_forward(call.problem, score_bias, results, call.threads());
+            sigmoid_forward(call.problem, score_bias, results, call.options.threads);
         });
     define<10, 0>(
         module, "sigmoid_backward", "Gradients of attention whose weights are sigmoids of the scores.",
@@ -129,22 +115,32 @@ void bind_sigmoid(nb::module_& module) {
          "grad_table"},
         {},
         [](Call& call, const Objects<10>& arrays, const Objects<0>&) {
-            call.read_problem(arrays[1], arrays[2], arrays[3]);
-            const Problem& p = call.problem;
+            read_problem(call, arrays[1], arrays[2], arrays[3]);
             const Array normalizer = read_normalizer(call, arrays[4]);
-            Gradients gradients;
-            gradients.output =
-                call.read(arrays[0], "grad_output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
-            gradients.query =
-                call.write(arrays[5], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
-            gradients.key = call.write(arrays[6], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
-            gradients.value =
-                call.write(arrays[7], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
-            gradients.bias = write_gradient(call, arrays[8], "grad_bias", p.bias);
-            gradients.table = write_gradient(call, arrays[9], "grad_table", p.table);
+            const TokenGradients gradients =
+                read_gradients(call, arrays[0], arrays[5], arrays[6], arrays[7], arrays[8], arrays[9]);
             const nb::gil_scoped_release unlocked;
-            sigmoid_backward(p, normalizer, gradients, call.threads());
+            sigmoid_backward(call.problem, normalizer, gradients, call.options.threads);
         });
+}
+
+// Reads a query and paged keys and values into the problem.
+Pages read_pages(Call& call, nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,
+                 nb::handle lengths) {
+    Problem& p = call.problem;
+    read_query(call, query);
+    Pages pages;
+    pages.key = call.take(key_pages, "key_pages");
+    pages.value = call.take(value_pages, "value_pages");
+    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2];
+    p.key_heads = pages.key.shape[1];
+    p.value_dim = pages.value.shape[3];
+    check_dtype(pages.key, "key_pages", call.dtype());
+    check_dtype(pages.value, "value_pages", call.dtype());
+    check_shape(pages.key, "key_pages", {count, p.key_heads, page_size, p.head_dim});
+    check_shape(pages.value, "value_pages", {count, p.key_heads, page_size, p.value_dim});
+    read_page_table(call, pages, page_table, lengths);
+    return pages;
 }
 
 void bind_paged(nb::module_& module) {
@@ -153,14 +149,11 @@ void bind_paged(nb::module_& module) {
         [](nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table, nb::handle lengths,
            nb::handle output_array, nb::handle lse_array, nb::handle softcap, nb::handle sinks, double scale,
            std::optional<int64_t> low, std::optional<int64_t> high, int threads) {
-            Options options;
-            options.low = low;
-            options.high = high;
-            options.scale = scale;
-            options.threads = threads;
-            Call call(options);
-            const Pages pages = call.read_paged_problem(query, key_pages, value_pages, page_table, lengths);
-            call.read_cap_and_sinks(softcap, sinks);
+            Call call(threads);
+            const Pages pages = read_pages(call, query, key_pages, value_pages, page_table, lengths);
+            call.problem.scale = scale;
+            read_band(call.problem, low, high);
+            read_cap_and_sinks(call, softcap, sinks);
             const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}, {}};
             const nb::gil_scoped_release unlocked;
             paged(call.problem, pages, results, threads);

@@ -1,16 +1,14 @@
 #pragma once
 
 // What the files of bindings share, each of which defines the functions of a family of kernels in the Python module: how
-// an operation is defined, its options, and the arrays that several operations read and write.
+// an operation is defined.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
 #include <array>
-#include <string>
 #include <utility>
 
 #include "bindings/arguments.h"
-#include "bindings/array.h"
 
 namespace regard {
 
@@ -35,9 +33,8 @@ void define(nb::module_& module, const char* name, const char* doc, const Names<
               std::optional<int64_t> high, nb::handle start, nb::handle stop, nb::handle row_start, nb::handle key_tile,
               nb::handle bitmap, nb::handle bitmaps, nb::handle dense, double scale, nb::handle bias, nb::handle table,
               int64_t table_lowest, double dropout, int64_t seed, int threads) {
-            const Options options{low,   high, start, stop,  row_start,    key_tile, bitmap, bitmaps,
-                                  dense, scale, bias, table, table_lowest, dropout,  seed,   threads};
-            Call call(options);
+            Call call(Options{threads, low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, scale, bias,
+                              table, table_lowest, dropout, seed});
             run(call, {arrays...}, {further...});
         },
         nb::arg(positional[Positional]).none()..., nb::kw_only(), (nb::arg(keyword[Keyword]).none() = nb::none())...,
@@ -54,40 +51,28 @@ void define(nb::module_& module, const char* name, const char* doc, const Names<
            std::make_index_sequence<keyword>(), run);
 }
 
-inline constexpr auto accept = Call::None::accept;
-
-inline Array write_output(Call& call, nb::handle object) {
-    const Problem& p = call.problem;
-    return call.write(object, "output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+// An operation without a mask, as a function of the module: `read` reads its arguments, and `driver` computes while other
+// threads of Python run. The number of threads is its last argument.
+template <class Arguments, class... Given, class Result>
+auto operation(Arguments (*read)(Call&, Given...), Result (*driver)(const Arguments&, int)) {
+    return [read, driver](Given... given, int threads) {
+        Call call(threads);
+        const Arguments arguments = read(call, given...);
+        const nb::gil_scoped_release unlocked;
+        return driver(arguments, threads);
+    };
 }
 
-inline Array write_lse(Call& call, nb::handle object) {
-    const Problem& p = call.problem;
-    return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
-}
-
-inline Array write_normalizer(Call& call, nb::handle object) {
-    const Problem& p = call.problem;
-    return call.write(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.accumulation_dtype(), accept);
-}
-
-inline Array read_normalizer(Call& call, nb::handle object) {
-    const Problem& p = call.problem;
-    return call.read(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.accumulation_dtype());
-}
-
-// The gradient of an argument that may be absent: of the argument's shape, in the dtype of sums.
-inline Array write_gradient(Call& call, nb::handle object, const char* name, const Array& of) {
-    if (object.is_none()) return {};
-    if (!of) throw nb::value_error((std::string(name) + ": there is nothing it would be the gradient of").c_str());
-    return call.write(object, name, {of.shape[0], of.shape[1], of.shape[2], of.shape[3]}, call.accumulation_dtype());
-}
-
-// Options of an operation that has no mask.
-inline Options threads_only(int threads) {
-    Options options;
-    options.threads = threads;
-    return options;
+// The same for a driver of arguments and results.
+template <class Arguments, class Results, class... Given, class Result>
+auto operation(std::pair<Arguments, Results> (*read)(Call&, Given...),
+               Result (*driver)(const Arguments&, const Results&, int)) {
+    return [read, driver](Given... given, int threads) {
+        Call call(threads);
+        const auto [arguments, results] = read(call, given...);
+        const nb::gil_scoped_release unlocked;
+        return driver(arguments, results, threads);
+    };
 }
 
 // Each in the file of its name, such as scan_bindings.cpp.

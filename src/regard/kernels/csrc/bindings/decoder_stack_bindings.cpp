@@ -1,18 +1,129 @@
-// All layers of a decoder for few tokens in the Python module.
+// All layers of a decoder for few tokens in the Python module. Linear layers, norms and rotations are as in
+// layer_arguments.h; what may be absent may be None:
+//
+//     layer           (attention, feed_forward)
+//     attention       (heads, key_heads, head_dim, value_dim, scale, softcap, sinks, (query_layer, output_layer, key_layer,
+//                     value_layer, query_norm, key_norm), norms)             softcap, sinks and the norms may be absent
+//     feed_forward    ((up, gate, down, activation), norms)                  gate may be absent
+//     norms           (before, of_output, after)                             each may be absent
+//     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
+//                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
+//                     tokens the last; the mask, and the rotation, may be absent
+//     the same, with pages    (key_pages, value_pages, page_table, lengths, low, high, rotation): pages (pages, key_heads,
+//                     page_size, size), of which the last token of each sequence is new, and is written
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "bindings/argument_checks.h"
+#include "bindings/attention_arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/layer_arguments.h"
 #include "bindings/snapshot.h"
 #include "decode/decoder_stack.h"
 
 namespace regard {
 namespace {
+
+DecoderLayer read_decoder_layer(Call& call, nb::handle layer, int64_t width, Dtype dtype) {
+    const nb::tuple sublayers = take_tuple(layer, "layer", 2);
+    const nb::tuple attention = take_tuple(sublayers[0], "attention", 9);
+    const nb::tuple feed_forward = take_tuple(sublayers[1], "feed_forward", 2);
+    const nb::tuple of_attention = take_tuple(attention[7], "layers", 6);
+    const nb::tuple of_feed_forward = take_tuple(feed_forward[0], "layers", 4);
+    const nb::tuple around_attention = take_tuple(attention[8], "norms", 3);
+    const nb::tuple around_feed_forward = take_tuple(feed_forward[1], "norms", 3);
+
+    DecoderLayer given;
+    given.attention.width = given.feed_forward.width = width;
+    given.attention.tokens.dtype = given.feed_forward.tokens.dtype = dtype;
+    Problem& p = call.problem;
+    p = {};
+    p.batch = p.queries = p.keys = 1;
+    p.heads = nb::cast<int64_t>(attention[0]);
+    p.key_heads = nb::cast<int64_t>(attention[1]);
+    p.head_dim = nb::cast<int64_t>(attention[2]);
+    p.value_dim = nb::cast<int64_t>(attention[3]);
+    p.scale = nb::cast<double>(attention[4]);
+    check_sizes(p);
+    read_cap_and_sinks(call, attention[5], attention[6]);
+    read_attention_layers(call, given.attention, {of_attention[0], of_attention[1], of_attention[2], of_attention[3],
+                                                  of_attention[4], of_attention[5]});
+    require(static_cast<bool>(given.attention.key_layer.weight), "key_layer: expected a linear layer, got None");
+    read_norms(call, given.attention, around_attention[0], around_attention[1], around_attention[2]);
+    read_feed_forward_layers(call, given.feed_forward, of_feed_forward[0], of_feed_forward[1], of_feed_forward[2],
+                             nb::cast<std::string>(of_feed_forward[3]));
+    read_norms(call, given.feed_forward, around_feed_forward[0], around_feed_forward[1], around_feed_forward[2]);
+    given.problem = p;
+    return given;
+}
+
+// Reads rows of the storage of keys or values, to be written.
+Array read_stored(Call& call, nb::handle object, const char* name, int64_t size, int64_t begin, int64_t end,
+                  Dtype dtype) {
+    const int64_t rows = call.take(object, name).shape[2];
+    Array array = call.write(object, name, {call.problem.batch, call.problem.key_heads, rows, size}, dtype);
+    require(array.stride[3] == 1 || size <= 1, "key and value: expected contiguous heads");
+    require(end <= rows, "end: it lies beyond the storage of keys and values");
+    array.data = static_cast<char*>(array.data) + begin * array.stride[2] * static_cast<int64_t>(dtype_size(dtype));
+    array.shape[2] = end - begin;
+    return array;
+}
+
+DecoderLayer with_step(Call& call, const DecoderLayer& layer, nb::handle step, int64_t batch, int64_t length) {
+    const nb::tuple parts = take_tuple(step, "step", 9);
+    const int64_t begin = nb::cast<int64_t>(parts[2]), end = nb::cast<int64_t>(parts[3]);
+    require(0 <= begin && begin <= end && length <= end - begin, "begin and end: expected the new tokens between them");
+    DecoderLayer whole = layer;
+    const Dtype dtype = layer.attention.tokens.dtype;
+    whole.attention.rows = whole.feed_forward.rows = batch * length;
+    Problem& p = call.problem;
+    p = layer.problem;
+    p.batch = batch, p.queries = length, p.keys = end - begin;
+    p.key = read_stored(call, parts[0], "key", p.head_dim, begin, end, dtype);
+    p.value = read_stored(call, parts[1], "value", p.value_dim, begin, end, dtype);
+    check_sizes(p);
+    read_band(p, nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
+    p.mask.start = copy_bounds(call, parts[6], "start");
+    p.mask.stop = copy_bounds(call, parts[7], "stop");
+    whole.attention.rotation = read_rotation(call, parts[8], dtype, length);
+    whole.problem = p;
+    return whole;
+}
+
+Array read_pages(Call& call, nb::handle object, const char* name, int64_t page_size, int64_t size, Dtype dtype) {
+    const int64_t count = call.take(object, name).shape[0];
+    const Array array = call.write(object, name, {count, call.problem.key_heads, page_size, size}, dtype);
+    require(array.stride[3] == 1 || size <= 1, "key_pages and value_pages: expected contiguous heads");
+    return array;
+}
+
+DecoderLayer with_pages(Call& call, const DecoderLayer& layer, nb::handle step, int64_t batch) {
+    const nb::tuple parts = take_tuple(step, "step", 7);
+    DecoderLayer whole = layer;
+    const Dtype dtype = layer.attention.tokens.dtype;
+    whole.attention.rows = whole.feed_forward.rows = batch;
+    Problem& p = call.problem;
+    p = layer.problem;
+    p.batch = batch, p.queries = 1;
+    Pages& pages = whole.attention.pages;
+    const int64_t page_size = call.take(parts[0], "key_pages").shape[2];
+    pages.key = read_pages(call, parts[0], "key_pages", page_size, p.head_dim, dtype);
+    pages.value = read_pages(call, parts[1], "value_pages", page_size, p.value_dim, dtype);
+    require(pages.key.shape[0] == pages.value.shape[0], "value_pages: expected as many as key_pages");
+    read_page_table(call, pages, parts[2], parts[3]);
+    const auto* lengths = static_cast<const int64_t*>(pages.lengths.data);
+    for (int64_t entry = 0; entry < batch; ++entry)
+        require(lengths[entry] >= 1, "lengths: expected room for the new token of each sequence");
+    read_band(p, nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
+    whole.attention.rotation = read_rotation(call, parts[6], dtype, batch);
+    whole.problem = p;
+    return whole;
+}
 
 // The layers of a decoder, read once. Its owner asks before each step whether what they were read from is unchanged.
 class DecoderStack {
@@ -24,14 +135,13 @@ public:
         for (nb::handle dict : dicts) stack.read_from_.add_dict(dict);
         for (nb::handle array : arrays)
             if (!stack.read_from_.add_array(array)) return std::nullopt;
-        const Options options = threads_only(1);
-        Call call(options);
+        Call call(1);
         const Array like = call.take(tokens, "tokens");
         stack.dtype_ = like.dtype, stack.width_ = like.shape[3];
         require(like.dtype == Dtype::float32 || like.dtype == Dtype::bfloat16, "tokens: expected float32 or bfloat16");
         for (nb::handle layer : layers)
-            stack.layers_.push_back(call.read_decoder_layer(layer, stack.width_, stack.dtype_));
-        stack.norm_ = call.read_norm(norm, "norm", stack.width_, stack.dtype_);
+            stack.layers_.push_back(read_decoder_layer(call, layer, stack.width_, stack.dtype_));
+        stack.norm_ = read_norm(call, norm, "norm", stack.width_, stack.dtype_);
         stack.source_ = nb::make_tuple(nb::tuple(layers), norm);
         return stack;
     }
@@ -40,14 +150,14 @@ public:
 
     void step(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
         run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
-            return call.with_step(layer, step, given.shape[1], given.shape[2]);
+            return with_step(call, layer, step, given.shape[1], given.shape[2]);
         });
     }
 
     void step_in_pages(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
         run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
             require(given.shape[2] == 1, "tokens: expected one of each sequence");
-            return call.with_pages(layer, step, given.shape[1]);
+            return with_pages(call, layer, step, given.shape[1]);
         });
     }
 
@@ -55,8 +165,7 @@ private:
     // complete(call, layer, step of the layer, tokens) returns a layer with its step.
     template <class Complete>
     void run(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads, Complete complete) const {
-        const Options options = threads_only(threads);
-        Call call(options);
+        Call call(threads);
         const Array given = call.take(tokens, "tokens");
         const int64_t batch = given.shape[1], length = given.shape[2];
         require(given.shape[0] == 1, "tokens: expected (batch, length, width)");

@@ -1,4 +1,5 @@
 // Talking-heads attention in the Python module.
+#include "bindings/attention_arguments.h"
 #include "bindings/bindings.h"
 #include "talking_heads/talking_heads_kernels.h"
 
@@ -19,11 +20,11 @@ void bind_talking_heads(nb::module_& module) {
         module, "talking_heads_forward", "Talking-heads attention.",
         {"query", "key", "value", "score_mixing", "weight_mixing", "output"}, {"normalizer"},
         [](Call& call, const Objects<6>& arrays, const Objects<1>& further) {
-            call.read_problem(arrays[0], arrays[1], arrays[2], INT64_MAX);
+            read_problem(call, arrays[0], arrays[1], arrays[2], INT64_MAX);
             const TalkingHeads mixing = read_mixing(call, arrays[3], arrays[4]);
             const ForwardResults results = {write_output(call, arrays[5]), {}, {}, write_normalizer(call, further[0])};
             const nb::gil_scoped_release unlocked;
-            talking_heads_forward(call.problem, mixing, results, call.threads());
+            talking_heads_forward(call.problem, mixing, results, call.options.threads);
         });
     define<14, 0>(
         module, "talking_heads_backward", "Gradients of talking-heads attention.",
@@ -31,22 +32,16 @@ void bind_talking_heads(nb::module_& module) {
          "grad_value", "grad_score_mixing", "grad_weight_mixing", "grad_bias", "grad_table"},
         {},
         [](Call& call, const Objects<14>& arrays, const Objects<0>&) {
-            call.read_problem(arrays[1], arrays[2], arrays[3], INT64_MAX);
             const Problem& p = call.problem;
+            read_problem(call, arrays[1], arrays[2], arrays[3], INT64_MAX);
             const TalkingHeads mixing = read_mixing(call, arrays[4], arrays[5]);
             const Array normalizer = read_normalizer(call, arrays[6]);
-            TalkingHeadsGradients g;
-            g.output = call.read(arrays[0], "grad_output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
-            g.query = call.write(arrays[7], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
-            g.key = call.write(arrays[8], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
-            g.value = call.write(arrays[9], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
-            const Call::Shape of_mixing{p.heads, p.heads};
-            g.score_mixing = call.write(arrays[10], "grad_score_mixing", of_mixing, call.accumulation_dtype());
-            g.weight_mixing = call.write(arrays[11], "grad_weight_mixing", of_mixing, call.accumulation_dtype());
-            g.bias = write_gradient(call, arrays[12], "grad_bias", p.bias);
-            g.table = write_gradient(call, arrays[13], "grad_table", p.table);
+            const TalkingHeadsGradients gradients = {
+                read_gradients(call, arrays[0], arrays[7], arrays[8], arrays[9], arrays[12], arrays[13]),
+                call.write(arrays[10], "grad_score_mixing", {p.heads, p.heads}, call.accumulation_dtype()),
+                call.write(arrays[11], "grad_weight_mixing", {p.heads, p.heads}, call.accumulation_dtype())};
             const nb::gil_scoped_release unlocked;
-            talking_heads_backward(p, mixing, normalizer, g, call.threads());
+            talking_heads_backward(p, mixing, normalizer, gradients, call.options.threads);
         });
 }
 

@@ -39,7 +39,7 @@ bool scan(const ScanArguments& given, const ScanResults& results, int threads) {
                       scratch.as<char>() + (size_t)thread * each))
             above = true;
     });
-    return above;
+    return !above;
 }
 
 void scan_backward(const ScanArguments& given, const ScanGradients& gradients, int threads) {

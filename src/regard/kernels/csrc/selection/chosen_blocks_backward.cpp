@@ -14,7 +14,6 @@
 
 #include "attention/backward_layout.h"
 #include "runtime/parallel.h"
-#include "selection/chosen_gradients.h"
 #include "selection/chosen_lists.h"
 #include "selection/selection_kernels.h"
 #include "tables/kernel_table.h"
@@ -26,7 +25,7 @@ namespace {
 
 class ChosenBackward {
   public:
-    ChosenBackward(const ChosenArguments& given, const ChosenGradients& gradients, int threads)
+    ChosenBackward(const ChosenArguments& given, const TokenGradients& gradients, int threads)
         : given_(given), p_(given.problem), gradients_(gradients), tiles_(tile_kernels_for(p_)),
           chosen_(chosen_kernels_for(p_.query.dtype)), layout_(p_, tiles_, false), size_(layout_.size),
           lists_(given, 0, p_.queries, threads), threads_(threads),
@@ -221,7 +220,7 @@ class ChosenBackward {
 
     const ChosenArguments& given_;
     const Problem& p_;
-    const ChosenGradients& gradients_;
+    const TokenGradients& gradients_;
     const TileKernels& tiles_;
     const ChosenKernels& chosen_;
     const BackwardLayout layout_;
@@ -237,7 +236,7 @@ class ChosenBackward {
 
 }  // namespace
 
-void chosen_blocks_backward(const ChosenArguments& given, const ChosenGradients& gradients, int threads) {
+void chosen_blocks_backward(const ChosenArguments& given, const TokenGradients& gradients, int threads) {
     const Problem& p = given.problem;
     if (p.batch * p.heads * p.queries * p.keys > 0) ChosenBackward(given, gradients, threads).run();
 }

@@ -235,7 +235,7 @@ struct Gathered {
                     is_nan[r] = read_row(p.query, p.query.at(batch, head + r0 + r, query, 0), p.head_dim, of_query[r],
                                          m.key_row);
                     number* row_of = (number*)parts.output + at * m.value_row;
-                    const Array& given_row = given.grad_output;
+                    const Array& given_row = given.gradients.output;
                     read_row(given_row, given_row.at(batch, head + r0 + r, query, 0), p.value_dim, row_of, m.value_row);
                     memcpy((void*)(m.gradient + r * m.value_row), row_of, sizeof(number) * (size_t)m.value_row);
                     memcpy((void*)(m.query + r * m.key_row), of_query[r], sizeof(number) * (size_t)m.key_row);
@@ -258,8 +258,8 @@ struct Gathered {
                                    (found + 1) / 2 * 2, m.key_row, m.derivatives, m.width, m.result, m.key_row);
                 }
                 for (int r = 0; r < rows; ++r) {
-                    write_scaled_row(m.result + r * m.key_row, p.head_dim, (number)1, given.grad_query,
-                                     given.grad_query.at(batch, head + r0 + r, query, 0));
+                    write_scaled_row(m.result + r * m.key_row, p.head_dim, (number)1, given.gradients.query,
+                                     given.gradients.query.at(batch, head + r0 + r, query, 0));
                     const int64_t at = (member + r0 + r) * parts.count + query - parts.first;
                     memcpy((void*)(parts.position + at * m.width), m.position, sizeof(int32_t) * (size_t)found);
                     find_ranges(parts, m.position, broken >> r & 1 ? 0 : found, parts.start + at * (parts.ranges + 1));
@@ -338,10 +338,10 @@ struct Gathered {
         const Problem& p = given.problem;
         const int64_t key_row = row(p.head_dim), value_row = row(p.value_dim);
         for (int64_t key = first; key < stop; ++key) {
-            write_scaled_row((const number*)parts.grad_key + key * key_row, p.head_dim, (number)1, given.grad_key,
-                             given.grad_key.at(batch, key_head, key, 0));
-            write_scaled_row((const number*)parts.grad_value + key * value_row, p.value_dim, (number)1, given.grad_value,
-                             given.grad_value.at(batch, key_head, key, 0));
+            write_scaled_row((const number*)parts.grad_key + key * key_row, p.head_dim, (number)1, given.gradients.key,
+                             given.gradients.key.at(batch, key_head, key, 0));
+            write_scaled_row((const number*)parts.grad_value + key * value_row, p.value_dim, (number)1, given.gradients.value,
+                             given.gradients.value.at(batch, key_head, key, 0));
         }
     }
 };

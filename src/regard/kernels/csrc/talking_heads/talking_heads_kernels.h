@@ -13,9 +13,8 @@ struct TalkingHeads {
 };
 void talking_heads_forward(const Problem& problem, const TalkingHeads& mixing, const ForwardResults& results, int threads);
 
-// output is an input. Those of the matrices, bias and table are in the dtype of sums.
-struct TalkingHeadsGradients {
-    Array output, query, key, value, score_mixing, weight_mixing, bias, table;
+struct TalkingHeadsGradients : TokenGradients {
+    Array score_mixing, weight_mixing;  // in the dtype of sums
 };
 void talking_heads_backward(const Problem& problem, const TalkingHeads& mixing, const Array& normalizer,
                             const TalkingHeadsGradients& gradients, int threads);
