@@ -14,6 +14,11 @@ struct ForwardResults {
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 
+// Few queries and many keys, as in decoding with a cache (see decode_chunk.h). is_decode_suitable: whether `decode` computes
+// the results of `forward` faster than packing keys and values first. It does not support dropout.
+bool is_decode_suitable(const Problem& problem);
+void decode(const Problem& problem, const ForwardResults& results, int threads);
+
 // Gradients of the output, an input, and of query, key, value, the bias and its table, which are outputs. Those of the
 // last two may be absent, and are in the dtype of sums.
 struct TokenGradients {

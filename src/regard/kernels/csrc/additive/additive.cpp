@@ -38,20 +38,19 @@ void additive_forward(const Problem& problem, const Additive& additive, const Fo
 void additive_backward(const Problem& problem, const Additive& additive, const ForwardResults& results,
                        const AdditiveGradients& gradients, int threads) {
     const Problem p = make_additive_problem(problem, additive);
-    const bool in_double = p.query.dtype == Dtype::float64;
     const int64_t tiles = p.key_tiles(), of_tiles = tiles * p.head_dim;
-    Scratch memory = Scratch::of<char>({p.batch, p.heads, of_tiles, in_double ? 8 : 4});
-    Gradients g(gradients);
-    g.lse = gradients.lse;
-    g.vector = {memory.as<char>(),
-                in_double ? Dtype::float64 : Dtype::float32,
-                {p.batch, p.heads, tiles, p.head_dim},
-                {p.heads * of_tiles, of_tiles, p.head_dim, 1}};
-    backward(p, results, g, threads);
-    if (in_double)
-        add_parts<double>(p, g.vector, gradients.vector);
-    else
-        add_parts<float>(p, g.vector, gradients.vector);
+    with_type_of_sums(p.query.dtype, [&](auto number) {
+        typedef decltype(number) Number;
+        const Scratch memory = Scratch::of<Number>({p.batch, p.heads, of_tiles});
+        Gradients g(gradients);
+        g.lse = gradients.lse;
+        g.vector = {memory.as<Number>(),
+                    dtype_of_sums(p.query.dtype),
+                    {p.batch, p.heads, tiles, p.head_dim},
+                    {p.heads * of_tiles, of_tiles, p.head_dim, 1}};
+        backward(p, results, g, threads);
+        add_parts<Number>(p, g.vector, gradients.vector);
+    });
 }
 
 }  // namespace regard

@@ -9,9 +9,7 @@
 #include "attention/backward_layout.h"
 #include "attention/backward_split.h"
 #include "attention/shared_gradient.h"
-#include "decode/decode.h"
 #include "drivers.h"
-#include "runtime/cpu.h"
 #include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
@@ -30,17 +28,18 @@ struct Run {
     const BackwardLayout layout;
     int threads;
     SharedGradient bias, table;
-    size_t work;
+    size_t work, grad_query;  // bytes of scratch memory of a thread, and of the terms of dQ of a range
 
     Run(const Problem& p, const TileKernels& k, const BackwardInputs& inputs, const Gradients& g, int threads)
         : p(p), k(k), inputs(inputs), g(g), split(p, g), was_decoded(p.weight_function == WeightFunction::softmax && !p.vector && is_decode_suitable(p)),
           layout(p, k, was_decoded), threads(threads), bias(g.bias, split.copies),
           table(g.table, split.copies) {
-        work = align_up(max_bytes(layout.size.scratch, layout.size.pack_scratch));
+        work = std::max(layout.size.scratch, layout.size.pack_scratch);
+        grad_query = align_up(layout.grad_query_bytes());
     }
 
-    BackwardResults results(char* grad_query, const TileRange& reach, int64_t copy) const {
-        return {grad_query,       reach,        g.key,         g.value, bias.copy(copy),
+    BackwardResults results(char* terms, const TileRange& reach, int64_t copy) const {
+        return {terms,            reach,        g.key,         g.value, bias.copy(copy),
                 table.copy(copy), (bool)g.bias, (bool)g.table, g.vector};
     }
 
@@ -70,14 +69,14 @@ struct Run {
     }
     // Sets the terms of dQ of a range to 0, for the query tiles that have any. The others are neither written nor read:
     // a buffer may be larger than all tokens.
-    void clear_queries(int64_t member, int64_t range, char* grad_query) const {
+    void clear_queries(int64_t member, int64_t range, char* terms) const {
         const TileRange reach = query_reach(range);
         const int64_t batch = member / p.key_heads, first_head = member % p.key_heads * p.group();
         for (int64_t h = 0; h < p.group(); ++h)
             for (int64_t t = reach.first; t < reach.past; ++t) {
                 const Ranges of_tile = ranges_of(batch, first_head + h, t);
                 if (of_tile.first <= range && range < of_tile.past)
-                    memset(grad_query + layout.size.grad_query * (size_t)(h * p.query_tiles() + t), 0,
+                    memset(terms + layout.size.grad_query * (size_t)(h * p.query_tiles() + t), 0,
                            layout.size.grad_query / tile * (size_t)p.queries_in(t));
             }
     }
@@ -112,13 +111,10 @@ struct Run {
 
     // One range: a thread packs, computes and finishes the members of a chain one after the other.
     void run_by_head() const {
-        size_t each = layout.bytes() + align_up(layout.grad_query_bytes()) + work;
-        Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
+        const ScratchParts scratch(threads, layout.bytes() + grad_query + work);
         auto compute_chain = [&](int64_t chain, int thread) {
-            char* mine = scratch.as<char>() + (size_t)thread * each;
-            BackwardTiles tiles = layout.at(mine);
-            char* grad_query = mine + layout.bytes();
-            char* rest = grad_query + align_up(layout.grad_query_bytes());
+            BackwardTiles tiles = layout.at(scratch[thread]);
+            char *terms = scratch[thread] + layout.bytes(), *rest = terms + grad_query;
             for (int64_t n = 0; n < split.members; ++n) {
                 int64_t member = split.member(p, chain, n);
                 if (member < 0) break;
@@ -126,10 +122,10 @@ struct Run {
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
                 if (has_preparation())
                     for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
-                clear_queries(member, 0, grad_query);
-                k.backward(p, inputs, tiles, results(grad_query, query_reach(0), split.copy_index(chain, 0)),
+                clear_queries(member, 0, terms);
+                k.backward(p, inputs, tiles, results(terms, query_reach(0), split.copy_index(chain, 0)),
                            member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
-                for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
+                for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, terms, 0);
             }
         };
         if (split.members > 1) return parallel_for(split.chains, threads, compute_chain);
@@ -141,38 +137,35 @@ struct Run {
     // Several ranges per head. Heads are processed in rounds, unless the gradient of a bias is a sum over some of them.
     void run_by_range() const {
         const int64_t all = p.batch * p.key_heads;
-        const size_t one = layout.bytes(), grad_query = align_up(layout.grad_query_bytes());
+        const size_t one = layout.bytes();
         const int64_t least_heads = ceil_div(4 * (int64_t)threads, split.ranges);
         const int64_t round_heads =
             split.has_own_gradients() ? heads_per_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
-        Scratch packed = Scratch::of<char>({round_heads, (int64_t)one});
-        Scratch sums = Scratch::of<char>({round_heads, split.ranges, (int64_t)grad_query});
-        Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-        for_rounds(all, round_heads, [&](int64_t first, int64_t count) {
-            process_round(first, count, packed.as<char>(), sums.as<char>(), scratch.as<char>());
-        });
+        const ScratchParts packed(round_heads, one), scratch(threads, work);
+        const ScratchParts sums(round_heads, (size_t)split.ranges * grad_query);
+        for_rounds(all, round_heads,
+                   [&](int64_t first, int64_t count) { process_round(first, count, packed, sums, scratch); });
     }
 
-    void process_round(int64_t first_member, int64_t count, char* packed, char* sums, char* scratch) const {
-        const size_t one = layout.bytes(), grad_query = align_up(layout.grad_query_bytes());
-        auto mine = [&](int thread) { return scratch + (size_t)thread * work; };
-        auto tiles_of = [&](int64_t member) { return layout.at(packed + one * (size_t)(member - first_member)); };
+    void process_round(int64_t first_member, int64_t count, const ScratchParts& packed, const ScratchParts& sums,
+                       const ScratchParts& scratch) const {
+        auto tiles_of = [&](int64_t member) { return layout.at(packed[member - first_member]); };
         auto sums_of = [&](int64_t member, int64_t range) {
-            return sums + grad_query * (size_t)((member - first_member) * split.ranges + range);
+            return sums[member - first_member] + grad_query * (size_t)range;
         };
         int64_t key_tiles = (int64_t)layout.key_tiles, query_tiles = (int64_t)layout.query_tiles;
         int64_t both = key_tiles + query_tiles;
         parallel_for(count * both, threads, [&](int64_t task, int thread) {
             int64_t member = first_member + task / both, n = task % both;
             if (n < key_tiles)
-                pack_keys(member, n, tiles_of(member), mine(thread));
+                pack_keys(member, n, tiles_of(member), scratch[thread]);
             else
-                pack_queries(member, n - key_tiles, tiles_of(member), mine(thread));
+                pack_queries(member, n - key_tiles, tiles_of(member), scratch[thread]);
         });
         if (has_preparation())
             parallel_for(count * query_tiles, threads, [&](int64_t task, int thread) {
                 int64_t member = first_member + task / query_tiles;
-                prepare_queries(member, task % query_tiles, tiles_of(member), mine(thread));
+                prepare_queries(member, task % query_tiles, tiles_of(member), scratch[thread]);
             });
         const int64_t chains = split.has_own_gradients() ? count : split.chains;
         parallel_for(chains * split.ranges, threads, [&](int64_t task, int thread) {
@@ -184,7 +177,7 @@ struct Run {
                 k.backward(p, inputs, tiles_of(member),
                            results(sums_of(member, range), query_reach(range), split.copy_index(chain, range)),
                            member / p.key_heads, member % p.key_heads, range_start(range), range_start(range + 1),
-                           mine(thread));
+                           scratch[thread]);
             }
         });
         parallel_for(count * query_tiles, threads, [&](int64_t task, int) {
@@ -221,12 +214,11 @@ void backward(const Problem& p, const ForwardResults& results, const Gradients& 
                            g.sink_weight, {}};
     Scratch of_sinks;
     if (g.sinks) {
-        const bool in_double = p.query.dtype == Dtype::float64;
-        of_sinks = Scratch::of<char>({p.batch, p.heads, p.queries, in_double ? 8 : 4});
+        of_sinks = Scratch(Scratch::bytes_of({p.batch, p.heads, p.queries}, dtype_size(g.sinks.dtype)));
         inputs.sink_rows = {of_sinks.as<char>(), g.sinks.dtype, {1, p.batch, p.heads, p.queries},
                             {0, p.heads * p.queries, p.queries, 1}};
     }
-    Run run(p, tile_kernels_for(p), inputs, g, threads);
+    Run run(p, tile_kernels_in_use(p), inputs, g, threads);
     if (run.split.ranges == 1)
         run.run_by_head();
     else
@@ -234,10 +226,7 @@ void backward(const Problem& p, const ForwardResults& results, const Gradients& 
     run.bias.finish();
     run.table.finish();
     if (!g.sinks) return;
-    if (g.sinks.dtype == Dtype::float64)
-        sum_sinks(p, of_sinks.as<double>(), g.sinks);
-    else
-        sum_sinks(p, of_sinks.as<float>(), g.sinks);
+    with_type_of_sums(g.sinks.dtype, [&](auto number) { sum_sinks(p, of_sinks.as<decltype(number)>(), g.sinks); });
 }
 
 }  // namespace regard

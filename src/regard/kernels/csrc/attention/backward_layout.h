@@ -16,26 +16,19 @@ struct BackwardLayout {
           query_tiles((size_t)(p.group() * p.query_tiles())),
           weight_tiles(saves_weights ? (size_t)p.group() * key_tiles : 0) {}
 
-    BackwardTiles at(char* base) const {
-        size_t used = 0;
-        return divide(base, &used);
+    BackwardTiles at(char* block) const {
+        ScratchLayout layout{block};
+        return divide(layout);
     }
     size_t bytes() const {
-        size_t used = 0;
-        divide(nullptr, &used);
-        return used;
+        return bytes_of_parts([&](ScratchLayout& layout) { divide(layout); });
     }
     size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 
   private:
-    // Divides a block into the arrays of tiles; with null, only counts the bytes.
-    BackwardTiles divide(char* block, size_t* used) const {
+    BackwardTiles divide(ScratchLayout& layout) const {
         BackwardTiles t;
-        auto take = [&](size_t bytes) {
-            char* part = block ? block + *used : nullptr;
-            *used += align_up(bytes);
-            return part;
-        };
+        const auto take = [&](size_t bytes) { return layout.take<char>((int64_t)bytes); };
         t.key = take(size.key * key_tiles);
         t.key_rows = take(size.key_rows * key_tiles);
         t.value = take(size.value * key_tiles);

@@ -31,9 +31,7 @@ struct BackwardQueries : BackwardHead<A> {
     number* sums;  // of the weights of each query, in lanes
 
     static size_t scratch() {
-        ScratchLayout c{nullptr};
-        carve(c, nullptr);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { carve(c, nullptr); });
     }
     static void carve(ScratchLayout& c, BackwardQueries* b) {
         uint64_t* bits = c.take<uint64_t>(tiles_together * tile);

@@ -20,7 +20,7 @@ struct BackwardSplit {
     bool over_batch = false, over_heads = false;  // whether the gradient of a bias is a sum over these
     int64_t chains = 1, members = 1, copies = 1, ranges = 1, tiles_in_range = 1;
 
-    BackwardSplit(const Problem& p, const Gradients& g) {
+    BackwardSplit(const Problem& p, const TokenGradients& g) {
         bool copies_by_range = false;
         int64_t bytes = 1;
         if (g.bias) {

@@ -81,9 +81,7 @@ struct Forward {
     static int64_t units_in_row(const Problem& p) { return PackKeys<A>::unit_stride(p.head_dim); }
 
     static size_t scratch(const Problem& p) {
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr); });
     }
 
     static void carve(ScratchLayout& c, const Problem& p, Forward* f) {

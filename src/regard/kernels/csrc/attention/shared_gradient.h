@@ -14,7 +14,7 @@ class SharedGradient {
     SharedGradient(const Array& into, int64_t copies) : into_(into), copies_(copies) {
         if (!into) return;
         elements_ = into.shape[0] * into.shape[1] * into.shape[2] * into.shape[3];
-        item_ = into.dtype == Dtype::float64 ? 8 : 4;
+        item_ = (int64_t)dtype_size(into.dtype);
         memory_ = Scratch::of<char>({copies, elements_, item_});
         memset(memory_.as<char>(), 0, (size_t)(copies * elements_ * item_));
     }
@@ -31,11 +31,7 @@ class SharedGradient {
         return a;
     }
     void finish() const {
-        if (!into_) return;
-        if (item_ == 8)
-            add<double>();
-        else
-            add<float>();
+        if (into_) with_type_of_sums(into_.dtype, [&](auto number) { add<decltype(number)>(); });
     }
 
   private:

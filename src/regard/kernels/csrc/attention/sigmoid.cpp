@@ -21,7 +21,7 @@ Problem make_sigmoid_problem(const Problem& problem) {
 // Writes -log of the number of keys that each query may attend to; 0 where there are none.
 template <class Number>
 void write_minus_log_visible(const Problem& p, Number* to, int threads) {
-    const auto count = kernels_for(p.query.dtype).count_visible_keys;
+    const auto count = kernels_in_use(p.query.dtype).count_visible_keys;
     const int64_t tiles = p.query_tiles(), tasks = p.batch * p.heads * tiles;
     parallel_for(tasks, tasks * p.key_tiles() < min_parallel_tiles ? 1 : threads, [&](int64_t task, int) {
         const int64_t unit = task / tiles, t = task % tiles;
@@ -37,22 +37,20 @@ void write_minus_log_visible(const Problem& p, Number* to, int threads) {
 
 void sigmoid_forward(const Problem& problem, const Array& score_bias, const ForwardResults& results, int threads) {
     Problem p = make_sigmoid_problem(problem);
-    const bool in_double = p.query.dtype == Dtype::float64;
-    p.row_bias = {nullptr, in_double ? Dtype::float64 : Dtype::float32, {1, p.batch, p.heads, p.queries}, {0, 0, 0, 0}};
-    if (score_bias) {
-        double wide = *(const double*)score_bias.data;
-        float narrow = (float)wide;
-        p.row_bias.data = in_double ? (void*)&wide : (void*)&narrow;
-        return forward(p, results, threads);
-    }
-    Scratch memory = Scratch::of<char>({p.batch, p.heads, p.queries, in_double ? 8 : 4});
-    p.row_bias.data = memory.as<char>();
-    p.row_bias.stride[1] = p.heads * p.queries, p.row_bias.stride[2] = p.queries, p.row_bias.stride[3] = 1;
-    if (in_double)
-        write_minus_log_visible(p, memory.as<double>(), threads);
-    else
-        write_minus_log_visible(p, memory.as<float>(), threads);
-    forward(p, results, threads);
+    p.row_bias = {nullptr, dtype_of_sums(p.query.dtype), {1, p.batch, p.heads, p.queries}, {0, 0, 0, 0}};
+    with_type_of_sums(p.query.dtype, [&](auto number) {
+        typedef decltype(number) Number;
+        if (score_bias) {
+            number = (Number) * (const double*)score_bias.data;
+            p.row_bias.data = &number;
+            return forward(p, results, threads);
+        }
+        const Scratch memory = Scratch::of<Number>({p.batch, p.heads, p.queries});
+        p.row_bias.data = memory.as<Number>();
+        p.row_bias.stride[1] = p.heads * p.queries, p.row_bias.stride[2] = p.queries, p.row_bias.stride[3] = 1;
+        write_minus_log_visible(p, memory.as<Number>(), threads);
+        forward(p, results, threads);
+    });
 }
 
 void sigmoid_backward(const Problem& problem, const Array& normalizer, const TokenGradients& gradients, int threads) {

@@ -90,8 +90,7 @@ public:
     // Copies an array to contiguous memory.
     Array copy(const Array& array) { return borrowed_.copy(array, BorrowedArrays::Broadcast::expand); }
 
-    // The dtype of sums and statistics: float64 for float64, else float32.
-    Dtype accumulation_dtype() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+    Dtype accumulation_dtype() const { return dtype_of_sums(problem.query.dtype); }
     Dtype dtype() const { return problem.query.dtype; }
 
     const Options options;

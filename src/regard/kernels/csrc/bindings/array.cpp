@@ -260,21 +260,6 @@ Array capsule_to_array(nb::handle capsule, const char* name, BorrowedArrays::Acc
 
 }  // namespace
 
-size_t dtype_size(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::float64:
-        case Dtype::int64: return 8;
-        case Dtype::float32:
-        case Dtype::int32: return 4;
-        case Dtype::bfloat16:
-        case Dtype::float16: return 2;
-        case Dtype::boolean:
-        case Dtype::int8: return 1;
-        case Dtype::absent: break;
-    }
-    return 1;
-}
-
 const char* dtype_name(Dtype dtype) {
     switch (dtype) {
         case Dtype::float32: return "float32";

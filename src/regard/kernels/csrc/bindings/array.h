@@ -17,7 +17,6 @@
 
 namespace regard {
 
-size_t dtype_size(Dtype dtype);
 const char* dtype_name(Dtype dtype);
 
 // Arrays of Python objects, borrowed for one call. The caller keeps the objects alive.

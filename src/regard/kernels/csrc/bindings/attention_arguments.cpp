@@ -77,10 +77,7 @@ void read_table(Call& call) {
     if (p.queries > 0 && p.keys > 0)
         require(lowest <= 1 - p.keys && lowest >= -max_length && lowest + distances >= p.queries,
                 "table: expected every distance from 1 - keys to queries - 1");
-    if (call.dtype() == Dtype::float64)
-        copy_table<double>(p.table, call.table_memory);
-    else
-        copy_table<float>(p.table, call.table_memory);
+    with_type_of_sums(call.dtype(), [&](auto number) { copy_table<decltype(number)>(p.table, call.table_memory); });
 }
 
 }  // namespace

@@ -34,12 +34,9 @@ struct RowKernels {
     void (*add)(const AddedRows&, int64_t batch, int64_t head, int64_t first, int64_t stop);
 };
 
+// Compared with AVX-512, AVX512_BF16 adds nothing here: numbers are float32 or float64.
 namespace avx512 { const HashKernels& hash_kernels(); const RowKernels& row_kernels(Dtype); }
 namespace avx2 { const HashKernels& hash_kernels(); const RowKernels& row_kernels(Dtype); }
 namespace portable { const HashKernels& hash_kernels(); const RowKernels& row_kernels(Dtype); }
-
-// Those of the instruction set in use (see cpu.h).
-const HashKernels& hash_kernels_in_use();
-const RowKernels& row_kernels_for(Dtype);
 
 }  // namespace regard

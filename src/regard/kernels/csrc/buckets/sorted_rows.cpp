@@ -3,10 +3,13 @@
 
 #include "buckets/bucket_kernels.h"
 #include "runtime/parallel.h"
+#include "tables/table_in_use.h"
 
 namespace regard {
 
 namespace {
+
+const RowKernels& row_kernels_in_use(Dtype dtype) { REGARD_RETURN_TABLE(row_kernels(dtype)); }
 
 // Runs a kernel for the rows of all (batch, head) of `of`, the array that is written.
 template <class Given>
@@ -22,19 +25,19 @@ void for_rows(void (*kernel)(const Given&, int64_t, int64_t, int64_t, int64_t), 
 }  // namespace
 
 void sort_rows(const SortedRows& given, int threads) {
-    for_rows(row_kernels_for(given.rows.dtype).sort, given, given.sorted ? given.sorted : given.divided, threads);
+    for_rows(row_kernels_in_use(given.rows.dtype).sort, given, given.sorted ? given.sorted : given.divided, threads);
 }
 
 void sort_gradients(const SortedGradients& given, int threads) {
-    for_rows(row_kernels_for(given.output.dtype).sort_gradients, given, given.sorted, threads);
+    for_rows(row_kernels_in_use(given.output.dtype).sort_gradients, given, given.sorted, threads);
 }
 
 void merge_rounds(const MergedRounds& given, int threads) {
-    for_rows(row_kernels_for(given.output.dtype).merge, given, given.normalizer, threads);
+    for_rows(row_kernels_in_use(given.output.dtype).merge, given, given.normalizer, threads);
 }
 
 void add_rows(const AddedRows& given, int threads) {
-    for_rows(row_kernels_for(given.into.dtype).add, given, given.into, threads);
+    for_rows(row_kernels_in_use(given.into.dtype).add, given, given.into, threads);
 }
 
 }  // namespace regard

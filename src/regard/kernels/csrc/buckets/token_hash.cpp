@@ -4,10 +4,13 @@
 
 #include "buckets/bucket_kernels.h"
 #include "runtime/parallel.h"
+#include "tables/table_in_use.h"
 
 namespace regard {
 
 namespace {
+
+const HashKernels& hash_kernels_in_use() { REGARD_RETURN_TABLE(hash_kernels()); }
 
 int64_t whole_block(int64_t columns) { return ceil_div(columns, column_block) * column_block; }
 

@@ -1,12 +1,11 @@
 // Decoding: the keys of each (batch, key head) are split into chunks, one task each, so that all cores work on one
 // sequence. The split depends on the lengths only, so the bits do not depend on the number of threads.
-#include "decode/decode.h"
-
 #include <math.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "drivers.h"
 #include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 
@@ -15,14 +14,6 @@ namespace regard {
 namespace {
 
 constexpr int64_t min_parallel_join = 1 << 16;  // numbers; fewer are merged faster by one thread
-
-int64_t item_bytes(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::float64: return 8;
-        case Dtype::float32: return 4;
-        default: return 2;
-    }
-}
 
 constexpr int64_t min_chunk_tiles = 8;  // key tiles
 constexpr int64_t max_cached_rows = 512;  // rows x key tiles whose scores fit the L2 cache
@@ -39,7 +30,7 @@ int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
 // Computes every chunk, then merges the chunks. `lengths` are the numbers of keys of each batch entry; null: p.keys.
 void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
-    const DecodeKernels& k = decode_kernels_for(p);
+    const DecodeKernels& k = decode_kernels_in_use(p);
     const auto keys_of = [&](int64_t b) { return lengths ? lengths[b] : p.keys; };
     // starts[b]: number of chunks per head of the batch entries before b
     Scratch of_starts = Scratch::of<int64_t>({p.batch + 1});
@@ -48,9 +39,7 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
     for (int64_t b = 0; b < p.batch; ++b)
         starts[b + 1] = starts[b] + ceil_div(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
     const int64_t tasks = starts[p.batch] * p.key_heads;
-    const size_t each = k.partial_bytes(p), work = align_up(k.scratch(p));
-    Scratch partials = Scratch::of<char>({tasks + threads, (int64_t)each});
-    Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
+    const ScratchParts partials(tasks + threads, k.partial_bytes(p)), scratch(threads, k.scratch(p));
     parallel_for(tasks, threads, [&](int64_t task, int thread) {
         int64_t b = 0, last = p.batch - 1;  // the batch entry that the task belongs to
         while (b < last) {
@@ -63,22 +52,21 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
         const int64_t chunks = starts[b + 1] - starts[b], own = task - starts[b] * p.key_heads, head = own / chunks;
         const int64_t step = tiles_in_chunk(p, keys_of(b)), first = own % chunks * step;
         const int64_t slot = chunks == 1 ? tasks + thread : task;  // a single chunk is finished immediately
-        char* here = partials.as<char>() + (size_t)slot * each;
-        k.chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);
+        char* here = partials[slot];
+        k.chunk(p, pages, b, head, first, first + step, here, scratch[thread]);
         if (chunks == 1) k.join(p, here, 1, b, head, results);
     });
-    const int64_t numbers = tasks * (int64_t)(each / sizeof(float));
+    const int64_t numbers = tasks * (int64_t)(partials.bytes_of_part() / sizeof(float));
     parallel_for(p.batch * p.key_heads, numbers < min_parallel_join ? 1 : threads, [&](int64_t unit, int) {
         const int64_t b = unit / p.key_heads, head = unit % p.key_heads, chunks = starts[b + 1] - starts[b];
         if (chunks == 1) return;
-        char* own = partials.as<char>() + (size_t)(starts[b] * p.key_heads + head * chunks) * each;
-        k.join(p, own, chunks, b, head, results);
+        k.join(p, partials[starts[b] * p.key_heads + head * chunks], chunks, b, head, results);
     });
 }
 
 // Returns the array from query `first` on.
 Array slice_queries(Array array, int axis, int64_t first) {
-    if (array) array.data = (char*)array.data + first * array.stride[axis] * item_bytes(array.dtype);
+    if (array) array.data = (char*)array.data + first * array.stride[axis] * (int64_t)dtype_size(array.dtype);
     return array;
 }
 

@@ -42,10 +42,7 @@ struct PartialSoftmax {
         sums = c.take<number>(rows);
     }
     static size_t bytes(const Problem& p) {
-        ScratchLayout c{nullptr};
-        PartialSoftmax counted(c, p);
-        (void)counted;
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { PartialSoftmax(c, p); });
     }
 };
 
@@ -88,9 +85,7 @@ struct Decode {
     // ---- memory ----
 
     static size_t scratch(const Problem& p) {
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr, true, true);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr, true, true); });
     }
     static REGARD_INLINE void carve(ScratchLayout& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
         int64_t rows = p.group() * p.queries, stride = pad_to_units<T>(p.head_dim);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bindings/array.h"
 #include "runtime/parallel.h"
 
 namespace regard {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "bindings/array.h"
 #include "decode/sublayer_kernels.h"
 #include "drivers.h"
 #include "linear/packed_projection.h"
@@ -15,7 +14,7 @@ namespace regard {
 
 namespace {
 
-const SublayerKernels& kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(sublayer_kernels(tokens)); }
+const SublayerKernels& sublayer_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(sublayer_kernels(tokens)); }
 
 // Rows of `width` numbers each, contiguous.
 class Rows {
@@ -135,7 +134,7 @@ void append_to_pages(const Array& all, const Pages& pages, void* tokens, const P
 void activate(const ActivationArguments& arguments, int threads) {
     constexpr int64_t block = 16384;  // elements, a multiple of every vector: smaller ones cost more than a thread saves
     const Dtype dtype = arguments.tokens.dtype;
-    const SublayerKernels& kernels = kernels_in_use(dtype);
+    const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const auto each = static_cast<int64_t>(dtype_size(dtype));
     parallel_for(ceil_div(arguments.count, block), threads, [&](int64_t task, int) {
         const int64_t count = std::min(block, arguments.count - task * block), at = task * block * each;
@@ -150,7 +149,7 @@ void activate(const ActivationArguments& arguments, int threads) {
 }
 
 void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, int64_t width) {
-    const SublayerKernels& kernels = kernels_in_use(tokens.dtype);
+    const SublayerKernels& kernels = sublayer_kernels_in_use(tokens.dtype);
     const Rows each(tokens.data, width, tokens.dtype);
     for (int64_t row = 0; row < rows; ++row) kernels.normalize(norm, each[row], each[row], width);
 }
@@ -158,7 +157,7 @@ void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, in
 void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
     if (s.rows == 0) return;
     const Dtype dtype = s.tokens.dtype;
-    const SublayerKernels& kernels = kernels_in_use(dtype);
+    const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const int64_t inner = s.up.outputs;
     const NormalizedTokens tokens(s, kernels);
     const Scratch of_up = make_rows(s.rows, inner, dtype), of_gate = make_rows(s.gate.weight ? s.rows : 0, inner, dtype);
@@ -187,7 +186,7 @@ void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
 void attention_sublayer(const AttentionSublayer& s, const Problem& p, int threads) {
     if (s.rows == 0) return;
     const Dtype dtype = s.tokens.dtype;
-    const SublayerKernels& kernels = kernels_in_use(dtype);
+    const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const NormalizedTokens tokens(s, kernels);
     const bool appends = static_cast<bool>(s.key_layer.weight);
     const Scratch keys = make_rows(appends ? s.rows : 0, s.key_layer.outputs, dtype);

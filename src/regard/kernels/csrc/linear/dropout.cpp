@@ -6,7 +6,7 @@
 namespace regard {
 
 void dropout(const DropoutArguments& dropout_arguments, int threads) {
-    const DropoutKernels& k = kernels_for(dropout_arguments.tokens.dtype).dropout;
+    const DropoutKernels& k = kernels_in_use(dropout_arguments.tokens.dtype).dropout;
     const int64_t blocks = ceil_div(dropout_arguments.count, dropout_block);
     parallel_for(blocks, threads, [&](int64_t block, int) { k.block(dropout_arguments, block); });
 }

@@ -16,7 +16,7 @@ constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
 constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
 
-const LinearKernels* kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
+const LinearKernels* linear_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
 
 // Rows of a block: few enough for a task for each thread, and for the cache.
 int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, int64_t panels, int threads) {
@@ -30,21 +30,20 @@ int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, in
 }  // namespace
 
 int64_t linear_unit(Dtype dtype) {
-    const LinearKernels* kernels = kernels_in_use(dtype);
+    const LinearKernels* kernels = linear_kernels_in_use(dtype);
     return kernels == nullptr ? 0 : kernels->per_unit;
 }
 
 void linear(const LinearArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
-    const LinearKernels& kernels = *kernels_in_use(given.tokens.dtype);
+    const LinearKernels& kernels = *linear_kernels_in_use(given.tokens.dtype);
     const int64_t panels = ceil_div(given.outputs, kernels.panel);
     const int64_t block = choose_block_rows(given, kernels.number_bytes, panels, threads);
-    const auto each = static_cast<int64_t>(kernels.scratch_bytes(given.inputs));
-    const Scratch scratch = Scratch::of<char>({threads, each});
+    const ScratchParts scratch(threads, kernels.scratch_bytes(given.inputs));
     parallel_for(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
         const int64_t row = task / panels * block;
         kernels.multiply(given, task % panels * kernels.panel, row, std::min(row + block, given.rows),
-                         scratch.as<char>() + thread * each);
+                         scratch[thread]);
     });
 }
 

@@ -12,14 +12,14 @@ namespace {
 constexpr int64_t weights_per_task = 1 << 18;
 constexpr int64_t outputs_multiple = 4;  // rows of weights that kernels read side by side
 
-const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
+const ProjectionKernels& projection_kernels_in_use(Dtype tokens, Dtype weight) {
     REGARD_RETURN_TABLE_WITH_BF16(projection_kernels(tokens, weight));
 }
 
 }  // namespace
 
 PackedProjection::PackedProjection(const ProjectionArguments& given, int threads)
-    : given_(given), kernels_(kernels_in_use(given.tokens.dtype, given.weight.dtype)) {
+    : given_(given), kernels_(projection_kernels_in_use(given.tokens.dtype, given.weight.dtype)) {
     const auto each = static_cast<int64_t>(kernels_.packed_bytes(given.inputs));
     packed_ = Scratch::of<char>({given.rows, each});
     for (int64_t row = 0; row < given.rows; ++row) kernels_.pack(given, row, packed_.as<char>() + row * each);

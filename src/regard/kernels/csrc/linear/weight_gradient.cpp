@@ -18,7 +18,7 @@ constexpr int64_t least_rows = 512, rows_multiple = 256;
 constexpr int64_t tasks_per_thread = 8;
 constexpr int64_t tile_row_bytes = tile * static_cast<int64_t>(sizeof(float));
 
-const WeightGradientKernels& kernels_in_use() { REGARD_RETURN_TABLE(weight_gradient_kernels()); }
+const WeightGradientKernels& weight_gradient_kernels_in_use() { REGARD_RETURN_TABLE(weight_gradient_kernels()); }
 
 // Sets the numbers of dW that a task computed, or adds them to those of the blocks of rows before.
 void write_sums(const float* sums, const WeightGradientArguments& given, int64_t output, int64_t input, bool adds) {
@@ -36,7 +36,7 @@ void write_sums(const float* sums, const WeightGradientArguments& given, int64_t
 
 void weight_gradient(const WeightGradientArguments& given, int threads) {
     if (given.outputs == 0) return;
-    const WeightGradientKernels& kernels = kernels_in_use();
+    const WeightGradientKernels& kernels = weight_gradient_kernels_in_use();
     const int64_t of_inputs = ceil_div(given.inputs, tile), of_outputs = ceil_div(given.outputs, tile);
     const int64_t in_cache = block_bytes / (std::max<int64_t>(of_inputs, 1) * tile_row_bytes);
     const int64_t block = std::max(in_cache / rows_multiple * rows_multiple, least_rows);

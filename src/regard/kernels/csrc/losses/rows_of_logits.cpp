@@ -21,18 +21,18 @@ void for_rows(int64_t rows, int64_t classes, int threads, Work&& work) {
 }  // namespace
 
 void cross_entropy(const CrossEntropyArguments& arguments, const CrossEntropyResults& results, int threads) {
-    const CrossEntropyKernels& k = kernels_for(arguments.logits.dtype).cross_entropy;
+    const CrossEntropyKernels& k = kernels_in_use(arguments.logits.dtype).cross_entropy;
     for_rows(arguments.rows, arguments.classes, threads, [&](int64_t row) { k.forward(arguments, results, row); });
 }
 
 void cross_entropy_backward(const CrossEntropyArguments& arguments, const CrossEntropyGradients& gradients,
                             int threads) {
-    const CrossEntropyKernels& k = kernels_for(arguments.logits.dtype).cross_entropy;
+    const CrossEntropyKernels& k = kernels_in_use(arguments.logits.dtype).cross_entropy;
     for_rows(arguments.rows, arguments.classes, threads, [&](int64_t row) { k.backward(arguments, gradients, row); });
 }
 
 void likeliest_class(const LikeliestArguments& arguments, const LikeliestResults& results, int threads) {
-    const LikeliestKernels& k = kernels_for(arguments.logits.dtype).likeliest;
+    const LikeliestKernels& k = kernels_in_use(arguments.logits.dtype).likeliest;
     for_rows(arguments.rows, arguments.classes, threads, [&](int64_t row) { k.find(arguments, results, row); });
 }
 

@@ -4,7 +4,6 @@
 // A task sums the received weights of a key over the queries in order, so the division into tasks does not change a
 // bit.
 #include "drivers.h"
-#include "runtime/cpu.h"
 #include "runtime/parallel.h"
 #include "tables/kernel_table.h"
 #include "tiles/pack_layout.h"
@@ -23,28 +22,27 @@ int64_t tiles_per_task(const Problem& p, const ObserveKernels& k, int threads) {
 
 void observe(const Problem& p, const ForwardResults& results, const Statistics& statistics, int threads) {
     if (p.batch == 0 || p.heads == 0) return;
-    const KernelTable& table = kernels_for(p.query.dtype);
+    const KernelTable& table = kernels_in_use(p.query.dtype);
     const TileKernels& tiles = table.dot_product;
     const ObserveKernels& k = table.observe;
     int64_t top = statistics.top_keys ? statistics.top_keys.shape[3] : 0;
     PackedSizes sizes(p, tiles);
-    size_t work = max_bytes(tiles.pack_scratch(p), k.scratch(p, top));
-    work = align_up(max_bytes(work, max_bytes(k.received_scratch(p), k.row_scratch(p))));
-    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.head_bytes()});
+    ScratchParts packed(p.batch * p.key_heads, sizes.head_bytes());
     Scratch normals = Scratch::of<char>({p.batch, p.heads, p.queries, (int64_t)k.normal_bytes});
-    Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
+    ScratchParts scratch(threads, std::max({tiles.pack_scratch(p), k.scratch(p, top), k.received_scratch(p),
+                                            k.row_scratch(p)}));
     ObserveOutputs into{results, statistics, normals.as<char>()};
 
     // Runs `parts` tasks for each (batch, head): task_of(batch, head, its keys, part, scratch).
     auto for_heads = [&](int64_t parts, auto task_of) {
         parallel_for(p.batch * p.heads * parts, threads, [&](int64_t task, int thread) {
             int64_t head = task / parts % p.heads, batch = task / parts / p.heads;
-            PackedKeys keys = sizes.at(packed.as<char>(), batch * p.key_heads + head / p.group());
-            task_of(batch, head, keys, task % parts, scratch.as<char>() + (size_t)thread * work);
+            PackedKeys keys = sizes.at(packed[batch * p.key_heads + head / p.group()]);
+            task_of(batch, head, keys, task % parts, scratch[thread]);
         });
     };
 
-    pack_heads(p, tiles, sizes, 0, p.batch * p.key_heads, packed.as<char>(), scratch.as<char>(), work, threads);
+    pack_heads(p, tiles, sizes, 0, p.batch * p.key_heads, packed, scratch, threads);
     int64_t query_tiles = p.query_tiles();
     for_heads(query_tiles, [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
         // The last tiles first: with a causal mask they take longest.

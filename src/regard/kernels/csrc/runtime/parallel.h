@@ -12,6 +12,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "tiles/problem.h"
+
 namespace regard {
 
 namespace detail {
@@ -58,6 +60,21 @@ public:
 private:
     void* data_ = nullptr;
     size_t bytes_ = 0, capacity_ = 0;
+};
+
+// Parts of scratch memory of equal size, in whole cache lines: for each thread, or each head of a round.
+class ScratchParts {
+public:
+    ScratchParts() = default;
+    ScratchParts(int64_t count, size_t bytes)
+        : each_(align_up(bytes)), memory_(Scratch::of<char>({count, static_cast<int64_t>(each_)})) {}
+
+    char* operator[](int64_t index) const { return memory_.as<char>() + static_cast<int64_t>(each_) * index; }
+    size_t bytes_of_part() const { return each_; }
+
+private:
+    size_t each_ = 0;
+    Scratch memory_;
 };
 
 }  // namespace regard

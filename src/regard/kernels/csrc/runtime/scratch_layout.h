@@ -4,10 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tiles/simd.h"
+#include "tiles/problem.h"
 
 namespace regard {
-namespace REGARD_ISA_NAMESPACE {
 
 // Without a block, `take` returns null and only counts the bytes; so kernels tell drivers how much scratch they need.
 struct ScratchLayout {
@@ -23,5 +22,12 @@ struct ScratchLayout {
     }
 };
 
-}  // namespace REGARD_ISA_NAMESPACE
+// The bytes of a block that a function divides, which is called with a layout.
+template <class Divide>
+REGARD_INLINE size_t bytes_of_parts(Divide divide) {
+    ScratchLayout layout{nullptr};
+    divide(layout);
+    return layout.used_bytes;
+}
+
 }  // namespace regard

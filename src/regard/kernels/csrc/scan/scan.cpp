@@ -28,34 +28,31 @@ struct ColumnRanges {
 }  // namespace
 
 bool scan(const ScanArguments& given, const ScanResults& results, int threads) {
-    const ScanKernels& k = kernels_for(given.query.dtype).scan;
+    const ScanKernels& k = kernels_in_use(given.query.dtype).scan;
     const ColumnRanges ranges(given, k.columns, threads);
-    const size_t each = align_up(k.forward_scratch(given));
-    const Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
+    const ScratchParts scratch(threads, k.forward_scratch(given));
     std::atomic<bool> above{false};
     parallel_for(given.batch * given.heads * ranges.count, threads, [&](int64_t task, int thread) {
         const int64_t unit = task / ranges.count, range = task % ranges.count;
         if (k.forward(given, results, unit / given.heads, unit % given.heads, ranges.first(range), ranges.stop(range),
-                      scratch.as<char>() + (size_t)thread * each))
+                      scratch[thread]))
             above = true;
     });
     return !above;
 }
 
 void scan_backward(const ScanArguments& given, const ScanGradients& gradients, int threads) {
-    const ScanKernels& k = kernels_for(given.query.dtype).scan;
+    const ScanKernels& k = kernels_in_use(given.query.dtype).scan;
     const ColumnRanges ranges(given, k.columns, threads);
     const int64_t heads = given.batch * given.heads;
-    const size_t work = align_up(k.backward_scratch(given));
-    const Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     const bool all = ranges.count > 1;
-    const size_t each = align_up(k.saved_bytes(given, all));
-    const Scratch saved = Scratch::of<char>({all ? heads : threads, (int64_t)each});
+    const ScratchParts scratch(threads, k.backward_scratch(given));
+    const ScratchParts saved(all ? heads : threads, k.saved_bytes(given, all));
     const auto for_ranges = [&](auto body) {
         parallel_for(heads * ranges.count, threads, [&](int64_t task, int thread) {
             const int64_t unit = task / ranges.count, range = task % ranges.count;
             body(unit / given.heads, unit % given.heads, ranges.first(range), ranges.stop(range),
-                 saved.as<char>() + (size_t)(all ? unit : thread) * each, scratch.as<char>() + (size_t)thread * work);
+                 saved[all ? unit : thread], scratch[thread]);
         });
     };
     const auto states = [&](int64_t batch, int64_t head, int64_t first, int64_t stop, char* own, char* here) {
@@ -77,7 +74,7 @@ void scan_backward(const ScanArguments& given, const ScanGradients& gradients, i
     parallel_for(heads * chunks, threads, [&](int64_t task, int thread) {
         const int64_t unit = task / chunks;
         k.gradients(given, gradients, unit / given.heads, unit % given.heads, task % chunks,
-                    saved.as<char>() + (size_t)unit * each, scratch.as<char>() + (size_t)thread * work);
+                    saved[unit], scratch[thread]);
     });
 }
 

@@ -55,9 +55,7 @@ struct Scan {
     };
 
     static size_t forward_scratch(const ScanArguments& given) {
-        ScratchLayout layout = {nullptr};
-        Memory(given, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { Memory(given, layout); });
     }
 
     static bool forward(const ScanArguments& given, const ScanResults& results, int64_t batch, int64_t head,

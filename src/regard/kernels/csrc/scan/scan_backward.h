@@ -94,14 +94,10 @@ struct ScanBackward {
     };
 
     static size_t saved_bytes(const ScanArguments& given, bool all) {
-        ScratchLayout layout = {nullptr};
-        Saved(given, all, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { Saved(given, all, layout); });
     }
     static size_t scratch(const ScanArguments& given) {
-        ScratchLayout layout = {nullptr};
-        Memory(given, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { Memory(given, layout); });
     }
 
     // ---- the states, from the first chunk to the last ----

@@ -50,9 +50,7 @@ struct BlockImportance {
     }
 
     static size_t scratch(const ImportanceArguments& given) {
-        ScratchLayout layout{nullptr};
-        BlockImportance(given, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { BlockImportance(given, layout); });
     }
 
     // Packs one tile of compressed keys, as Choice::pack does: [head_dim][64], and the bits of those with NaN or Inf.

@@ -45,7 +45,7 @@ struct Head {
 class ChosenForward {
   public:
     ChosenForward(const ChosenArguments& given, int threads)
-        : given_(given), p_(given.problem), tiles_(tile_kernels_for(p_)), k_(chosen_kernels_for(p_.query.dtype)),
+        : given_(given), p_(given.problem), tiles_(tile_kernels_in_use(p_)), k_(chosen_kernels_in_use(p_.query.dtype)),
           sizes_(p_, tiles_), threads_(threads), blocks_(ceil_div(p_.keys, given.block)) {
         value_row_ = k_.row(p_.value_dim), query_row_ = k_.row(p_.head_dim);
         const int64_t past = p_.offset + p_.queries;
@@ -60,40 +60,31 @@ class ChosenForward {
 
     void run() {
         const int64_t units = p_.batch * p_.key_heads, group = p_.group();
-        const size_t each = sizes_.head_bytes() + head_bytes() * (size_t)group;
+        head_bytes_ = bytes_of_parts([&](ScratchLayout& layout) { divide(layout); });
+        const size_t each = sizes_.head_bytes() + head_bytes_ * (size_t)group;
         const int64_t round = heads_per_round(units, each, ceil_div(8 * (int64_t)threads_, group * p_.query_tiles()));
-        memory_ = Scratch::of<char>({round, (int64_t)each});
+        memory_ = ScratchParts(round, each);
         gathered_bytes_ = align_up(k_.number * (size_t)(tile * query_row_));
-        work_ = max_bytes(gathered_bytes_ + align_up(tiles_.forward_scratch(p_)), tiles_.pack_scratch(p_));
-        work_ = align_up(max_bytes(work_, k_.scratch(given_, 1 + most_chosen_)));
-        scratch_ = Scratch::of<char>({threads_, (int64_t)work_});
+        scratch_ = ScratchParts(threads_, std::max({gathered_bytes_ + tiles_.forward_scratch(p_), tiles_.pack_scratch(p_),
+                                                    k_.scratch(given_, 1 + most_chosen_)}));
         for_rounds(units, round, [&](int64_t first, int64_t count) { process(first, count); });
     }
 
   private:
-    int64_t rows() const { return most_queries_ + most_rows_; }
-    size_t head_bytes() const {
-        return align_up(k_.number * (size_t)(rows() * value_row_)) + align_up(k_.number * (size_t)(2 * rows())) +
-               align_up(8 * (size_t)(blocks_ + 1)) + align_up(8 * (size_t)(most_queries_ + 1)) +
-               2 * align_up(8 * (size_t)most_rows_);
-    }
-    char* unit(int64_t index) const {
-        return memory_.as<char>() + (sizes_.head_bytes() + head_bytes() * (size_t)p_.group()) * (size_t)index;
+    Head divide(ScratchLayout& layout) const {
+        const int64_t rows = most_queries_ + most_rows_, number = (int64_t)k_.number;
+        Head h;
+        h.parts.output = layout.take<char>(number * rows * value_row_);
+        h.parts.normalizer = layout.take<char>(number * 2 * rows);
+        h.list_start = layout.take<int64_t>(blocks_ + 1);
+        h.start = layout.take<int64_t>(most_queries_ + 1);
+        h.query = layout.take<int64_t>(most_rows_);
+        h.slot = layout.take<int64_t>(most_rows_);
+        return h;
     }
     Head head_at(const Slice& of, int64_t index, int64_t in_group) const {
-        char* at = unit(index) + sizes_.head_bytes() + head_bytes() * (size_t)in_group;
-        const auto take = [&](size_t bytes) {
-            char* own = at;
-            at += align_up(bytes);
-            return own;
-        };
-        Head h;
-        h.parts.output = take(k_.number * (size_t)(rows() * value_row_));
-        h.parts.normalizer = take(k_.number * (size_t)(2 * rows()));
-        h.list_start = reinterpret_cast<int64_t*>(take(8 * (size_t)(blocks_ + 1)));
-        h.start = reinterpret_cast<int64_t*>(take(8 * (size_t)(most_queries_ + 1)));
-        h.query = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
-        h.slot = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
+        ScratchLayout layout{memory_[index] + sizes_.head_bytes() + head_bytes_ * (size_t)in_group};
+        Head h = divide(layout);
         h.parts.first = of.first, h.parts.queries = of.stop - of.first;
         h.parts.start = h.start, h.parts.slot = h.slot;
         return h;
@@ -110,7 +101,7 @@ class ChosenForward {
     }
 
     void process(int64_t first, int64_t count) {
-        pack_units(first, count);
+        pack_heads(p_, tiles_, sizes_, first, count, memory_, scratch_, threads_);
         for (const Slice& of : slices_) process_slice(of, first, count);
     }
 
@@ -127,23 +118,14 @@ class ChosenForward {
         const std::vector<Tile> all = list_tiles(of, count);
         parallel_for((int64_t)all.size(), threads_, [&](int64_t task, int thread) {
             const Tile& one = all[(size_t)task];
-            compute(of, one, batch_of(one.unit), head_of(one.unit, one.head_in_group), scratch(thread));
+            compute(of, one, batch_of(one.unit), head_of(one.unit, one.head_in_group), scratch_[thread]);
         });
         const int64_t query_tiles = ceil_div(of.stop - of.first, tile);
         parallel_for(count * group * query_tiles, threads_, [&](int64_t task, int thread) {
             const int64_t index = task / query_tiles / group, in_group = task / query_tiles % group;
             const int64_t from = of.first + task % query_tiles * tile;
             k_.join(given_, head_at(of, index, in_group).parts, batch_of(index), head_of(index, in_group), from,
-                    std::min(from + tile, of.stop), scratch(thread));
-        });
-    }
-
-    void pack_units(int64_t first, int64_t count) const {
-        const int64_t key_tiles = p_.key_tiles();
-        parallel_for(count * key_tiles, threads_, [&](int64_t task, int thread) {
-            const int64_t at = first + task / key_tiles;
-            pack_tile(p_, tiles_, at / p_.key_heads, at % p_.key_heads, task % key_tiles,
-                      sizes_.at(unit(task / key_tiles), 0), scratch(thread));
+                    std::min(from + tile, of.stop), scratch_[thread]);
         });
     }
 
@@ -193,7 +175,7 @@ class ChosenForward {
             small.keys = std::clamp<int64_t>(visible - first_key, 0, given_.block);
             row = h.parts.queries + one.first;
         }
-        PackedKeys keys = sizes_.at(unit(one.unit), 0);
+        PackedKeys keys = sizes_.at(memory_[one.unit]);
         keys.key += keys.key_bytes * (size_t)(first_key / tile);
         keys.value += keys.value_bytes * (size_t)(first_key / tile);
         keys.bad += first_key / tile;
@@ -209,7 +191,6 @@ class ChosenForward {
         rows.stride[2] = stride, rows.stride[3] = 1;
         return rows;
     }
-    char* scratch(int thread) const { return scratch_.as<char>() + work_ * (size_t)thread; }
 
     static constexpr int64_t slice = 32 * tile;  // queries: 8 MB of parts, for 16 blocks and a value_dim of 64
 
@@ -221,8 +202,8 @@ class ChosenForward {
     int threads_;
     int64_t blocks_, most_queries_ = 0, most_rows_ = 0, most_chosen_ = 0, value_row_ = 0, query_row_ = 0;
     std::vector<Slice> slices_;
-    Scratch memory_, scratch_;
-    size_t work_ = 0, gathered_bytes_ = 0;
+    ScratchParts memory_, scratch_;  // of each (batch, key head): its packed keys, then its heads
+    size_t head_bytes_ = 0, gathered_bytes_ = 0;
 };
 
 }  // namespace

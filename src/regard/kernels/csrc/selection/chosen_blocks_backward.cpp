@@ -26,8 +26,8 @@ namespace {
 class ChosenBackward {
   public:
     ChosenBackward(const ChosenArguments& given, const TokenGradients& gradients, int threads)
-        : given_(given), p_(given.problem), gradients_(gradients), tiles_(tile_kernels_for(p_)),
-          chosen_(chosen_kernels_for(p_.query.dtype)), layout_(p_, tiles_, false), size_(layout_.size),
+        : given_(given), p_(given.problem), gradients_(gradients), tiles_(tile_kernels_in_use(p_)),
+          chosen_(chosen_kernels_in_use(p_.query.dtype)), layout_(p_, tiles_, false), size_(layout_.size),
           lists_(given, 0, p_.queries, threads), threads_(threads),
           inputs_{gradients.output, given.output, given.normalizer, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}},
           block_tiles_(given.block / tile) {
@@ -36,18 +36,16 @@ class ChosenBackward {
         ranges_ = ceil_div(lists_.blocks, blocks_in_range_);
         grad_value_ = chosen_.number * (size_t)(tile * chosen_.row(p_.value_dim));
         sums_bytes_ = align_up(layout_.grad_query_bytes());
-        list_bytes_ = align_up(8 * (size_t)(lists_.blocks + 1)) + align_up(8 * (size_t)lists_.most_rows);
-        unit_bytes_ = layout_.bytes() + sums_bytes_ * (size_t)ranges_ + list_bytes_ * (size_t)p_.group();
-        work_ = gathered_bytes() + align_up(size_.grad_query * (size_t)block_tiles_) +
-                align_up(grad_value_ * (size_t)block_tiles_) +
-                align_up(max_bytes(size_.scratch, size_.pack_scratch));
+        list_bytes_ = bytes_of_parts([&](ScratchLayout& layout) { divide_list(layout); });
     }
 
     void run() {
         const int64_t units = p_.batch * p_.key_heads;
-        const int64_t round = heads_per_round(units, unit_bytes_, ceil_div(4 * (int64_t)threads_, ranges_));
-        memory_ = Scratch::of<char>({round, (int64_t)unit_bytes_});
-        scratch_ = Scratch::of<char>({threads_, (int64_t)work_});
+        const size_t each = layout_.bytes() + sums_bytes_ * (size_t)ranges_ + list_bytes_ * (size_t)p_.group();
+        const int64_t round = heads_per_round(units, each, ceil_div(4 * (int64_t)threads_, ranges_));
+        memory_ = ScratchParts(round, each);
+        const size_t of_block = bytes_of_parts([&](ScratchLayout& layout) { divide_scratch(layout); });
+        scratch_ = ScratchParts(threads_, of_block + std::max(size_.scratch, size_.pack_scratch));
         for_rounds(units, round, [&](int64_t first, int64_t count) { process(first, count); });
     }
 
@@ -59,7 +57,7 @@ class ChosenBackward {
     };
     Unit unit(int64_t first, int64_t index) const {
         const int64_t at = first + index;
-        return {at / p_.key_heads, at % p_.key_heads, memory_.as<char>() + unit_bytes_ * (size_t)index};
+        return {at / p_.key_heads, at % p_.key_heads, memory_[index]};
     }
     char* sums_of(const Unit& u, int64_t range) const {
         return u.memory + layout_.bytes() + sums_bytes_ * (size_t)range;
@@ -68,10 +66,12 @@ class ChosenBackward {
     struct List {
         int64_t *start, *query;
     };
+    List divide_list(ScratchLayout& layout) const {
+        return {layout.take<int64_t>(lists_.blocks + 1), layout.take<int64_t>(lists_.most_rows)};
+    }
     List list_of(const Unit& u, int64_t in_group) const {
-        char* own = sums_of(u, ranges_) + list_bytes_ * (size_t)in_group;
-        return {reinterpret_cast<int64_t*>(own),
-                reinterpret_cast<int64_t*>(own + align_up(8 * (size_t)(lists_.blocks + 1)))};
+        ScratchLayout layout{sums_of(u, ranges_) + list_bytes_ * (size_t)in_group};
+        return divide_list(layout);
     }
     int64_t head_of(const Unit& u, int64_t in_group) const { return u.key_head * p_.group() + in_group; }
 
@@ -82,11 +82,11 @@ class ChosenBackward {
             const Unit u = unit(first, task / all);
             const int64_t n = task % all;
             if (n < key_tiles) {
-                tiles_.backward_pack_keys(p_, u.batch, u.key_head, n, layout_.at(u.memory), scratch(thread));
+                tiles_.backward_pack_keys(p_, u.batch, u.key_head, n, layout_.at(u.memory), scratch_[thread]);
             } else if (n < key_tiles + of_queries) {
                 const int64_t in_group = (n - key_tiles) / query_tiles;
                 tiles_.backward_pack_queries(p_, inputs_, u.batch, head_of(u, in_group), (n - key_tiles) % query_tiles,
-                                             layout_.at(u.memory), in_group, scratch(thread));
+                                             layout_.at(u.memory), in_group, scratch_[thread]);
             } else {
                 const List list = list_of(u, n - key_tiles - of_queries);
                 lists_.fill(u.batch, head_of(u, n - key_tiles - of_queries), list.start, list.query,
@@ -94,7 +94,7 @@ class ChosenBackward {
             }
         });
         parallel_for(count * ranges_, threads_, [&](int64_t task, int thread) {
-            compute_range(unit(first, task / ranges_), task % ranges_, scratch(thread));
+            compute_range(unit(first, task / ranges_), task % ranges_, scratch_[thread]);
         });
         parallel_for(count * of_queries, threads_, [&](int64_t task, int) {
             const Unit u = unit(first, task / of_queries);
@@ -120,12 +120,35 @@ class ChosenBackward {
         for (int64_t b = range * blocks_in_range_; b < stop; ++b) compute_block(u, range, b, scratch);
     }
 
-    void compute_block(const Unit& u, int64_t range, int64_t block, char* scratch) const {
-        char* rest = scratch + gathered_bytes();
+    // Scratch memory of a thread: a tile of gathered queries and their sums of dQ, those of the keys of a block, and the
+    // rest for the kernels.
+    struct BlockScratch {
+        BackwardTiles gathered;
+        char* grad_query;
         KeySums sums;
-        sums.key = rest;
-        sums.value = sums.key + align_up(size_.grad_query * (size_t)block_tiles_);
-        char* work = sums.value + align_up(grad_value_ * (size_t)block_tiles_);
+        char* rest;
+    };
+    BlockScratch divide_scratch(ScratchLayout& layout) const {
+        const auto take = [&](size_t bytes) { return layout.take<char>((int64_t)bytes); };
+        BlockScratch s = {};
+        BackwardTiles& t = s.gathered;
+        t.query = t.query_rows = take(size_.query);
+        t.output = t.output_rows = take(size_.output);
+        t.largest = take(size_.row_numbers);
+        t.log_sum = take(size_.row_numbers);
+        t.delta = take(size_.row_numbers);
+        t.size = &size_;
+        s.grad_query = take(size_.grad_query);
+        s.sums.key = take(size_.grad_query * (size_t)block_tiles_);
+        s.sums.value = take(grad_value_ * (size_t)block_tiles_);
+        s.rest = take(0);
+        return s;
+    }
+
+    void compute_block(const Unit& u, int64_t range, int64_t block, char* scratch) const {
+        ScratchLayout layout{scratch};
+        const BlockScratch s = divide_scratch(layout);
+        const KeySums& sums = s.sums;
         const int64_t first_key = block * given_.block, first_tile = block * block_tiles_;
         const int64_t count = std::min(block_tiles_, p_.key_tiles() - first_tile);
         std::memset(sums.key, 0, size_.grad_query * (size_t)count);
@@ -133,7 +156,7 @@ class ChosenBackward {
         const int64_t visible = p_.mask.stop ? std::min(p_.mask.stop[u.batch], p_.keys) : p_.keys;
         for (int64_t h = 0; first_key < visible && h < p_.group(); ++h) {
             const auto add = [&](const int64_t* queries, int64_t number, int64_t keys, int64_t high) {
-                add_tile(u, range, h, first_tile, queries, number, keys, high, sums, scratch, work);
+                add_tile(u, range, h, first_tile, queries, number, keys, high, s);
             };
             // Queries behind the last visible key have its block as their own.
             const bool is_last = first_key + given_.block >= visible;
@@ -159,10 +182,9 @@ class ChosenBackward {
     // Adds the terms of up to 64 queries of a head and the first `keys` keys of a block; query n may attend to the keys
     // up to n + high.
     void add_tile(const Unit& u, int64_t range, int64_t in_group, int64_t first_tile, const int64_t* queries,
-                  int64_t number, int64_t keys, int64_t high, const KeySums& sums, char* gathered, char* work) const {
+                  int64_t number, int64_t keys, int64_t high, const BlockScratch& s) const {
         const BackwardTiles all = layout_.at(u.memory);
-        BackwardTiles one = gathered_at(gathered);
-        char* grad_query = one.delta + align_up(size_.row_numbers);
+        BackwardTiles one = s.gathered;
         one.key = all.key + size_.key * (size_t)first_tile;
         one.key_rows = all.key_rows + size_.key_rows * (size_t)first_tile;
         one.value = all.value + size_.value * (size_t)first_tile;
@@ -178,42 +200,20 @@ class ChosenBackward {
             copy(one.largest, all.largest, size_.row_numbers);
             copy(one.log_sum, all.log_sum, size_.row_numbers);
             copy(one.delta, all.delta, size_.row_numbers);
-            copy(grad_query, of_range, size_.grad_query);
+            copy(s.grad_query, of_range, size_.grad_query);
         }
         Problem small = p_;
         small.batch = small.heads = small.key_heads = 1;
         small.queries = number, small.keys = keys, small.offset = 0;
         small.mask = Mask{};
         small.mask.high = high;
-        const BackwardResults results = {grad_query, {0, 1}, {}, {}, {}, {}, false, false, {}};
-        chosen_.add_query_tile(small, one, results, sums, work);
+        const BackwardResults results = {s.grad_query, {0, 1}, {}, {}, {}, {}, false, false, {}};
+        chosen_.add_query_tile(small, one, results, s.sums, s.rest);
         const size_t row_bytes = size_.grad_query / tile;
         for (int64_t n = 0; n < number; ++n)
-            std::memcpy(of_range + row_bytes * (size_t)(first_row + queries[n]), grad_query + row_bytes * (size_t)n,
+            std::memcpy(of_range + row_bytes * (size_t)(first_row + queries[n]), s.grad_query + row_bytes * (size_t)n,
                         row_bytes);
     }
-
-    // A tile of gathered queries, and then their sums of dQ.
-    size_t gathered_bytes() const {
-        return align_up(size_.query) + align_up(size_.output) + 3 * align_up(size_.row_numbers) +
-               align_up(size_.grad_query);
-    }
-    BackwardTiles gathered_at(char* at) const {
-        const auto take = [&](size_t bytes) {
-            char* own = at;
-            at += align_up(bytes);
-            return own;
-        };
-        BackwardTiles t = {};
-        t.query = t.query_rows = take(size_.query);
-        t.output = t.output_rows = take(size_.output);
-        t.largest = take(size_.row_numbers);
-        t.log_sum = take(size_.row_numbers);
-        t.delta = take(size_.row_numbers);
-        t.size = &size_;
-        return t;
-    }
-    char* scratch(int thread) const { return scratch_.as<char>() + work_ * (size_t)thread; }
 
     static constexpr int64_t min_tasks = 32;
     static constexpr int64_t max_ranges = 8;
@@ -230,8 +230,8 @@ class ChosenBackward {
     const BackwardInputs inputs_;
     int64_t block_tiles_, ranges_ = 1, blocks_in_range_ = 1;
     size_t grad_value_ = 0;  // bytes of the sums of dV of a tile
-    size_t sums_bytes_ = 0, list_bytes_ = 0, unit_bytes_ = 0, work_ = 0;
-    Scratch memory_, scratch_;
+    size_t sums_bytes_ = 0, list_bytes_ = 0;
+    ScratchParts memory_, scratch_;  // of each (batch, key head): its packed tokens, sums of dQ, and lists
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which queries chose each block of keys, for the passes of attention to chosen blocks.
+// Which queries chose each block of keys, and the kernels, for both passes of attention to chosen blocks.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,12 @@
 
 #include "drivers.h"
 #include "runtime/parallel.h"
+#include "selection/selection_kernels.h"
+#include "tables/table_in_use.h"
 
 namespace regard {
+
+inline const ChosenKernels& chosen_kernels_in_use(Dtype dtype) { REGARD_RETURN_TABLE(chosen_kernels(dtype)); }
 
 // Of the queries first .. stop - 1. Lists are counted once, and filled head by head, into memory that is reused.
 class ChosenLists {

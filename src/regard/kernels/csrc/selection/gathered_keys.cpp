@@ -4,9 +4,9 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/cpu.h"
 #include "runtime/parallel.h"
 #include "selection/selection_kernels.h"
+#include "tables/table_in_use.h"
 #include "tiles/pack_layout.h"
 
 namespace regard {
@@ -16,39 +16,44 @@ namespace {
 constexpr int64_t part_bytes = (int64_t)64 << 20;  // of dS and weights at once, or one query's
 constexpr int64_t range_bytes = (int64_t)256 << 10;  // of dK and dV of a range, which stay in a cache
 
+const GatheredKernels& gathered_kernels_in_use(Dtype dtype) { REGARD_RETURN_TABLE(gathered_kernels(dtype)); }
+
 // Packed keys and values of some (batch, key head)s.
 class PackedUnits {
   public:
-    PackedUnits(const GatheredArguments& given, const GatheredKernels& k, int64_t most) : p_(given.problem), k_(k) {
-        key_ = align_up(k.number * (size_t)(k.row(p_.head_dim) * p_.keys));
-        value_ = align_up(k.number * (size_t)(k.row(p_.value_dim) * p_.keys));
-        bad_ = align_up(8 * (size_t)p_.key_tiles());
-        memory_ = Scratch::of<char>({most, (int64_t)(key_ + value_ + bad_)});
-        tokens_.resize((size_t)most);
+    PackedUnits(const GatheredArguments& given, const GatheredKernels& k, int64_t most)
+        : p_(given.problem), k_(k), memory_(most, bytes(given, k)), tokens_((size_t)most) {
+        for (int64_t i = 0; i < most; ++i) {
+            ScratchLayout layout{memory_[i]};
+            tokens_[(size_t)i] = divide(p_, k_, layout);
+        }
     }
     void pack(int64_t first, int64_t count, int threads) {
         const int64_t tiles = p_.key_tiles();
-        for (int64_t i = 0; i < count; ++i) {
-            char* own = memory_.as<char>() + (key_ + value_ + bad_) * (size_t)i;
-            tokens_[(size_t)i] = {own, own + key_, (uint64_t*)(own + key_ + value_), false};
-        }
         parallel_for(count * tiles, threads, [&](int64_t task, int) {
             const int64_t unit = first + task / tiles;
             k_.pack(p_, unit / p_.key_heads, unit % p_.key_heads, task % tiles, tokens_[(size_t)(task / tiles)]);
         });
-        for (int64_t i = 0; i < count; ++i)
-            for (int64_t t = 0; t < tiles; ++t) tokens_[(size_t)i].any_bad |= tokens_[(size_t)i].bad[t] != 0;
+        for (int64_t i = 0; i < count; ++i) {
+            GatheredTokens& tokens = tokens_[(size_t)i];
+            tokens.any_bad = std::any_of(tokens.bad, tokens.bad + tiles, [](uint64_t bits) { return bits != 0; });
+        }
     }
     const GatheredTokens& operator[](int64_t index) const { return tokens_[(size_t)index]; }
     static size_t bytes(const GatheredArguments& given, const GatheredKernels& k) {
-        return k.number * (size_t)((k.row(given.problem.head_dim) + k.row(given.problem.value_dim)) * given.problem.keys);
+        return bytes_of_parts([&](ScratchLayout& layout) { divide(given.problem, k, layout); });
     }
 
   private:
+    static GatheredTokens divide(const Problem& p, const GatheredKernels& k, ScratchLayout& layout) {
+        const int64_t number = (int64_t)k.number;
+        return {layout.take<char>(number * k.row(p.head_dim) * p.keys), layout.take<char>(number * k.row(p.value_dim) * p.keys),
+                layout.take<uint64_t>(p.key_tiles()), false};
+    }
+
     const Problem& p_;
     const GatheredKernels& k_;
-    size_t key_, value_, bad_;
-    Scratch memory_;
+    ScratchParts memory_;
     std::vector<GatheredTokens> tokens_;
 };
 
@@ -56,26 +61,25 @@ class PackedUnits {
 
 void gathered_forward(const GatheredArguments& given, int threads) {
     const Problem& p = given.problem;
-    const GatheredKernels& k = gathered_kernels_for(p.query.dtype);
+    const GatheredKernels& k = gathered_kernels_in_use(p.query.dtype);
     const int64_t units = p.batch * p.key_heads, blocks = ceil_div(p.queries, gathered_block);
     if (units == 0 || blocks == 0) return;
     const int64_t round = heads_per_round(units, PackedUnits::bytes(given, k), ceil_div(8 * threads, blocks));
     PackedUnits packed(given, k, round);
-    const size_t each = align_up(k.scratch(given));
-    const Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
+    const ScratchParts scratch(threads, k.scratch(given));
     for_rounds(units, round, [&](int64_t first, int64_t count) {
         packed.pack(first, count, threads);
         parallel_for(count * blocks, threads, [&](int64_t task, int thread) {
             const int64_t unit = first + task / blocks, from = task % blocks * gathered_block;
             k.forward(given, packed[task / blocks], unit / p.key_heads, unit % p.key_heads, from,
-                      std::min(from + gathered_block, p.queries), scratch.as<char>() + (size_t)thread * each);
+                      std::min(from + gathered_block, p.queries), scratch[thread]);
         });
     });
 }
 
 void gathered_backward(const GatheredArguments& given, int threads) {
     const Problem& p = given.problem;
-    const GatheredKernels& k = gathered_kernels_for(p.query.dtype);
+    const GatheredKernels& k = gathered_kernels_in_use(p.query.dtype);
     const int64_t units = p.batch * p.key_heads, group = units ? p.group() : 1;
     if (units == 0) return;
     const int64_t key_row = k.row(p.head_dim), value_row = k.row(p.value_dim), chosen = k.row(given.count);
@@ -90,29 +94,25 @@ void gathered_backward(const GatheredArguments& given, int threads) {
     const int64_t round = std::clamp<int64_t>(part_bytes / std::max<int64_t>(of_unit, 1), 1, units);
 
     PackedUnits packed(given, k, round);
-    const auto sized = [](int64_t bytes) { return align_up((size_t)bytes); };
-    const size_t query = sized(group * at_once * key_row * number), output = sized(group * at_once * value_row * number);
-    const size_t scores = sized(group * at_once * chosen * number), position = sized(group * at_once * chosen * 4);
-    const size_t start = sized(group * at_once * (ranges + 1) * 4);
-    const size_t grad_key = sized(p.keys * key_row * number), grad_value = sized(p.keys * value_row * number);
-    const size_t unit_bytes = query + output + 2 * scores + position + start + grad_key + grad_value;
-    const Scratch memory = Scratch::of<char>({round, (int64_t)unit_bytes});
-    const size_t work = align_up(k.scratch(given));
-    const Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-    const auto parts_of = [&](int64_t index, int64_t first) {
-        char* at = memory.as<char>() + unit_bytes * (size_t)index;
-        const auto take = [&](size_t bytes) {
-            char* own = at;
-            at += bytes;
-            return own;
-        };
+    const auto divide = [&](ScratchLayout& layout) {
+        const int64_t rows = group * at_once;
         GatheredGradients parts;
-        parts.first = first, parts.count = std::min(at_once, p.queries - first);
         parts.ranges = ranges, parts.step = step;
-        parts.query = take(query), parts.output = take(output);
-        parts.score = take(scores), parts.weight = take(scores);
-        parts.position = (int32_t*)take(position), parts.start = (int32_t*)take(start);
-        parts.grad_key = take(grad_key), parts.grad_value = take(grad_value);
+        parts.query = layout.take<char>(rows * key_row * number);
+        parts.output = layout.take<char>(rows * value_row * number);
+        parts.score = layout.take<char>(rows * chosen * number);
+        parts.weight = layout.take<char>(rows * chosen * number);
+        parts.position = layout.take<int32_t>(rows * chosen);
+        parts.start = layout.take<int32_t>(rows * (ranges + 1));
+        parts.grad_key = layout.take<char>(p.keys * key_row * number);
+        parts.grad_value = layout.take<char>(p.keys * value_row * number);
+        return parts;
+    };
+    const ScratchParts memory(round, bytes_of_parts(divide)), scratch(threads, k.scratch(given));
+    const auto parts_of = [&](int64_t index, int64_t first) {
+        ScratchLayout layout{memory[index]};
+        GatheredGradients parts = divide(layout);
+        parts.first = first, parts.count = std::min(at_once, p.queries - first);
         return parts;
     };
     for_rounds(units, round, [&](int64_t first_unit, int64_t count) {
@@ -129,7 +129,7 @@ void gathered_backward(const GatheredArguments& given, int threads) {
                 const int64_t index = task / blocks, unit = first_unit + index;
                 const int64_t from = first + task % blocks * gathered_block;
                 k.backward(given, packed[index], parts_of(index, first), unit / p.key_heads, unit % p.key_heads, from,
-                           std::min(from + gathered_block, first + here), scratch.as<char>() + (size_t)thread * work);
+                           std::min(from + gathered_block, first + here), scratch[thread]);
             });
             parallel_for(count * ranges, threads, [&](int64_t task, int) {
                 k.accumulate(given, parts_of(task / ranges, first), task % ranges);

@@ -86,9 +86,7 @@ struct Gathered {
         }
     };
     static size_t scratch(const GatheredArguments& given) {
-        ScratchLayout layout{nullptr};
-        Memory(given, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { Memory(given, layout); });
     }
 
     // Copies the positions of a query that name a key, so that no other thread can change them meanwhile. Returns their number.

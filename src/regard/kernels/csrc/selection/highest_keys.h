@@ -161,9 +161,7 @@ struct Choice {
     }
 
     static size_t scratch(const HighestArguments& given) {
-        ScratchLayout layout{nullptr};
-        Choice(given, {}, {}, 0, 0, 0, layout);
-        return layout.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& layout) { Choice(given, {}, {}, 0, 0, 0, layout); });
     }
 
     static size_t pack_scratch(const HighestArguments& given) {

@@ -1,7 +1,7 @@
 // Attention to chosen keys, and the choice of keys by their scores: what one instruction set offers for them. Compiled
 // apart from the other kernels (selection_kernels.cpp), so that neither waits for the other. The drivers are
-// gathered_keys.cpp, chosen_blocks.cpp, highest_keys.cpp and block_importance.cpp; the equations are in the
-// headers of the same names.
+// gathered_keys.cpp, chosen_blocks.cpp, chosen_blocks_backward.cpp and choice.cpp; the equations are in the headers
+// gathered_keys.h, chosen_blocks.h, highest_keys.h and block_importance.h.
 #pragma once
 
 #include "drivers.h"
@@ -56,7 +56,7 @@ struct ChoiceKeys {
     double* norm;
 };
 
-// What highest_keys.cpp offers to all instruction sets: templates of the standard library must not be compiled for any.
+// What choice.cpp offers to all instruction sets: templates of the standard library must not be compiled for any.
 struct ExactChoice {
     float (*score)(const HighestArguments&, const float* query, const float* weight, int64_t weight_step,
                    int64_t query_step, const float* key);
@@ -111,7 +111,8 @@ struct ImportanceKernels {
                    int64_t key_head, int64_t query_tile, char* scratch);
 };
 
-// By the dtype of query, key and value.
+// By the dtype of query, key and value. Compared with AVX-512, AVX512_BF16 adds nothing here: products are in float32 or
+// float64.
 namespace avx512 {
 const GatheredKernels& gathered_kernels(Dtype);
 const ChoiceKernels& choice_kernels();
@@ -130,11 +131,5 @@ const ChoiceKernels& choice_kernels();
 const ChosenKernels& chosen_kernels(Dtype);
 const ImportanceKernels& importance_kernels();
 }
-
-// Those of the instruction set in use (see cpu.h).
-const GatheredKernels& gathered_kernels_for(Dtype);
-const ChoiceKernels& choice_kernels_in_use();
-const ChosenKernels& chosen_kernels_for(Dtype);
-const ImportanceKernels& importance_kernels_in_use();
 
 }  // namespace regard

@@ -56,14 +56,14 @@ namespace avx2 { const KernelTable* kernels(Dtype); }
 namespace portable { const KernelTable* kernels(Dtype); }
 
 // The table of the instruction set in use (see cpu.h).
-const KernelTable& kernels_for(Dtype);
-REGARD_INLINE const TileKernels& tile_kernels_for(const Problem& p) {
-    const KernelTable& table = kernels_for(p.query.dtype);
+const KernelTable& kernels_in_use(Dtype);
+REGARD_INLINE const TileKernels& tile_kernels_in_use(const Problem& p) {
+    const KernelTable& table = kernels_in_use(p.query.dtype);
     if (p.vector) return table.additive;
     return p.weight_function == WeightFunction::sigmoid ? table.sigmoid : table.dot_product;
 }
-REGARD_INLINE const DecodeKernels& decode_kernels_for(const Problem& p) {
-    const KernelTable& table = kernels_for(p.query.dtype);
+REGARD_INLINE const DecodeKernels& decode_kernels_in_use(const Problem& p) {
+    const KernelTable& table = kernels_in_use(p.query.dtype);
     return p.weight_function == WeightFunction::sigmoid ? table.sigmoid_decode : table.decode;
 }
 

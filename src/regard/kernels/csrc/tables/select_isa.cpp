@@ -15,6 +15,7 @@
 
 #include "runtime/cpu.h"
 #include "tables/kernel_table.h"
+#include "tables/table_in_use.h"
 
 namespace regard {
 namespace {
@@ -67,6 +68,11 @@ Isa select_isa() {
 Isa chosen_isa() {
     static const Isa chosen = select_isa();  // after an exception the next call tries again
     return chosen;
+}
+
+const KernelTable& kernels_in_use(Dtype dtype) {
+    const auto table = [&] { REGARD_RETURN_TABLE_WITH_AMX(kernels(dtype)); };
+    return *table();
 }
 
 }  // namespace regard

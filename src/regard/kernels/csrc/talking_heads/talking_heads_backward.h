@@ -37,15 +37,13 @@ struct TalkingHeadsBackward {
     number *of_score_mixing, *of_weight_mixing;  // (heads, heads) of one vector
 
     static size_t prepare_scratch(const Problem& p) {
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr); });
     }
     static size_t scratch(const Problem& p) {
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr);
-        carve_sums(c, p, nullptr);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) {
+            carve(c, p, nullptr);
+            carve_sums(c, p, nullptr);
+        });
     }
     static void carve(ScratchLayout& c, const Problem& p, TalkingHeadsBackward* b) {
         number* blocks[5];

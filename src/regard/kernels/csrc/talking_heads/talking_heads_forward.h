@@ -37,9 +37,7 @@ struct TalkingHeadsForward {
     BadRows bad;
 
     static size_t scratch(const Problem& p) {
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr);
-        return c.used_bytes;
+        return bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr); });
     }
 
     static constexpr int64_t strips = (tile + strip - 1) / strip + 1;  // most strips of a tile: 63 rows have 10 of six, 2 and 1

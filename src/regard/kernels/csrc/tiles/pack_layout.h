@@ -1,26 +1,34 @@
 // Memory layout of packed keys and values: sizes, and the packing of all tiles. For the drivers, compiled for any CPU.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/parallel.h"
+#include "runtime/scratch_layout.h"
 #include "tiles/tile_kernels.h"
 
 namespace regard {
 
-inline size_t max_bytes(size_t a, size_t b) { return a > b ? a : b; }
-
 // The packed form of one (batch, key head): keys, then values, then bits of tokens with NaN or Inf.
 struct PackedSizes {
-    size_t key, value, tiles;
+    size_t key, value;
+    int64_t tiles;
 
     PackedSizes(const Problem& p, const TileKernels& k)
-        : key(k.key_bytes(p)), value(k.value_bytes(p)), tiles((size_t)p.key_tiles()) {}
+        : key(k.key_bytes(p)), value(k.value_bytes(p)), tiles(p.key_tiles()) {}
 
-    size_t head_bytes() const { return align_up(key * tiles) + align_up(value * tiles) + align_up(8 * tiles); }
+    size_t head_bytes() const {
+        return bytes_of_parts([&](ScratchLayout& layout) { divide(layout); });
+    }
+    PackedKeys at(char* block) const {
+        ScratchLayout layout{block};
+        return divide(layout);
+    }
 
-    PackedKeys at(char* base, int64_t index) const {
-        char* own = base + head_bytes() * (size_t)index;
-        char* values = own + align_up(key * tiles);
-        return {own, values, (uint64_t*)(values + align_up(value * tiles)), key, value};
+  private:
+    PackedKeys divide(ScratchLayout& layout) const {
+        return {layout.take<char>((int64_t)key * tiles), layout.take<char>((int64_t)value * tiles),
+                layout.take<uint64_t>(tiles), key, value};
     }
 };
 
@@ -30,14 +38,14 @@ inline void pack_tile(const Problem& p, const TileKernels& k, int64_t batch, int
                 into.value + into.value_bytes * (size_t)tile_index, into.bad + tile_index, scratch);
 }
 
-// Packs every tile of `count` (batch, key head)s, with `work` bytes of scratch per thread.
+// Packs every tile of `count` (batch, key head)s, each into its part, with scratch memory for each thread.
 inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
-                       char* packed, char* scratch, size_t work, int threads) {
+                       const ScratchParts& packed, const ScratchParts& scratch, int threads) {
     int64_t tiles = p.key_tiles();
     parallel_for(count * tiles, threads, [&](int64_t task, int thread) {
         int64_t unit = first + task / tiles;
-        pack_tile(p, k, unit / p.key_heads, unit % p.key_heads, task % tiles, sizes.at(packed, task / tiles),
-                  scratch + (size_t)thread * work);
+        pack_tile(p, k, unit / p.key_heads, unit % p.key_heads, task % tiles, sizes.at(packed[task / tiles]),
+                  scratch[thread]);
     });
 }
 
@@ -46,7 +54,7 @@ inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes
 // calls body(first, count) for each round.
 inline constexpr int64_t round_bytes = (int64_t)32 << 20;
 inline int64_t heads_per_round(int64_t all, size_t bytes_of_one, int64_t least) {
-    int64_t fit = round_bytes / (int64_t)max_bytes(bytes_of_one, 1);
+    int64_t fit = round_bytes / (int64_t)std::max<size_t>(bytes_of_one, 1);
     int64_t most = fit > least ? fit : least, rounds = ceil_div(all, most);
     return ceil_div(all, rounds);
 }
@@ -96,7 +104,7 @@ class HeadSets {
     }
     static void fetch(const Array& a, int64_t batch, int64_t head, int64_t past) {
         if (!a || a.stride[1] != a.shape[3] || a.stride[3] != 1) return;
-        const int64_t item = a.dtype == Dtype::float64 ? 8 : a.dtype == Dtype::float32 ? 4 : 2;
+        const int64_t item = (int64_t)dtype_size(a.dtype);
         const int64_t bytes = (past - head) * a.shape[3] * item;
         const char* row = (const char*)a.data + a.at(batch, head, 0, 0) * item;
         for (int64_t i = 0; i < a.shape[2]; ++i, row += a.stride[2] * item)

@@ -27,6 +27,33 @@ namespace regard {
 
 enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent, int8 };
 
+REGARD_INLINE size_t dtype_size(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::float64:
+        case Dtype::int64: return 8;
+        case Dtype::float32:
+        case Dtype::int32: return 4;
+        case Dtype::bfloat16:
+        case Dtype::float16: return 2;
+        case Dtype::boolean:
+        case Dtype::int8:
+        case Dtype::absent: break;
+    }
+    return 1;
+}
+
+// The dtype of sums and statistics: float64 for float64, else float32.
+REGARD_INLINE Dtype dtype_of_sums(Dtype dtype) { return dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+
+// Calls body(a number of the type of sums) for a dtype.
+template <class Body>
+REGARD_INLINE void with_type_of_sums(Dtype dtype, Body body) {
+    if (dtype == Dtype::float64)
+        body(double());
+    else
+        body(float());
+}
+
 // Always four dimensions: smaller arrays have leading sizes of 1 and strides of 0.
 struct Array {
     void* data = nullptr;
