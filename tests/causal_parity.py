@@ -44,6 +44,14 @@ def random_ids(peer, batch, length):
     return torch.randint(0, peer.config.vocab_size, (batch, length))
 
 
+def read_layers(peer, ids, output):
+    """The embedding, each layer's output, and the last one normalised; a Mamba-2 lists them in another way."""
+    if peer.config.model_type != "mamba2":
+        return output.hidden_states
+    *layers, _, last = output.hidden_states
+    return (peer.get_input_embeddings()(ids), *layers, last)
+
+
 def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None, **positions):
     """Compare the embedding, each layer's output, the last hidden states and logits. ``tokens`` is False at padding."""
     tokens = torch.ones_like(ids, dtype=torch.bool) if tokens is None else tokens
@@ -52,8 +60,8 @@ def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None, **positions
         ours = model(ids, mask=mask, keep_layers=True, **positions)
         theirs = peer(ids, attention_mask=tokens.long(), output_hidden_states=True, use_cache=False, **placed)
     assert ours.layers[-1] is ours.hidden
-    assert len(ours.layers) == len(theirs.hidden_states)
-    for mine, other in zip((*ours.layers, ours.logits), (*theirs.hidden_states, theirs.logits), strict=True):
+    layers = read_layers(peer, ids, theirs)
+    for mine, other in zip((*ours.layers, ours.logits), (*layers, theirs.logits), strict=True):
         assert_near(mine[tokens], other[tokens])
 
 
@@ -90,16 +98,18 @@ def assert_same_steps(model, peer, *, length):
     ids = random_ids(peer, 2, length)
     with torch.no_grad():
         tokens, state = model.prefill(ids[:, :3])
-        past = peer(ids[:, :2], use_cache=True).past_key_values
+        name = "cache_params" if peer.config.model_type == "mamba2" else "past_key_values"
+        past = peer(ids[:, :2], use_cache=True)[name]
         for place in range(2, length - 2):
             logits, state = model.step(ids[:, place], state)
-            theirs = peer(ids[:, place : place + 1], past_key_values=past, use_cache=True)
-            past = theirs.past_key_values
+            theirs = peer(ids[:, place : place + 1], **{name: past}, use_cache=True)
+            past = theirs[name]
             assert_near(logits, theirs.logits[:, 0])
         assert torch.equal(tokens, ids[:, 2])
         output, state = model.extend(ids[:, -2:], state, keep_layers=True)
-        theirs = peer(ids[:, -2:], past_key_values=past, use_cache=True, output_hidden_states=True)
-    for mine, other in zip((*output.layers, output.logits), (*theirs.hidden_states, theirs.logits), strict=True):
+        theirs = peer(ids[:, -2:], **{name: past}, use_cache=True, output_hidden_states=True)
+        layers = read_layers(peer, ids[:, -2:], theirs)
+    for mine, other in zip((*output.layers, output.logits), (*layers, theirs.logits), strict=True):
         assert_near(mine, other)
 
 

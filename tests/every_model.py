@@ -192,6 +192,9 @@ EXAMPLES: Mapping[type[nn.Module], Callable[[], Example]] = {
     models.ModernBert: _of_ids(_modernbert),
     models.Gpt2: _of_ids(_gpt2),
     models.Llama: _of_ids(lambda: models.Llama(models.LlamaConfig(31, **_SIZES, inner=17, max_length=13))),
+    models.Mamba: _of_ids(
+        lambda: models.Mamba(models.MambaConfig(31, width=24, layers=2, heads=4, head_dim=12, state_size=6, groups=2))
+    ),
     models.T5: _translating(lambda: models.T5(_t5())),
     models.T5Encoder: _of_ids(lambda: models.T5Encoder(_t5()), _hidden),
     models.Transformer: _translating(

@@ -44,6 +44,7 @@ from regard.models.llama import (
 )
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
+from regard.models.mamba import Mamba, MambaConfig, mamba2_2_7b, mamba2_130m
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.models.model import Model
 from regard.models.modernbert import (
@@ -174,6 +175,8 @@ __all__ = [
     "LabelOutput",
     "Llama",
     "LlamaConfig",
+    "Mamba",
+    "MambaConfig",
     "MediaEncoder",
     "Model",
     "ModernBert",
@@ -246,6 +249,8 @@ __all__ = [
     "llama_3_2_1b",
     "load",
     "luong",
+    "mamba2_2_7b",
+    "mamba2_130m",
     "mistral_7b",
     "modernbert_base",
     "modernbert_large",

@@ -26,6 +26,7 @@ from regard.models.gato import Gato
 from regard.models.gpt2 import Gpt2
 from regard.models.kinds import ModelKind
 from regard.models.llama import Llama
+from regard.models.mamba import Mamba
 from regard.models.model import Model
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.modernbert import ModernBert
@@ -42,8 +43,8 @@ from regard.text import Tokenizer
 from regard.validation import FLOATS, resolve_device
 
 _CLASSES: tuple[type[Model], ...] = (
-    Bert, Cct, Clip, ClipText, ClipVision, Conformer, Cvt, Deit, Gato, Gpt2, Llama, ModernBert, Perceiver, Recurrent,
-    Roberta, Swin, T5, TextClassifier, Transformer, TransformerEncoder, Vit,
+    Bert, Cct, Clip, ClipText, ClipVision, Conformer, Cvt, Deit, Gato, Gpt2, Llama, Mamba, ModernBert, Perceiver,
+    Recurrent, Roberta, Swin, T5, TextClassifier, Transformer, TransformerEncoder, Vit,
 )  # fmt: skip
 """The classes whose folders are loaded; each says which types it reads."""
 _MODELS = {model_type: model for model in _CLASSES for model_type in model.model_types}
