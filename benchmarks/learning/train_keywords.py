@@ -22,10 +22,9 @@ from benchmarks.learning.sound_convolution import SoundConvolution, build_of_siz
 from benchmarks.learning.train import measure_training
 from regard.audio.sound_file import SOUNDS
 from regard.classification import MediaClassifier, score_probabilities
-from regard.media import read_and_report_labelled
+from regard.media import label_matrix, read_and_report_labelled
 from regard.models import AudioEncoder, Conformer
 from regard.models.model_folder import ModelFolder
-from regard.tasks.labelled_media import make_truth
 from regard.tasks.new_conformer import Size, build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
 from regard.train import Settings, run
@@ -91,7 +90,9 @@ def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     classifier = MediaClassifier(model)
     sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None, print)
     probabilities = classifier.probabilities([one.content for one in sounds]).numpy()
-    scores = score_probabilities(probabilities, make_truth(sounds, classifier.labels), classifier.labels)
+    scores = score_probabilities(
+        probabilities, label_matrix(sounds, classifier.labels, "the model", SOUNDS), classifier.labels
+    )
     found = {one: getattr(scores, one) for one in ("accuracy", "baseline", "macro_f1", "loss", "calibration_error")}
     weights = sum(one.numel() for one in model.parameters())
     return {

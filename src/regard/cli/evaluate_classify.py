@@ -114,13 +114,14 @@ def classify(
         return
     refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
     from regard.classification import score_probabilities
-    from regard.text.labelled import LabelFormat, label_matrix, read_and_report_labelled
+    from regard.media import TEXTS, label_matrix
+    from regard.text.labelled import LabelFormat, read_and_report_labelled
 
     LabelFormat(parsed)  # raises before the model is loaded
     classifier = load_classifier(opened, device, batch_tokens, threshold)
     several = classifier.model.config.several
     texts = read_and_report_labelled(data, LabelFormat(parsed, "several" if several else "one"), say)
-    truth = label_matrix(texts, classifier.labels, "the model")
+    truth = label_matrix(texts, classifier.labels, "the model", TEXTS)
     probabilities = _predict(classifier, texts, truncate=truncate)
     scores = score_probabilities(
         probabilities, truth, classifier.labels, several=several, threshold=classifier.threshold, bins=bins
@@ -205,8 +206,8 @@ def _score_files(
 
     from regard.classification import MediaClassifier, score_probabilities
     from regard.cli.progress import count_progress
-    from regard.media import read_and_report_labelled
-    from regard.tasks.labelled_media import check_labels, make_truth, report_bad_files
+    from regard.media import check_labels, label_matrix, read_and_report_labelled
+    from regard.tasks.labelled_data import report_bad_files
 
     classifier = MediaClassifier.load(model, device=device)
     files = read_and_report_labelled(data, kind, columns, say)
@@ -229,7 +230,7 @@ def _score_files(
             used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
             advance(begin + len(some))
     report_bad_files(problems, len(files), kind, skip_bad=skip_bad, say=say)
-    truth = make_truth(used, classifier.labels)
+    truth = label_matrix(used, classifier.labels, "the model", kind)
     return score_probabilities(np.concatenate(found), truth, classifier.labels, bins=bins), classifier.labels
 
 

@@ -125,7 +125,7 @@ def _measure(
     """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
     from regard.audio.sound_file import SOUNDS
     from regard.cli.progress import count_progress
-    from regard.tasks.labelled_media import report_bad_files
+    from regard.tasks.labelled_data import report_bad_files
     from regard.transcription.measure import TranscriptionMeasure
 
     measure, used, problems = TranscriptionMeasure(transcriber.labels), list[Any](), list[DataError]()

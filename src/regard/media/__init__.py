@@ -1,19 +1,23 @@
 """Media: texts, pictures, sounds; and files with labels: a folder per label, or a table of paths and labels."""
 
-from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
+from regard.media.labelled_file import Labelled, LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
+from regard.media.labels import check_labels, label_matrix
 from regard.media.medium import TEXTS, LabelledFormat, Medium
 from regard.media.read import check_source, describe_source, read_and_report, read_and_report_labelled, read_labelled
 
 __all__ = [
     "TEXTS",
+    "Labelled",
     "LabelledFile",
     "LabelledFormat",
     "LabelledOrSkipped",
     "MediaFile",
     "Medium",
     "SkippedFile",
+    "check_labels",
     "check_source",
     "describe_source",
+    "label_matrix",
     "read_and_report",
     "read_and_report_labelled",
     "read_labelled",

@@ -1,4 +1,4 @@
-"""A file with its label, and entries that were skipped."""
+"""Files with their labels, and entries that were skipped."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ class MediaFile(Protocol):
         ...
 
 
+@runtime_checkable
+class Labelled(Protocol):
+    """A text or a file with its labels."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its labels."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it was read, for messages."""
+        ...
+
+
 @final
 @explain_arguments
 @dataclass(frozen=True, eq=False)
@@ -42,6 +57,11 @@ class LabelledFile:
     content: Path | npt.NDArray[np.uint8]
     label: str
     place: str
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label, as the labels of a text."""
+        return (self.label,)
 
 
 @final

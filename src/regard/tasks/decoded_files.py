@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.errors import DataError
 from regard.media import MediaFile, Medium
-from regard.tasks.labelled_media import Say, hold_out_files, report_bad_files, report_validation
+from regard.tasks.labelled_data import Say, hold_out_files, report_bad_files, report_validation
 from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches, start_threads
 from regard.tasks.sentences import Indices
 

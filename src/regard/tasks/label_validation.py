@@ -8,24 +8,30 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from regard.classification import ClassificationScores, majority_answer, score_probabilities
+from regard.classification.classifier import THRESHOLD
 from regard.media import LabelledFile, Medium
 from regard.tasks.recipe_task import sample_rows
+from regard.text.labelled import LabelledText
 from regard.train import Validation
 
-_NUM_SAMPLES = 3
+_NUM_SAMPLES, _SAMPLE_CHARACTERS = 3, 200
 
 
 def validate_labels(
     probabilities: Float[np.ndarray, "files labels"],
     truth: Bool[np.ndarray, "files labels"],
     labels: Sequence[str],
-    files: Sequence[LabelledFile],
+    entries: Sequence[LabelledText | LabelledFile],
     kind: Medium,
     *,
     metric: str,
+    several: bool = False,
 ) -> Validation:
-    """Accuracy, F1, loss and calibration error, with samples of predictions; ``metric`` counts."""
-    scores = score_probabilities(probabilities, truth, tuple(labels))
+    """Accuracy, F1, loss and calibration error, with samples of predictions; ``metric`` counts.
+
+    ``several`` says whether a text may have several labels.
+    """
+    scores = score_probabilities(probabilities, truth, tuple(labels), several=several)
     metrics = {
         "accuracy": scores.accuracy,
         "macro_f1": scores.macro_f1,
@@ -33,7 +39,9 @@ def validate_labels(
         "loss": scores.loss,
         "calibration_error": scores.calibration_error,
     }
-    return Validation(score_of(scores, metric), metrics, _samples(probabilities, labels, files, kind))
+    return Validation(
+        score_of(scores, metric), metrics, _samples(probabilities, labels, entries, kind, several=several)
+    )
 
 
 def baseline_score(
@@ -65,13 +73,19 @@ def score_of(scores: ClassificationScores, metric: str) -> float:
 def _samples(
     probabilities: Float[np.ndarray, "files labels"],
     labels: Sequence[str],
-    files: Sequence[LabelledFile],
+    entries: Sequence[LabelledText | LabelledFile],
     kind: Medium,
+    *,
+    several: bool,
 ) -> tuple[str, ...]:
-    """Some files with their labels and predictions."""
+    """Some texts or files with their labels and predictions."""
     lines: list[str] = []
-    for index in sample_rows(len(files), _NUM_SAMPLES):
-        best = int(probabilities[index].argmax())
-        lines += [f"{kind.one + ':':<11} {files[index].place}", f"label:      {files[index].label}"]
-        lines += [f"prediction: {labels[best]} {probabilities[index, best]:.2f}"]
+    for index in sample_rows(len(entries), _NUM_SAMPLES):
+        one = entries[index]
+        shown = one.text[:_SAMPLE_CHARACTERS] if isinstance(one, LabelledText) else one.place
+        best = np.argsort(-probabilities[index], kind="stable").tolist()
+        best = [label for label in best if probabilities[index, label] >= THRESHOLD] if several else best[:1]
+        found = ", ".join(f"{labels[label]} {probabilities[index, label]:.2f}" for label in best) or "no label"
+        lines += [f"{kind.one + ':':<11} {shown}", f"label:      {'|'.join(one.labels) or 'no label'}"]
+        lines += [f"prediction: {found}"]
     return tuple(lines)

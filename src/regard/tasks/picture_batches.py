@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import DataError, RefusedError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
-from regard.tasks.labelled_media import Say, report_bad_files
+from regard.tasks.labelled_data import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor

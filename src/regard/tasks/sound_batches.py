@@ -22,7 +22,7 @@ from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
 from regard.tasks.decoded_files import Entry, FileBatches, FileSet, decode_both
-from regard.tasks.labelled_media import Say, report_bad_files
+from regard.tasks.labelled_data import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch, number_batches
 from regard.tasks.sentences import Indices
 

@@ -13,7 +13,7 @@ from regard.audio import AudioProcessor
 from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.tasks.labelled_media import Say
+from regard.tasks.labelled_data import Say
 from regard.tasks.new_conformer import (
     DEFAULT_SECONDS,
     FINE_TUNING,

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError, OptionError
+from regard.media import TEXTS, check_labels, label_matrix
 from regard.text.labelled import (
     LabelFormat,
     LabelledText,
-    check_labels,
-    label_matrix,
     read_and_report_labelled,
     read_labelled,
 )
@@ -225,9 +224,9 @@ def test_skipped_entries_are_counted_by_reason(tmp_path):
 
 def test_matrix_of_labels():
     texts = [LabelledText("a", ("x", "z"), "line 1"), LabelledText("b", (), "line 2")]
-    assert np.array_equal(label_matrix(texts, ("x", "y", "z"), "the model"), [[1, 0, 1], [0, 0, 0]])
+    assert np.array_equal(label_matrix(texts, ("x", "y", "z"), "the model", TEXTS), [[1, 0, 1], [0, 0, 0]])
     with pytest.raises(DataError, match="labels that the model lacks") as raised:
-        check_labels(texts, ("x", "y"), "the model")
+        check_labels(texts, ("x", "y"), "the model", TEXTS)
     assert "'z' in line 1" in str(raised.value)
 
 

@@ -27,8 +27,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.media import TEXTS
 from regard.tasks.classification.recipe import ClassificationRecipe
-from regard.tasks.labels import hold_out, sort_labels
+from regard.tasks.labelled_data import hold_out_files, report_conflicts, report_validation
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.text.labelled import LabelledText, read_and_report_labelled
 from regard.text.length_batches import cut_batches
@@ -123,47 +124,15 @@ def split_texts(
     """
     texts = read_and_report_labelled(recipe.data, recipe.where, say)
     plain = [normalize_text(one.text) for one in texts]
-    _report_conflicts(plain, texts, say)
+    report_conflicts(plain, texts, [frozenset(one.labels) for one in texts], TEXTS, say)
     if recipe.where.columns is None or all(isinstance(one, int) for one in recipe.where.columns):
         _report_unknown_headers(texts, say)
     if recipe.validation:
         validation = read_and_report_labelled(recipe.validation, recipe.where, say)
-        known = len({normalize_text(one.text) for one in validation} & set(plain))
-        if known:
-            occur = "text also occurs" if known == 1 else "texts also occur"
-            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
-        say(f"texts: {len(texts):,} for training; {len(validation):,} for validation")
+        report_validation(plain, [normalize_text(one.text) for one in validation], TEXTS, say)
         return texts, validation
-    held_out = hold_out(plain, [one.labels for one in texts], seed=seed)
-    training = [one for one, is_held_out in zip(texts, held_out, strict=True) if not is_held_out]
-    validation = [one for one, is_held_out in zip(texts, held_out, strict=True) if is_held_out]
-    if not training or not validation:
-        raise DataError(
-            "there are too few different texts to hold some out for validation",
-            expected="at least 2 different texts of a label",
-            got=f"{len(texts)} texts",
-            do="give more texts, or validation texts: validation=... (--valid); if the columns of text and label are "
-            "swapped, name them, the text first: columns=... (--columns)",
-        )
-    say(f"texts: {len(training):,} for training; {len(validation):,} held out for validation, of each label alike")
-    return training, validation
-
-
-def find_labels(training: Sequence[LabelledText], *, several: bool) -> tuple[str, ...]:
-    """The labels of the training texts, numbers in their order and names by the alphabet.
-
-    Raises DataError if there is nothing to tell apart.
-    """
-    found = {label for one in training for label in one.labels}
-    constant = several and all(found == set(one.labels) for one in training)
-    if len(found) < (1 if several else 2) or constant:
-        raise DataError(
-            "the training texts all have the same label, so there is nothing to learn",
-            expected="texts with at least two different labels",
-            got=f"{len(training):,} texts with the label {', '.join(sorted(found)) or 'none'}",
-            do="add texts with another label, or check the column of the label (--columns)",
-        )
-    return sort_labels(found)
+    training, held = hold_out_files(plain, [one.labels for one in texts], TEXTS, seed=seed, say=say)
+    return [texts[index] for index in training.tolist()], [texts[index] for index in held.tolist()]
 
 
 @final
@@ -241,16 +210,3 @@ def _report_unknown_headers(texts: Sequence[LabelledText], say: Callable[[str], 
                 f"{one.place} is read as a text with the label {', '.join(one.labels)}, which no other text has; if it "
                 "is a header, call its columns text and label, or name them: columns=... (--columns)"
             )
-
-
-def _report_conflicts(plain: Sequence[str], texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:
-    """Report texts that occur with different labels."""
-    labels: dict[str, set[frozenset[str]]] = {}
-    places: dict[str, str] = {}
-    for text, one in zip(plain, texts, strict=True):
-        labels.setdefault(text, set()).add(frozenset(one.labels))
-        places.setdefault(text, one.place)
-    conflicting = [text for text, found in labels.items() if len(found) > 1]
-    if conflicting:
-        occur = "text occurs" if len(conflicting) == 1 else "texts occur"
-        say(f"{len(conflicting):,} {occur} with different labels, the first in {places[conflicting[0]]}")

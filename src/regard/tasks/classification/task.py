@@ -6,13 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-from jaxtyping import Bool
 from torch import Tensor, nn
 
-from regard.classification import majority_answer
 from regard.errors import renamed_arguments
-from regard.format_share import format_share
+from regard.media import TEXTS, check_labels, label_matrix
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.classification import new_model
 from regard.tasks.classification.data import (
@@ -20,7 +17,6 @@ from regard.tasks.classification.data import (
     LabelledCorpus,
     LengthReport,
     encode_texts,
-    find_labels,
     split_texts,
 )
 from regard.tasks.classification.loss import balanced_weights, text_loss
@@ -33,15 +29,15 @@ from regard.tasks.classification.presets import (
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
-from regard.tasks.label_validation import baseline_score
-from regard.tasks.labels import describe_labels, report_replaced_head
+from regard.tasks.label_validation import baseline_score, describe_score
+from regard.tasks.labelled_data import choose_metric, describe_labels, find_labels, report_replaced_head
 from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.gzip_io import inner_suffix
-from regard.text.labelled import LabelledText, check_labels, label_matrix
+from regard.text.labelled import LabelledText
 from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.subword_training import min_vocab_size
 from regard.text.tokenizer import Tokenizer
@@ -49,8 +45,6 @@ from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Validation
 
 _HEAD_DROPOUT = 0.1
-_IMBALANCED_SHARE = 0.75
-"""The share of the most frequent label above which accuracy hardly tells models apart."""
 _SYMBOLS = 30_000
 """Vocabulary of words or characters without a given size."""
 
@@ -99,8 +93,8 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
         lengths = LengthReport()
         sentences, training = encode_texts(training, tokenizer, truncate=recipe.truncate, lengths=lengths)
-        labels = find_labels(training, several=several)
-        check_labels(validation, labels, "the training data")
+        labels = find_labels(training, TEXTS, several=several)
+        check_labels(validation, labels, "the training data", TEXTS)
         held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, lengths=lengths)
         lengths.say(say, tokenizer.limit)
         self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
@@ -114,7 +108,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
             say(sentence)
         self.batches, held_out = (
             Batches(
-                LabelledCorpus(encoded, label_matrix(texts, labels, "the training data")),
+                LabelledCorpus(encoded, label_matrix(texts, labels, "the training data", TEXTS)),
                 size=recipe.batch,
                 tokens=recipe.batch_tokens,
                 seed=seed,
@@ -124,7 +118,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         )
         for one in (self.batches, held_out):
             new_model.check_longest_text(self.model, one)
-        metric = _choose_metric(recipe, held_out.corpus.truth, labels, say)
+        metric = choose_metric(recipe.metric, held_out.corpus.truth, labels, TEXTS, say)
         self.validation = TextValidation(validation, held_out, metric=metric)
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.corpus.truth, several=several)
@@ -174,8 +168,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
 
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out texts"."""
-        name = self.validation.metric.replace("_f1", " F1")
-        return f"{name} {abs(score):.3f} on held-out texts"
+        return describe_score(score, self.validation.metric, TEXTS)
 
     def _loss(self, model: nn.Module, texts: Indices) -> Tensor:
         return text_loss(
@@ -246,18 +239,3 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], sa
         bar = "; if a vertical bar is part of a label, use labels='one' (--labels one)" if is_cell else ""
         say(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
     return other is not None
-
-
-def _choose_metric(
-    recipe: ClassificationRecipe,
-    truth: Bool[np.ndarray, "texts labels"],
-    labels: Sequence[str],
-    say: Callable[[str], None],
-) -> str:
-    """Choose the metric that decides which weights are best, and report the score of the most frequent answer."""
-    answer, share = majority_answer(truth, labels)
-    shown = f"always answering {answer} is right for {format_share(share)} of the validation texts"
-    imbalanced = share > _IMBALANCED_SHARE or bool((truth.sum(axis=1) != 1).any())
-    metric = recipe.metric or ("macro_f1" if imbalanced else "accuracy")
-    say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
-    return metric

@@ -9,16 +9,13 @@ import numpy as np
 import torch
 
 from regard import masks
-from regard.classification import Classifier, score_probabilities
 from regard.layers.eval_mode import eval_mode
+from regard.media import TEXTS
 from regard.models import TextClassifier
 from regard.tasks.classification.data import Batches
-from regard.tasks.label_validation import score_of
-from regard.tasks.recipe_task import sample_rows
+from regard.tasks.label_validation import validate_labels
 from regard.text.labelled import LabelledText
 from regard.train import Validation
-
-_NUM_SAMPLES, _SAMPLE_CHARACTERS = 3, 200
 
 
 @final
@@ -33,18 +30,15 @@ class TextValidation:
 
     def measure(self, model: TextClassifier) -> Validation:
         """Measure the metrics, with samples of predictions."""
-        probabilities = self._probabilities(model)
-        scores = score_probabilities(
-            probabilities, self.batches.corpus.truth, model.labels, several=model.config.several
+        return validate_labels(
+            self._probabilities(model),
+            self.batches.corpus.truth,
+            model.labels,
+            self.texts,
+            TEXTS,
+            metric=self.metric,
+            several=model.config.several,
         )
-        metrics = {
-            "accuracy": scores.accuracy,
-            "macro_f1": scores.macro_f1,
-            "micro_f1": scores.micro_f1,
-            "loss": scores.loss,
-            "calibration_error": scores.calibration_error,
-        }
-        return Validation(score_of(scores, self.metric), metrics, self._samples(model, probabilities))
 
     @torch.no_grad()
     def _probabilities(self, model: TextClassifier) -> np.ndarray:
@@ -56,14 +50,3 @@ class TextValidation:
                 logits = model(batch.ids, mask=masks.padding(batch.lengths)).logits
                 found[texts] = model.probabilities(logits).cpu().numpy()
         return found
-
-    def _samples(self, model: TextClassifier, probabilities: np.ndarray) -> tuple[str, ...]:
-        """Some texts with their labels and predictions."""
-        classifier, lines = Classifier(model), []
-        for index in sample_rows(len(self.texts), _NUM_SAMPLES):
-            one = self.texts[index]
-            found = classifier.predict(one.text, probabilities[index].tolist())
-            shown = ", ".join(f"{label} {found.probabilities[label]:.2f}" for label in found.labels) or "no label"
-            wanted = "|".join(one.labels) or "no label"
-            lines += [f"text:       {one.text[:_SAMPLE_CHARACTERS]}", f"label:      {wanted}", f"prediction: {shown}"]
-        return tuple(lines)

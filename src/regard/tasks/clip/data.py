@@ -21,7 +21,7 @@ from regard.media import Medium
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.decoded_files import DecodedFiles, FileSet
-from regard.tasks.labelled_media import Say, hold_out_files, report_validation
+from regard.tasks.labelled_data import Say, hold_out_files, report_validation
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices, Sentences, pad_rows

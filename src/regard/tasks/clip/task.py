@@ -22,7 +22,7 @@ from regard.tasks.clip.new_model import (
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import ClipValidation, pair_loss
 from regard.tasks.image_classification.new_model import default_processor
-from regard.tasks.labelled_media import Say
+from regard.tasks.labelled_data import Say
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_batches import measure_pictures
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer

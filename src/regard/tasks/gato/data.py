@@ -28,7 +28,7 @@ from regard.media import LabelledFile
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
 from regard.tasks.image_classification.data import PictureSet, read_pictures, split_pictures
-from regard.tasks.labelled_media import find_labels, report_lost_labels
+from regard.tasks.labelled_data import find_labels, report_lost_labels
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.picture_batches import measure_pictures

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.media import LabelledFile, read_and_report_labelled
+from regard.media import LabelledFile, label_matrix, read_and_report_labelled
 from regard.tasks.decoded_files import FileSet, split_files
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.labelled_media import Say, make_truth, report_conflicts
+from regard.tasks.labelled_data import Say, report_conflicts
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices
@@ -62,7 +62,7 @@ class Batches(PictureBatches[LabelledFile]):
         augmentation: Augmentation,
     ) -> None:
         super().__init__(pictures, processor, size=size, seed=seed, augmentation=augmentation)
-        self.truth = make_truth(pictures.files, labels)
+        self.truth = label_matrix(pictures.files, labels, "the model", PICTURES)
 
     def target_bytes(self) -> bytes:
         """The labels of the pictures."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.media import LabelledFile
+from regard.media import LabelledFile, check_labels
 from regard.models import ImageEncoder
 from regard.tasks.classification.loss import balanced_weights
 from regard.tasks.image_classification import new_model
@@ -24,8 +24,13 @@ from regard.tasks.image_classification.presets import (
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation, picture_loss, teacher_pixels
 from regard.tasks.label_validation import baseline_score, describe_score
-from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, report_lost_labels
-from regard.tasks.labels import describe_labels, report_replaced_head
+from regard.tasks.labelled_data import (
+    choose_metric,
+    describe_labels,
+    find_labels,
+    report_lost_labels,
+    report_replaced_head,
+)
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_batches import measure_pictures
 from regard.tasks.recipe_task import RecipeTask

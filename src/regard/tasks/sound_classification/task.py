@@ -15,22 +15,21 @@ from torch import Tensor, nn
 
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
-from regard.media import LabelledFile, read_and_report_labelled
+from regard.media import LabelledFile, check_labels, label_matrix, read_and_report_labelled
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.classification.loss import balanced_weights, label_loss
 from regard.tasks.decoded_files import FileSet, split_files
 from regard.tasks.label_validation import baseline_score, describe_score, validate_labels
-from regard.tasks.labelled_media import (
+from regard.tasks.labelled_data import (
     Say,
-    check_labels,
     choose_metric,
+    describe_labels,
     find_labels,
-    make_truth,
     report_conflicts,
     report_lost_labels,
+    report_replaced_head,
 )
-from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.new_conformer import (
     Build,
     build_conformer,
@@ -61,7 +60,7 @@ class Batches(SoundBatches[LabelledFile]):
         augmentation: SoundAugmentation,
     ) -> None:
         super().__init__(sounds, size=size, seed=seed, augmentation=augmentation)
-        self.truth: Bool[np.ndarray, "sounds labels"] = make_truth(sounds.files, labels)
+        self.truth: Bool[np.ndarray, "sounds labels"] = label_matrix(sounds.files, labels, "the model", SOUNDS)
 
     def target_bytes(self) -> bytes:
         """The labels of the sounds."""

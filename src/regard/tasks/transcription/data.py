@@ -17,7 +17,7 @@ from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder
 from regard.models.ctc import count_needed_tokens
 from regard.tasks.decoded_files import FileSet
-from regard.tasks.labelled_media import Say, report_bad_files
+from regard.tasks.labelled_data import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, SoundBatches

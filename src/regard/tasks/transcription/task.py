@@ -15,8 +15,7 @@ from regard.media.files_with_texts import FileWithText, read_and_report_files_wi
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.decoded_files import FileSet, split_files
-from regard.tasks.labelled_media import Say, report_conflicts
-from regard.tasks.labels import report_replaced_head
+from regard.tasks.labelled_data import Say, report_conflicts, report_replaced_head
 from regard.tasks.new_conformer import (
     build_conformer,
     choose_size,

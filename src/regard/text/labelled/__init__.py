@@ -1,7 +1,6 @@
 """Texts with labels: read from tables, JSON lines and folders."""
 
 from regard.columns import LabelFormat
-from regard.text.labelled.label_matrix import check_labels, label_matrix
 from regard.text.labelled.labelled_text import LabelledText, SkippedText
 from regard.text.labelled.read import FORMATS, read_and_report_labelled, read_labelled
 
@@ -10,8 +9,6 @@ __all__ = [
     "LabelFormat",
     "LabelledText",
     "SkippedText",
-    "check_labels",
-    "label_matrix",
     "read_and_report_labelled",
     "read_labelled",
 ]

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tasks.labels import hold_out
+from regard.tasks.labelled_data import hold_out
 
 
 def counts(texts, labels, **options):
