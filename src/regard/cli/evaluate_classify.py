@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ import typer
 
 from regard.cli.completion import model_completer
 from regard.cli.loaded_model import load_classifier, open_model
+from regard.cli.media_input import read_entries
 from regard.cli.media_options import refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
@@ -29,23 +29,20 @@ from regard.cli.stderr import say
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
-from regard.errors import DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from regard.classification import ClassificationScores, Classifier
+    from regard.classification.classifier import Predictor
     from regard.columns import Columns
-    from regard.media import LabelledFile, Medium
+    from regard.media import Medium
     from regard.models.model_folder import ModelFolder
-    from regard.text.labelled import LabelledText
 
 _MOST_COLUMNS = 12
 """Labels of a confusion matrix that is printed; of more labels the largest confusions are listed."""
 _MOST_CONFUSIONS = 10
-_FILES = 256
-"""Files that are in memory at a time."""
 
 NOTES = """
 [bold]Scores[/bold] are defined as in scikit-learn, with 0 for 0 / 0. Accuracy is the share of texts with exactly the \
@@ -105,28 +102,77 @@ def classify(
     check_score_format(form)
     parsed = parse_columns(columns)
     opened, model_kind = open_model(model)
-    kind = None if model_kind is None or model_kind.texts else model_kind.files
-    if kind is not None:
-        given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
-        refuse_options(list(given), kind.several, "texts")
-        scores, names = _score_files(kind, opened, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
-        _show(scores, names, form, kind.several)
-        return
-    refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
     from regard.classification import score_probabilities
+    from regard.columns import LabelFormat
     from regard.media import TEXTS, label_matrix
+
+    medium = TEXTS if model_kind is None or model_kind.texts or model_kind.files is None else model_kind.files
+    if medium is TEXTS:
+        refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
+        LabelFormat(parsed)  # raises before the model is loaded
+        loaded = load_classifier(opened, device, batch_tokens, threshold)
+        classifier, entries, read = _read_texts(loaded, data, parsed, truncate=truncate)
+    else:
+        given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
+        refuse_options(list(given), medium.several, "texts")
+        classifier, entries, read = _read_files(medium, opened, data, parsed, device)
+    used, probabilities = _predict(classifier, entries, read, medium, skip_bad=skip_bad)
+    scores = score_probabilities(
+        probabilities,
+        label_matrix(used, classifier.labels, "the model", medium),
+        classifier.labels,
+        several=classifier.several,
+        threshold=classifier.threshold,
+        bins=bins,
+    )
+    _show(scores, classifier.labels, form, medium.several)
+
+
+def _read_texts(
+    classifier: Classifier, data: list[Path], columns: Columns | None, *, truncate: bool
+) -> tuple[Predictor, list[Any], Callable[[Any], Any]]:
+    """The labelled texts, and a function that makes a model input of each; errors in any of the texts come first."""
+    from regard.media import TEXTS, check_labels
     from regard.text.labelled import LabelFormat, read_and_report_labelled
 
-    LabelFormat(parsed)  # raises before the model is loaded
-    classifier = load_classifier(opened, device, batch_tokens, threshold)
-    several = classifier.model.config.several
-    texts = read_and_report_labelled(data, LabelFormat(parsed, "several" if several else "one"), say)
-    truth = label_matrix(texts, classifier.labels, "the model", TEXTS)
-    probabilities = _predict(classifier, texts, truncate=truncate)
-    scores = score_probabilities(
-        probabilities, truth, classifier.labels, several=several, threshold=classifier.threshold, bins=bins
-    )
-    _show(scores, classifier.labels, form, "texts")
+    texts = read_and_report_labelled(data, LabelFormat(columns, "several" if classifier.several else "one"), say)
+    check_labels(texts, classifier.labels, "the model", TEXTS)
+    truncated = TruncationCounts()
+    for one in texts:
+        classifier.check(one.text, f"the text in {one.place}", truncate=truncate)
+        if truncate and classifier.is_too_long(one.text):
+            truncated.add(one.place)
+    truncated.report()
+    return classifier, texts, lambda one: one.text
+
+
+def _read_files(
+    medium: Medium, model: str | ModelFolder, data: list[Path], columns: Columns | None, device: str | None
+) -> tuple[Predictor, list[Any], Callable[[Any], Any]]:
+    """The classifier, the labelled files, and a function that makes a model input of each.
+
+    Raises DataError for labels that the model lacks.
+    """
+    from regard.classification import MediaClassifier
+    from regard.media import check_labels, read_and_report_labelled
+
+    classifier = MediaClassifier.load(model, device=device)
+    files = read_and_report_labelled(data, medium, columns, say)
+    check_labels(files, classifier.labels, "the model", medium)
+    return classifier, files, lambda one: classifier.read(one.content, name=one.place)
+
+
+def _predict(
+    classifier: Predictor, entries: list[Any], read: Callable[[Any], Any], medium: Medium, *, skip_bad: bool
+) -> tuple[list[Any], Any]:
+    """The entries that can be read, and the probabilities of their labels (entries, labels)."""
+    import numpy as np
+
+    found, used = [], []
+    for good, inputs in read_entries(entries, read, medium, skip_bad=skip_bad):
+        found.append(classifier.probabilities_of(inputs).numpy())
+        used += good
+    return used, np.concatenate(found)
 
 
 def _show(scores: ClassificationScores, labels: tuple[str, ...], form: str, things: str) -> None:
@@ -164,74 +210,6 @@ def print_scores(scores: ClassificationScores, console: Console, *, things: str 
         console.print()
     console.print(Text(f"Calibration: expected error {scores.calibration_error:.4f}", style="bold"))
     console.print(_calibration_table(scores))
-
-
-def _predict(classifier: Classifier, texts: list[LabelledText], *, truncate: bool) -> Any:
-    """The probabilities of the labels (texts, labels); errors in any of the texts come first."""
-    import numpy as np
-
-    from regard.cli.progress import count_progress
-    from regard.media import TEXTS
-
-    truncated = TruncationCounts()
-    for one in texts:
-        classifier.check(one.text, f"the text in {one.place}", truncate=truncate)
-        if truncate and classifier.is_too_long(one.text):
-            truncated.add(one.place)
-    truncated.report()
-    found = []
-    with count_progress(len(texts), "texts") as advance:
-        for begin in range(0, len(texts), TEXTS.chunk):
-            some = [one.text for one in texts[begin : begin + TEXTS.chunk]]
-            found.append(classifier.probabilities(some, truncate=truncate).numpy())
-            advance(begin + len(some))
-    return np.concatenate(found)
-
-
-def _score_files(
-    kind: Medium,
-    model: str | ModelFolder,
-    data: Sequence[Path],
-    columns: Columns | None,
-    *,
-    bins: int,
-    skip_bad: bool,
-    device: str | None,
-) -> tuple[ClassificationScores, tuple[str, ...]]:
-    """Score the classifier on labelled files of a ``kind``: the scores, and the model's labels.
-
-    Raises DataError for labels that the model lacks, and for a broken file, unless ``skip_bad``.
-    """
-    import numpy as np
-
-    from regard.classification import MediaClassifier, score_probabilities
-    from regard.cli.progress import count_progress
-    from regard.media import check_labels, label_matrix, read_and_report_labelled
-    from regard.tasks.labelled_data import report_bad_files
-
-    classifier = MediaClassifier.load(model, device=device)
-    files = read_and_report_labelled(data, kind, columns, say)
-    check_labels(files, classifier.labels, "the model", kind)
-
-    def read(one: LabelledFile) -> Any:
-        try:
-            return classifier.read(one.content, name=one.place)
-        except DataError as error:
-            return error
-
-    found, used, problems = [], [], []
-    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, count_progress(len(files), kind.several) as advance:
-        for begin in range(0, len(files), _FILES):
-            some = files[begin : begin + _FILES]
-            inputs = list(pool.map(read, some))
-            problems += [one for one in inputs if isinstance(one, DataError)]
-            good = [one for one in inputs if not isinstance(one, DataError)]
-            found.append(classifier.probabilities_of(good).numpy())
-            used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
-            advance(begin + len(some))
-    report_bad_files(problems, len(files), kind, skip_bad=skip_bad, say=say)
-    truth = label_matrix(used, classifier.labels, "the model", kind)
-    return score_probabilities(np.concatenate(found), truth, classifier.labels, bins=bins), classifier.labels
 
 
 def _to_json(scores: ClassificationScores, labels: tuple[str, ...], things: str) -> dict[str, Any]:

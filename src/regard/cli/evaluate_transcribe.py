@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -12,21 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.completion import model_completer
+from regard.cli.media_input import read_entries
 from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format
 from regard.cli.stderr import say
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
-from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
     from regard.transcription import Transcriber
     from regard.transcription.measure import TranscriptionMeasure
     from regard.transcription.scores import ErrorRate
-
-_CHUNK = 64
-"""Sounds that are in memory at a time."""
 
 NOTES = """
 [bold]Error rates[/bold] are substitutions, insertions and deletions over the words (WER) or characters (CER) of the \
@@ -124,32 +120,20 @@ def _measure(
 ) -> tuple[TranscriptionMeasure, list[FileWithText]]:
     """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
     from regard.audio.sound_file import SOUNDS
-    from regard.cli.progress import count_progress
-    from regard.tasks.labelled_data import report_bad_files
     from regard.transcription.measure import TranscriptionMeasure
 
-    measure, used, problems = TranscriptionMeasure(transcriber.labels), list[Any](), list[DataError]()
+    measure, used = TranscriptionMeasure(transcriber.labels), list[Any]()
 
     def read(one: FileWithText) -> Any:
-        try:
-            return transcriber.read(one.content, name=one.place)
-        except DataError as error:
-            return error
+        return transcriber.read(one.content, name=one.place)
 
-    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, count_progress(len(sounds), "sounds") as advance:
-        for begin in range(0, len(sounds), _CHUNK):
-            some = sounds[begin : begin + _CHUNK]
-            inputs = list(pool.map(read, some))
-            problems += [one for one in inputs if isinstance(one, DataError)]
-            good = [one for one in inputs if not isinstance(one, DataError)]
-            texts = [one.text for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
-            used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
-            for output in transcriber.model.run_inputs(good, batch=transcriber.batch):
-                count = output.visible.shape[0]
-                measure.add(output, texts[:count])
-                texts = texts[count:]
-            advance(begin + len(some))
-    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    for good, inputs in read_entries(sounds, read, SOUNDS, skip_bad=skip_bad):
+        texts = [one.text for one in good]
+        used += good
+        for output in transcriber.model.run_inputs(inputs, batch=transcriber.batch):
+            count = output.visible.shape[0]
+            measure.add(output, texts[:count])
+            texts = texts[count:]
     return measure, used
 
 

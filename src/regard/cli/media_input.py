@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from regard.cli.output_file import open_output_file
-from regard.cli.progress import line_progress
+from regard.cli.progress import count_progress, line_progress
 from regard.cli.stderr import say
 from regard.cli.text_input import open_lines, open_texts
 from regard.errors import DataError
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from regard.media import Medium
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
+
+
+Entry = TypeVar("Entry")
 
 
 @final
@@ -105,6 +108,37 @@ def read_media(
             yield list(map(read_line, some) if medium is TEXTS else pool.map(read_line, some))
             done += len(some)
             advance(done)
+
+
+def read_entries(
+    entries: Sequence[Entry], read: Callable[[Entry], Any], medium: Medium, *, skip_bad: bool
+) -> Iterator[tuple[list[Entry], list[Any]]]:
+    """Read the entries of data chunk by chunk, in threads, with a progress bar.
+
+    Yields the usable entries of a chunk, and what ``read`` makes of them. Raises DataError with the names of the others
+    at the end, unless ``skip_bad``, which reports them.
+    """
+    from regard.tasks.labelled_data import report_bad_files
+
+    def read_or_problem(one: Entry) -> Any:
+        try:
+            return read(one)
+        except DataError as error:
+            return error
+
+    problems: list[DataError] = []
+    with (
+        ThreadPoolExecutor(thread_name_prefix="decode") as pool,
+        count_progress(len(entries), medium.several) as advance,
+    ):
+        for begin in range(0, len(entries), medium.chunk):
+            some = entries[begin : begin + medium.chunk]
+            inputs = list(pool.map(read_or_problem, some))
+            problems += [one for one in inputs if isinstance(one, DataError)]
+            good = [number for number, one in enumerate(inputs) if not isinstance(one, DataError)]
+            yield [some[number] for number in good], [inputs[number] for number in good]
+            advance(begin + len(some))
+    report_bad_files(problems, len(entries), medium, skip_bad=skip_bad, say=say)
 
 
 def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:
