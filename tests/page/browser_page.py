@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page
 
-from regard.view.layer_reading import LayerReading
+from layer_readings import layer_reading
 from regard.view.reading import Reading, Tokens
 
 
@@ -102,7 +102,7 @@ def random_reading(
     return Reading(
         tokens=tokens,
         layers=tuple(
-            LayerReading(
+            layer_reading(
                 name=f"layers.{layer}",
                 query=2 * normal(heads, len(tokens), 5),
                 key=2 * normal(heads, len(key_tokens), 5),

@@ -10,7 +10,7 @@ import pytest
 from browser_page import BrowserPage
 from playwright.sync_api import Page, sync_playwright
 
-from regard.view.layer_reading import LayerReading
+from layer_readings import layer_reading
 from regard.view.page import write_page
 from regard.view.reading import Reading, Tokens
 
@@ -98,7 +98,7 @@ def minilm() -> Callable[[str], Reading]:
                 text, tuple(encoded.tokens), tuple(encoded.offsets), tuple(map(bool, encoded.special_tokens_mask))
             ),
             layers=tuple(
-                LayerReading(
+                layer_reading(
                     f"layers.{at}",
                     *(heads(linear, states[at]) for linear in (layer.query, layer.key, layer.value)),
                     scale=32**-0.5,

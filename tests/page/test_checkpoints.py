@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from browser_page import BrowserPage, random_reading
 
+from layer_readings import with_vectors
 from regard.hf.load_checkpoint import load_checkpoint
 from regard.view import read, read_pair
 from regard.view.reading import Reading
@@ -27,8 +28,8 @@ def decoder_reading(sink_score: float = 5.0, *, layers: int = 2) -> Reading:
     for layer in reading.layers:
         query = np.concatenate([0.3 * layer.query, np.ones_like(layer.query[..., :1])], -1)
         key = np.concatenate([layer.key, np.zeros_like(layer.key[..., :1])], -1)
-        key[:, 0, -1] = sink_score / layer.scale
-        changed.append(replace(layer, query=query, key=key))
+        key[:, 0, -1] = sink_score / layer.steps.scale
+        changed.append(with_vectors(layer, query, key))
     return replace(reading, layers=tuple(changed), sink=0)
 
 

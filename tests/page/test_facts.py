@@ -36,7 +36,7 @@ def test_reading_agrees_with_transformers(minilm: Read) -> None:
     assert ours.tokens == theirs.tokens
     np.testing.assert_allclose(ours.hidden, theirs.hidden, atol=1e-5)
     for our, their in zip(ours.layers, theirs.layers, strict=True):
-        assert our.scale == pytest.approx(their.scale)
+        assert our.steps.scale == pytest.approx(their.steps.scale)
         np.testing.assert_allclose(our.weights(), their.weights(), atol=1e-5)
 
 

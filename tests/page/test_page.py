@@ -88,7 +88,7 @@ def test_step_view_ends_in_the_context_vector(
     layer_reading = reading.layers[layer]
     q, k = layer_reading.query[head, query].astype(np.float64), layer_reading.key[head, key].astype(np.float64)
     row = row_of(reading, layer, head, query)
-    context = row @ layer_reading.value[head].astype(np.float64)
+    context = row @ layer_reading.value[head].double().numpy()
 
     def vector(number: int) -> list[float]:
         cells = opened.page.locator("#steps .vector").nth(number).locator("span").all_inner_texts()

@@ -12,12 +12,12 @@ from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
 import regard.view.page
+from layer_readings import layer_reading
 from picture_files import random_pixels
 from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
 from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import TrainedPixelInput
 from regard.view import (
-    LayerReading,
     PictureLayer,
     PictureReading,
     read_clip_attention,
@@ -265,7 +265,7 @@ def nearly_uniform_reading() -> PictureReading:
     """A head whose weights on 24 patches differ by less than a hundredth of themselves: by query . key / 1000."""
     tokens, generator = 25, np.random.default_rng(31)
     query, key, value = (generator.standard_normal((1, tokens, 3)).astype(np.float32) for _ in range(3))
-    layer = LayerReading("one", query, key, value, scale=1e-3)
+    layer = layer_reading("one", query, key, value, scale=1e-3)
     picture = random_pixels(24, 16, channels=1)[None]
     return PictureReading("flat.png", picture, (PictureLayer(TokenGrid(6, 4, ("class",)), layer, (4, 4)),))
 
@@ -300,7 +300,7 @@ def test_equal_weights_have_one_light_colour(show_pictures: ShowPictures) -> Non
     """What float32 and the page's rounding make of equal weights has no strong colour."""
     reading = nearly_uniform_reading()
     layer = reading.layers[0].attention
-    equal = LayerReading("one", 0 * layer.query, layer.key, layer.value, scale=1.0)
+    equal = layer_reading("one", 0 * layer.query, layer.key, layer.value, scale=1.0)
     place = PictureLayer(reading.layers[0].grid, equal, (4, 4))
     opened = show_pictures(PictureReading("flat.png", reading.pixels, (place,)))
     opened.wait_until_painted()

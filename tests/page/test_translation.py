@@ -9,8 +9,9 @@ import pytest
 from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
+from layer_readings import layer_reading, relative_vectors
 from regard.text.alignments import word_weights
-from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading, Tokens
@@ -59,7 +60,7 @@ def random_pair(
 
     def layers(name: str, queries: int, keys: int, allowed: np.ndarray | None = None) -> tuple[LayerReading, ...]:
         vectors = [(2 * normal(queries, 5), 2 * normal(keys, 5), normal(keys, 7)) for _ in range(2)]
-        return tuple(LayerReading(f"{name}.{at}", *one, 5**-0.5, allowed) for at, one in enumerate(vectors))
+        return tuple(layer_reading(f"{name}.{at}", *one, 5**-0.5, allowed) for at, one in enumerate(vectors))
 
     n, m = len(output_tokens), len(source_tokens)
     return PairReading(
@@ -266,7 +267,7 @@ def single_layer_pair(**parts) -> PairReading:
     """A pair whose alignment is one layer of two heads with a hidden layer, a bias or a Gaussian window."""
     pair = random_pair(heads=2)
     first = pair.alignment.layers[0]
-    layer = LayerReading(**{**first.__dict__, "scale": 1.0, **parts})
+    layer = layer_reading("one", first.query, first.key, first.value, **{"scale": 1.0, **parts})
     return PairReading(Reading(pair.alignment.tokens, (layer,), keys=pair.alignment.keys), 0, None, None, True)
 
 
@@ -298,25 +299,25 @@ def test_steps_with_a_distance_bias(show: Show) -> None:
 def test_steps_with_relative_position_vectors(show: Show, kinds: int) -> None:
     rng = np.random.default_rng(6)
     own = rng.standard_normal((kinds, 5, 5)).astype(np.float32)
-    relative = RelativeVectors(own, rng.standard_normal((5, 7)).astype(np.float32))
-    pair = single_layer_pair(relative_vectors=relative, scale=0.5)
+    of_values = rng.standard_normal((5, 7)).astype(np.float32)
+    pair = single_layer_pair(relative_vectors=relative_vectors(own, of_values), scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     query, keys = layer.query[1, 2].astype(np.float64), layer.key.shape[1]
     distance = np.arange(keys) - 2 + layer.query.shape[1] - keys
     row = distance.clip(-2, 2) + 2
-    scores = (layer.key[1] + relative.key[kinds - 1, row]) @ query
+    scores = (layer.key[1] + own[kinds - 1, row]) @ query
     weights = np.exp(0.5 * scores) / np.exp(0.5 * scores).sum()
     np.testing.assert_allclose(step_results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
     np.testing.assert_allclose(weights_in_titles(opened), weights, atol=6e-6)
     shown = opened.page.locator("#steps .vector").last.locator("span").all_inner_texts()
-    context = weights @ (layer.value[1] + relative.value[row])
+    context = weights @ (layer.value[1].numpy() + of_values[row])
     np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], context, atol=0.00501)
 
 
 def test_steps_with_a_gaussian_window(show: Show) -> None:
     centre = np.array([[0.5, 1.5, 2.5, 3.5, 4.5], [4.25, 3.25, 2.25, 1.25, 0.25]], dtype=np.float32)
-    pair = single_layer_pair(gaussian_window=GaussianWindow(centre, 1.5))
+    pair = single_layer_pair(centre=centre, deviation=1.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     scores = layer.key[1].astype(np.float64) @ layer.query[1, 2]

@@ -12,7 +12,7 @@ computes its weights in this way returns the inputs of these steps (``Mechanism.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
+from regard.fields import repr_of_fields
 from regard.kernels.implementations.mlp_score import MlpScore
 from regard.kernels.reference.attention import compute_weights, make_problem
 from regard.kernels.request import Terms
@@ -33,6 +34,8 @@ _MAX_HIDDEN = 2**22
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """Gaussian over the indices of keys, counted from 0, with standard deviation ``deviation``."""
+
+    __repr__ = repr_of_fields
 
     centre: Float[Tensor, "batch heads queries"]
     deviation: float
@@ -57,12 +60,23 @@ class Steps:
     ``mask`` is the mask of the call, joined with what the mechanism itself hides.
     """
 
+    __repr__ = repr_of_fields
+
     query: Float[Tensor, "batch heads queries size"]
     key: Float[Tensor, "batch heads keys size"]
     mask: Mask | None
     scale: float = 1.0
     vector: Float[Tensor, "heads size"] | None = None
     gate: Gaussian | None = None
+
+    def of_heads(self, heads: slice, device: torch.device | str, dtype: torch.dtype) -> Steps:
+        """The steps of some heads with their tensors on a device in a dtype, without gradients; the mask stays."""
+        query, key = (part[:, heads].detach().to(device, dtype) for part in (self.query, self.key))
+        vector = None if self.vector is None else self.vector[heads].detach().to(device, dtype)
+        gate = None
+        if self.gate is not None:
+            gate = Gaussian(self.gate.centre[:, heads].detach().to(device, dtype), self.gate.deviation)
+        return replace(self, query=query, key=key, vector=vector, gate=gate)
 
     def weights(
         self, *, bias: Tensor | None = None, rows: Int[Tensor, " rows"] | None = None

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float32
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
@@ -26,7 +27,7 @@ from regard.positions import RelativeSinusoidal, ShawRelative
 from regard.positions.base import DistanceBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
-from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_reading import LayerReading, RelativeVectors
 from regard.view.layer_weights import LayerWeights
 
 MAX_WEIGHTS = 2**25
@@ -74,7 +75,12 @@ def check_number_of_weights(sizes: Sequence[tuple[int, int, int]]) -> None:
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
     """Copy the tensor to a contiguous float32 array on the CPU."""
-    return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
+    return np.asarray(to_float32(tensor))
+
+
+def to_float32(tensor: Tensor) -> Float32[Tensor, "..."]:
+    """Copy the tensor to contiguous float32 on the CPU."""
+    return tensor.detach().to("cpu", torch.float32).contiguous()
 
 
 def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
@@ -156,43 +162,36 @@ def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
     """Convert a call to the queries, keys and values of its steps."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
+    mask = None if steps.mask is None else masks.keep(_dense_mask(call, steps.mask)[:1][None])
     return LayerReading(
         name=call.name,
-        query=to_numpy(steps.query[0]),
-        key=to_numpy(steps.key[0]),
-        value=to_numpy(value[0]),
-        scale=steps.scale,
-        allowed=None if steps.mask is None else np.asarray(_dense_mask(call, steps.mask)[0].numpy()),
-        vector=None if steps.vector is None else to_numpy(steps.vector),
+        steps=replace(steps.of_heads(slice(None), "cpu", torch.float32), mask=mask),
+        value=to_float32(value[0]),
         bias=_distance_bias(call),
-        gaussian_window=None
-        if steps.gate is None
-        else GaussianWindow(to_numpy(steps.gate.centre[0]), steps.gate.deviation),
         relative_vectors=_relative_vectors(call),
     )
 
 
-def _distance_bias(call: LayerCall) -> NDArray[Any] | None:
+def _distance_bias(call: LayerCall) -> Tensor | None:
     """Bias by the distance from query to key (heads, queries + keys - 1), or None."""
     queries, keys = call.query.shape[2], call.key.shape[2]
     if isinstance(call.bias, RelativeSinusoidal):
         vectors = call.bias.vectors(1 - keys, queries - 1)
-        return to_numpy(call.mechanism.scale * torch.einsum("hc,hdc->hd", call.bias.query_bias, vectors))
+        return to_float32(call.mechanism.scale * torch.einsum("hc,hdc->hd", call.bias.query_bias, vectors))
     if not isinstance(call.bias, DistanceBias):
         return None
-    table = to_numpy(call.bias.table(1 - keys, queries - 1))
-    return np.ascontiguousarray(np.broadcast_to(table, (call.query.shape[1], queries + keys - 1)))
+    return to_float32(call.bias.table(1 - keys, queries - 1)).expand(call.query.shape[1], -1).contiguous()
 
 
 def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
     """Vectors by the distance from query to key, of Shaw or of Transformer-XL, or None."""
     if isinstance(call.bias, RelativeSinusoidal):
         most = max(call.query.shape[2], call.key.shape[2]) - 1
-        return RelativeVectors(to_numpy(call.bias.vectors(-most, most)))
+        return RelativeVectors(to_float32(call.bias.vectors(-most, most)))
     if not isinstance(call.bias, ShawRelative):
         return None
     values = call.bias.value_vectors
-    return RelativeVectors(to_numpy(call.bias.key_vectors)[None], None if values is None else to_numpy(values))
+    return RelativeVectors(to_float32(call.bias.key_vectors)[None], None if values is None else to_float32(values))
 
 
 def _dense_mask(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32
+from torch import Tensor
 
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
@@ -30,8 +31,7 @@ def layer_data(layer: AttentionLayer, masks: list[str], letters: int) -> Json:
         case LayerReading():
             return _pack_steps(layer, masks, letters)
         case WindowReading():
-            table = [pack_float32(head[None]) for head in layer.table]
-            return _pack_vectors(layer, masks, letters) | {"table": table}
+            return _pack_vectors(layer, layer.scale, masks, letters) | {"table": _pack_rows(layer.table)}
         case LayerWeights():
             return _pack_weights(layer, letters)
     raise TypeError(f"no form on a page for {type(layer).__name__}")
@@ -61,39 +61,41 @@ def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
     return largest
 
 
-def _pack_vectors(layer: LayerReading | WindowReading, masks: list[str], letters: int) -> Json:
+def _pack_vectors(layer: LayerReading | WindowReading, scale: float, masks: list[str], letters: int) -> Json:
     return {
         "name": layer.name,
-        "scale": layer.scale,
+        "scale": scale,
         "head_dim": int(layer.query.shape[2]),
         "value_dim": int(layer.value.shape[2]),
-        "query": _pack_heads(layer.query, letters),
-        "key": _pack_heads(layer.key, letters),
-        "value": _pack_heads(layer.value, letters),
-        "mask": None if layer.allowed is None else _add_mask(layer.allowed, masks),
+        "query": _pack_heads(np.asarray(layer.query), letters),
+        "key": _pack_heads(np.asarray(layer.key), letters),
+        "value": _pack_heads(layer.value.numpy(), letters),
+        "mask": None if layer.allowed is None else _add_mask(np.asarray(layer.allowed), masks),
     }
 
 
 def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
-    packed = _pack_vectors(layer, masks, letters)
+    packed = _pack_vectors(layer, layer.steps.scale, masks, letters)
     # One row per head, always exact: they are few.
-    if layer.vector is not None:
-        packed["vector"] = [pack_float32(head[None]) for head in layer.vector]
+    gate, relative = layer.steps.gate, layer.relative_vectors
+    if layer.steps.vector is not None:
+        packed["vector"] = _pack_rows(layer.steps.vector)
     if layer.bias is not None:
-        packed["bias"] = [pack_float32(head[None]) for head in layer.bias]
-    if layer.gaussian_window is not None:
-        packed["gaussian"] = {
-            "centre": [pack_float32(head[None]) for head in layer.gaussian_window.centre],
-            "deviation": layer.gaussian_window.deviation,
-        }
-    if layer.relative_vectors is not None:
-        value = layer.relative_vectors.value
+        packed["bias"] = _pack_rows(layer.bias)
+    if gate is not None:
+        packed["gaussian"] = {"centre": _pack_rows(gate.centre[0]), "deviation": gate.deviation}
+    if relative is not None:
         packed["relative"] = {
-            "key": _pack_heads(layer.relative_vectors.key, letters),
-            "value": None if value is None else pack_float32(value),
-            "most": layer.relative_vectors.key.shape[1] // 2,
+            "key": _pack_heads(relative.key.numpy(), letters),
+            "value": None if relative.value is None else pack_float32(relative.value.numpy()),
+            "most": relative.key.shape[1] // 2,
         }
     return packed
+
+
+def _pack_rows(rows: Float32[Tensor, "heads numbers"]) -> list[str]:
+    """Encode a row of each head exactly."""
+    return [pack_float32(row[None]) for row in rows.numpy()]
 
 
 def _pack_weights(layer: LayerWeights, letters: int) -> Json:

@@ -1,4 +1,4 @@
-"""One attention layer of a reading by its steps: queries and keys as NumPy arrays, and the weights computed from them.
+"""One attention layer of a reading by its steps: queries and keys, and the weights computed from them.
 
     weights = softmax(scale * score + bias) * window
 
@@ -23,31 +23,15 @@ import torch
 from jaxtyping import Bool, Float, Float32, Float64, Int
 from torch import Tensor
 
-from regard import masks
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.fields import repr_of_fields
-from regard.mechanisms.steps import Gaussian, Steps
+from regard.mechanisms.steps import Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class GaussianWindow:
-    """A Gaussian over key positions, counted from 0: ``centre`` (heads, queries), ``deviation`` in positions."""
-
-    __repr__ = repr_of_fields
-
-    centre: Float32[np.ndarray, "_heads _queries"]
-    deviation: float
-
-    def to_gaussian(self, heads: slice) -> Gaussian:
-        """Convert some heads to the Gaussian of ``mechanisms.steps``, for a batch of one."""
-        return Gaussian(_to_tensor(self.centre[heads])[None], self.deviation)
 
 
 @final
@@ -61,85 +45,89 @@ class RelativeVectors:
 
     __repr__ = repr_of_fields
 
-    key: Float32[np.ndarray, "_heads_or_one _distances _head_dim"]
-    value: Float32[np.ndarray, "_distances _value_dim"] | None = None
+    key: Float32[Tensor, "_heads_or_one _distances _head_dim"]
+    value: Float32[Tensor, "_distances _value_dim"] | None = None
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True, eq=False)
 class LayerReading(AttentionLayer):
-    """The inputs of one attention layer: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
+    """The steps of one attention layer, for a batch of one in float32 on the CPU, and its values.
 
-    ``allowed`` is True where a query may attend to a key; None allows everything. ``vector`` (heads, head_dim) belongs
-    to an additive score; None is the dot product. ``bias`` (heads, queries + keys - 1) is indexed by the distance from
-    query to key, from the last query and the first key to the first query and the last key.
-    Raises ShapeError for incompatible shapes, DataError if a number is not finite.
+    The mask of ``steps`` is the same for all heads. ``value`` is (heads, keys, value_dim). ``bias`` (heads, queries +
+    keys - 1) is indexed by the distance from query to key, from the last query and the first key to the first query and
+    the last key. Raises ShapeError for incompatible shapes, DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
 
     name: str
-    query: Float32[np.ndarray, "_heads _queries _head_dim"]
-    key: Float32[np.ndarray, "_heads _keys _head_dim"]
-    value: Float32[np.ndarray, "_heads _keys _value_dim"]
-    scale: float
-    allowed: Bool[np.ndarray, "_queries _keys"] | None = None
-    vector: Float32[np.ndarray, "_heads _head_dim"] | None = None
-    bias: Float32[np.ndarray, "_heads _distances"] | None = None
-    gaussian_window: GaussianWindow | None = None
+    steps: Steps
+    value: Float32[Tensor, "_heads _keys _value_dim"]
+    bias: Float32[Tensor, "_heads _distances"] | None = None
     relative_vectors: RelativeVectors | None = None
 
     def __post_init__(self) -> None:
-        heads, queries, head_dim = self.query.shape
-        keys = self.key.shape[1]
-        self._check_shape("key", self.key, (heads, keys, head_dim))
+        steps, (heads, queries, keys) = self.steps, (self.heads, self.queries, self.keys)
         self._check_shape("value", self.value, (heads, keys, self.value.shape[2]))
-        self._check_shape("allowed", self.allowed, (queries, keys))
-        self._check_shape("vector", self.vector, (heads, head_dim))
         self._check_shape("bias", self.bias, (heads, queries + keys - 1))
-        self._check_shape(
-            "centre", None if self.gaussian_window is None else self.gaussian_window.centre, (heads, queries)
-        )
+        self._check_shape("centre", None if steps.gate is None else steps.gate.centre, (1, heads, queries))
         if self.relative_vectors is not None:
             kinds, distances, _ = self.relative_vectors.key.shape
-            shape = (1 if kinds == 1 else heads, distances | 1, head_dim)
+            shape = (1 if kinds == 1 else heads, distances | 1, steps.query.shape[3])
             self._check_shape("relative keys", self.relative_vectors.key, shape)
             self._check_shape("relative values", self.relative_vectors.value, (distances, self.value.shape[2]))
+        _ = self.allowed  # a mask of other lengths raises
         check_finite(self.name, *self._arrays, expected="finite queries, keys and values")
 
-    def _check_shape(self, part: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
-        if array is not None and array.shape != shape:
+    def _check_shape(self, part: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
+        if tensor is not None and tuple(tensor.shape) != shape:
             raise ShapeError(
-                f"the arrays of {self.name} do not fit together",
+                f"the tensors of {self.name} do not fit together",
                 expected=f"{part} {shape}, to go with query {self.query.shape} and key {self.key.shape}",
-                got=f"{part} {array.shape}",
+                got=f"{part} {tuple(tensor.shape)}",
                 do="repeat grouped key heads to the number of query heads, and cut padding from all alike",
             )
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
-        centre = None if self.gaussian_window is None else self.gaussian_window.centre
-        relative = (
-            (None, None) if self.relative_vectors is None else (self.relative_vectors.key, self.relative_vectors.value)
-        )
-        arrays = (self.query, self.key, self.value, self.vector, self.bias, centre, *relative)
-        return tuple(array for array in arrays if array is not None)
+        relative = self.relative_vectors
+        of_relative = (None, None) if relative is None else (relative.key, relative.value)
+        centre = None if self.steps.gate is None else self.steps.gate.centre
+        tensors = (self.steps.query, self.steps.key, self.value, self.steps.vector, self.bias, centre, *of_relative)
+        return tuple(tensor.numpy() for tensor in tensors if tensor is not None)
+
+    @property
+    def query(self) -> Float32[np.ndarray, "heads queries head_dim"]:
+        """The queries of the score, (heads, queries, head_dim)."""
+        return np.asarray(self.steps.query[0])
+
+    @property
+    def key(self) -> Float32[np.ndarray, "heads keys head_dim"]:
+        """The keys of the score, (heads, keys, head_dim)."""
+        return np.asarray(self.steps.key[0])
+
+    @property
+    def allowed(self) -> Bool[np.ndarray, "queries keys"] | None:
+        """Whether a query may attend to a key; None allows everything."""
+        mask = self.steps.mask
+        return None if mask is None else np.asarray(mask.dense(self.queries, self.keys).expand(1, 1, -1, -1)[0, 0])
 
     @property
     def heads(self) -> int:
         """Number of heads."""
-        return int(self.query.shape[0])
+        return int(self.steps.query.shape[1])
 
     @property
     def queries(self) -> int:
         """Number of query tokens."""
-        return int(self.query.shape[1])
+        return int(self.steps.query.shape[2])
 
     @property
     def keys(self) -> int:
         """Number of key tokens."""
-        return int(self.key.shape[1])
+        return int(self.steps.key.shape[2])
 
     @property
     def is_signed(self) -> bool:
@@ -149,42 +137,39 @@ class LayerReading(AttentionLayer):
     @property
     def size(self) -> int:
         """Number of values in queries, keys, vectors added to keys, and values together."""
-        relative = 0 if self.relative_vectors is None else self.relative_vectors.key.size
-        return int(self.query.size + self.key.size + self.value.size + relative)
+        relative = 0 if self.relative_vectors is None else self.relative_vectors.key.numel()
+        return self.steps.query.numel() + self.steps.key.numel() + self.value.numel() + relative
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
     ) -> Float64[np.ndarray, "some_heads rows keys"]:
         """Weights of some queries (default: all) of some heads, 0 for a query that may attend to nothing."""
         some = slice(heads.start, heads.stop)
-        query, key = _to_tensor(self.query[some])[None], _to_tensor(self.key[some])[None]
-        mask = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[None, None])
-        vector = None if self.vector is None else _to_tensor(self.vector[some])
-        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian(some)
         rows = torch.arange(self.queries) if queries is None else torch.tensor(list(queries), dtype=torch.long)
-        steps = Steps(query, key, mask, self.scale, vector, gate)
+        steps = self.steps.of_heads(some, "cpu", torch.float64)
         return np.asarray(steps.weights(rows=rows, bias=self._make_bias(some, rows))[0])
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
-        query, key, relative = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters), None
-        if self.relative_vectors is not None:
-            relative = replace(self.relative_vectors, key=round_to_fixed(self.relative_vectors.key, letters))
-        return replace(self, query=query, key=key, relative_vectors=relative)
+
+        def rounded(part: Float32[Tensor, "_heads _tokens _head_dim"]) -> Tensor:
+            return torch.from_numpy(round_to_fixed(part.numpy(), letters))
+
+        steps, relative = self.steps, self.relative_vectors
+        return replace(
+            self,
+            steps=replace(steps, query=rounded(steps.query[0])[None], key=rounded(steps.key[0])[None]),
+            relative_vectors=None if relative is None else replace(relative, key=rounded(relative.key)),
+        )
 
     def _make_bias(self, heads: slice, rows: Int[Tensor, " rows"]) -> Float[Tensor, "some_heads rows keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""
         frame = Frame(self.queries, self.keys)
         terms = []
         if self.relative_vectors is not None:
-            query = self.scale * _to_tensor(self.query[heads])[:, rows]
-            key = self.relative_vectors.key
-            terms.append(score_distances(query[None], _to_tensor(key[heads] if len(key) > 1 else key), frame, rows)[0])
+            query = self.steps.scale * self.steps.query[:, heads].double()[:, :, rows]
+            key = self.relative_vectors.key.double()
+            terms.append(score_distances(query, key[heads] if len(key) > 1 else key, frame, rows)[0])
         if self.bias is not None:
-            terms.append(_to_tensor(self.bias[heads])[:, distances(frame, rows) + self.keys - 1])
+            terms.append(self.bias[heads].double()[:, distances(frame, rows) + self.keys - 1])
         return torch.stack(terms).sum(0) if terms else None
-
-
-def _to_tensor(array: Float32[np.ndarray, "..."]) -> Float[Tensor, "..."]:
-    """Copy the array to a float64 tensor."""
-    return torch.from_numpy(array.astype(np.float64))

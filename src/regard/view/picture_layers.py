@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+import torch
 from torch import Tensor
 
 from regard.layers.window_partition import WindowPartition
@@ -13,7 +10,7 @@ from regard.models import ImageEncoder
 from regard.models.media_encoder import TokenGrid
 from regard.positions import Relative2d
 from regard.recording import LayerCall
-from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
+from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.picture_reading import PictureLayer
 from regard.view.window_reading import WindowReading
 
@@ -58,13 +55,13 @@ def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) ->
     allowed = None
     if call.mask is not None:
         of_window = call.mask.dense(windows.size**2, windows.size**2).expand(len(cells), 1, -1, -1)[:, 0].cpu()
-        allowed = np.empty((grid.tokens, windows.size**2), dtype=np.bool_)
-        allowed[cells[cells >= 0].numpy()] = of_window[cells >= 0].numpy()
+        allowed = torch.empty(grid.tokens, windows.size**2, dtype=torch.bool)
+        allowed[cells[cells >= 0]] = of_window[cells >= 0]
 
-    def join(parts: Tensor, places: Tensor, count: int) -> NDArray[Any]:
+    def join(parts: Tensor, places: Tensor, count: int) -> Tensor:
         joined = parts.new_empty(count, *parts.shape[1::2])
         joined[places[places >= 0]] = parts.transpose(1, 2)[places >= 0]
-        return to_numpy(joined.transpose(0, 1))
+        return to_float32(joined.transpose(0, 1))
 
     return WindowReading(
         name=call.name,
@@ -72,7 +69,7 @@ def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) ->
         key=join(call.key, slots, slots.numel()),
         value=join(call.value, slots, slots.numel()),
         scale=call.mechanism.scale,
-        table=to_numpy(call.bias.table_of(windows.size).flatten(0, 1).T),
+        table=to_float32(call.bias.table_of(windows.size).flatten(0, 1).T),
         windows=windows,
         allowed=allowed,
     )

@@ -16,6 +16,7 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64
+from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
@@ -41,16 +42,16 @@ class WindowReading(AttentionLayer):
     __repr__ = repr_of_fields
 
     name: str
-    query: Float32[np.ndarray, "_heads _tokens _head_dim"]
-    key: Float32[np.ndarray, "_heads _slots _head_dim"]
-    value: Float32[np.ndarray, "_heads _slots _value_dim"]
+    query: Float32[Tensor, "_heads _tokens _head_dim"]
+    key: Float32[Tensor, "_heads _slots _head_dim"]
+    value: Float32[Tensor, "_heads _slots _value_dim"]
     scale: float
-    table: Float32[np.ndarray, "_heads _offsets"]
+    table: Float32[Tensor, "_heads _offsets"]
     windows: WindowPartition
-    allowed: Bool[np.ndarray, "_tokens _window_tokens"] | None = None
+    allowed: Bool[Tensor, "_tokens _window_tokens"] | None = None
 
     def __post_init__(self) -> None:
-        arrays = (self.query, self.key, self.value, self.table)
+        arrays = (part.numpy() for part in (self.query, self.key, self.value, self.table))
         check_finite(self.name, *arrays, expected="finite queries, keys, values and biases")
 
     @property
@@ -76,7 +77,7 @@ class WindowReading(AttentionLayer):
     @property
     def size(self) -> int:
         """Number of values in queries, keys and values together."""
-        return int(self.query.size + self.key.size + self.value.size)
+        return self.query.numel() + self.key.numel() + self.value.numel()
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
@@ -86,13 +87,11 @@ class WindowReading(AttentionLayer):
         own = cells.clamp(min=0)  # the rows of tokens that pad the map are dropped below
         some = slice(heads.start, heads.stop)
         # (tokens or slots, heads, head_dim), so that windows come first when they are picked
-        query, key = (
-            torch.from_numpy(part[some].astype(np.float64)).transpose(0, 1) for part in (self.query, self.key)
-        )
-        allowed = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[own][:, None])
+        query, key = (part[some].double().transpose(0, 1) for part in (self.query, self.key))
+        allowed = None if self.allowed is None else masks.keep(self.allowed[own][:, None])
         steps = Steps(query[own].transpose(1, 2), key[slots].transpose(1, 2), allowed, self.scale)
         side = 2 * self.windows.size - 1
-        table = torch.from_numpy(self.table[some].astype(np.float64)).T.reshape(side, side, len(heads))
+        table = self.table[some].double().T.reshape(side, side, len(heads))
         computed = steps.weights(bias=spread_over_pairs(table))
         rows = computed.new_empty(len(heads), self.queries, self.keys)
         rows[:, cells[cells >= 0]] = computed.transpose(0, 1)[:, cells >= 0]
@@ -100,5 +99,5 @@ class WindowReading(AttentionLayer):
 
     def round_for_page(self, letters: int) -> WindowReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
-        query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
+        query, key = (torch.from_numpy(round_to_fixed(part.numpy(), letters)) for part in (self.query, self.key))
         return replace(self, query=query, key=key)

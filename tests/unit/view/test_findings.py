@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from layer_readings import layer_reading
 from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading, Tokens
@@ -25,7 +26,7 @@ def tokens() -> Tokens:
 def layer_with_weights(*heads: np.ndarray) -> LayerReading:
     """Heads with given weights: key = identity and query = ln(weights) give exactly these."""
     eye = np.repeat(np.eye(N, dtype=np.float32)[None], len(heads), axis=0)
-    return LayerReading("one", np.log(np.stack(heads)).astype(np.float32), eye, eye, scale=1.0)
+    return layer_reading("one", np.log(np.stack(heads)).astype(np.float32), eye, eye, scale=1.0)
 
 
 def uniform_weights() -> np.ndarray:
@@ -93,7 +94,7 @@ def test_strongest_finding_of_every_word() -> None:
 def test_word_that_sees_no_other_has_no_finding() -> None:
     causal = np.tril(np.ones((N, N), dtype=bool))
     unmasked = layer_with_weights(weights_of_query_on_key("it", "dog", 0.6), previous_token_weights())
-    masked = LayerReading("one", unmasked.query, unmasked.key, unmasked.value, 1.0, causal)
+    masked = layer_reading("one", unmasked.query, unmasked.key, unmasked.value, 1.0, causal)
     best = {
         WORDS[one.query_word]: WORDS[one.key_word]
         for one in strongest_finding_per_word(word_pairs(make_reading(masked)))
@@ -111,7 +112,7 @@ def test_tokens_are_averaged_for_the_query_and_summed_for_the_key() -> None:
     )
     weights = np.array([[1, 1, 6, 1, 1], [1, 1, 2, 4, 2], [2, 2, 2, 2, 2], [1, 2, 3, 2, 2], [2, 5, 1, 1, 1]]) / 10
     eye = np.eye(5, dtype=np.float32)[None]
-    seen = LayerReading("one", np.log(weights)[None].astype(np.float32), eye, eye, 1.0)
+    seen = layer_reading("one", np.log(weights)[None].astype(np.float32), eye, eye, 1.0)
     reading = Reading(pieces, (seen,), np.zeros((2, 5, 3), dtype=np.float32))
     pairs = word_pairs(reading)
     assert [word.text for word in pairs.query_words] == ["unaffable", "seafarers", "rest"]
@@ -131,7 +132,7 @@ def test_tokens_are_averaged_for_the_query_and_summed_for_the_key() -> None:
 def test_a_text_of_one_word_has_no_findings() -> None:
     one = Tokens("hi", ("[CLS]", "hi", "[SEP]"), ((0, 0), (0, 2), (0, 0)), (True, False, True))
     eye = np.eye(3, dtype=np.float32)[None]
-    pairs = word_pairs(Reading(one, (LayerReading("one", eye, eye, eye, 1.0),), np.zeros((2, 3, 3), dtype=np.float32)))
+    pairs = word_pairs(Reading(one, (layer_reading("one", eye, eye, eye, 1.0),), np.zeros((2, 3, 3), dtype=np.float32)))
     assert findings(pairs) == ()
     assert strongest_finding_per_word(pairs) == ()
 

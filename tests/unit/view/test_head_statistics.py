@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from layer_readings import layer_reading
 from regard.view.head_statistics import describe_uniform, statistics_of
-from regard.view.layer_reading import GaussianWindow, LayerReading
+from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading, Tokens
 from regard.view.word_pairs import word_pairs
 
@@ -21,7 +22,7 @@ def head_attending_to(at: list[int] | None) -> LayerReading:
     """One head whose query i attends to token at[i] only, or equally to all for None."""
     eye = np.eye(N, dtype=np.float32)[None]
     query = np.zeros((1, N, N), dtype=np.float32) if at is None else 1e4 * eye[:, at]
-    return LayerReading("one", query, eye, eye, scale=1.0)
+    return layer_reading("one", query, eye, eye, scale=1.0)
 
 
 def test_uniform_and_previous_token_heads() -> None:
@@ -54,9 +55,9 @@ def test_uniform_attention_of_a_text_whose_heads_leave_out_later_tokens() -> Non
 
 def test_entropy_with_a_gaussian_window_is_that_of_the_shares() -> None:
     plain = head_attending_to(None)
-    window = GaussianWindow(np.full((1, N), 3.0, dtype=np.float32), 1.5)
+    centre = np.full((1, N), 3.0, dtype=np.float32)
     (statistics,) = statistics_of(
-        Reading(TOKENS, (LayerReading("one", plain.query, plain.key, plain.value, 1.0, gaussian_window=window),))
+        Reading(TOKENS, (layer_reading("one", plain.query, plain.key, plain.value, 1.0, centre=centre),))
     )
     heights = np.exp(-((np.arange(N) - 3) ** 2) / 4.5)
     shares = heights / heights.sum()

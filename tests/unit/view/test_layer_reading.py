@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from layer_readings import layer_reading, relative_vectors
 from oracles.softmax import softmax, visible_keys
 from regard.errors import DataError, ShapeError
-from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_reading import LayerReading
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 2, 3, 5, 7
 GENERATOR = np.random.default_rng(17)
@@ -17,7 +18,7 @@ def normal(*shape: int) -> np.ndarray:
 
 def random_layer(queries: int = QUERIES, keys: int = KEYS, **parts) -> LayerReading:
     shapes = ((HEADS, queries, HEAD_DIM), (HEADS, keys, HEAD_DIM), (HEADS, keys, 11))
-    return LayerReading("one", *(normal(*shape) for shape in shapes), scale=0.7, **parts)
+    return layer_reading("one", *(normal(*shape) for shape in shapes), scale=0.7, **parts)
 
 
 def expected(one: LayerReading, score) -> np.ndarray:
@@ -46,7 +47,7 @@ def test_hidden_layer_score() -> None:
 
     def score(head: int, i: int, j: int) -> float:
         hidden = np.tanh(one.query[head, i].astype(np.float64) + one.key[head, j])
-        return 0.7 * float(one.vector[head].astype(np.float64) @ hidden)
+        return 0.7 * float(one.steps.vector[head].double().numpy() @ hidden)
 
     np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
 
@@ -57,8 +58,9 @@ def test_some_queries_of_a_head() -> None:
         7,
         5,
         bias=normal(HEADS, 11),
-        relative_vectors=RelativeVectors(normal(HEADS, 3, HEAD_DIM)),
-        gaussian_window=GaussianWindow(normal(HEADS, 7), 2.0),
+        relative_vectors=relative_vectors(normal(HEADS, 3, HEAD_DIM)),
+        centre=normal(HEADS, 7),
+        deviation=2.0,
         allowed=GENERATOR.random((7, 5)) < 0.7,
     )
     for head in range(HEADS):
@@ -81,7 +83,7 @@ def test_distance_bias(sizes: tuple[int, int]) -> None:
 def test_a_gaussian_window_is_applied_after_the_softmax() -> None:
     centre = np.abs(normal(HEADS, QUERIES))
     allowed = np.array([[True, True, False, True, True]] * QUERIES)
-    one = random_layer(gaussian_window=GaussianWindow(centre, 1.5), allowed=allowed)
+    one = random_layer(centre=centre, deviation=1.5, allowed=allowed)
     plain = expected(one, lambda *at: dot(one, *at))
     heights = [[[np.exp(-((j - c) ** 2) / 4.5) for j in range(KEYS)] for c in row] for row in centre.astype(np.float64)]
     np.testing.assert_allclose(one.weights(), plain * np.array(heights), rtol=1e-12)
@@ -91,10 +93,9 @@ def test_a_gaussian_window_is_applied_after_the_softmax() -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        {"vector": normal(HEADS, 3)},
+        {"relative_vectors": relative_vectors(normal(HEADS, 3, HEAD_DIM + 1))},
         {"bias": normal(HEADS, QUERIES + KEYS)},
-        {"gaussian_window": GaussianWindow(normal(HEADS, KEYS), 1.0)},
-        {"allowed": np.ones((KEYS, QUERIES), dtype=bool)},
+        {"centre": normal(HEADS, KEYS)},
     ],
 )
 def test_mismatched_shapes_are_refused(parts: dict) -> None:
@@ -102,9 +103,14 @@ def test_mismatched_shapes_are_refused(parts: dict) -> None:
         random_layer(**parts)
 
 
-@pytest.mark.parametrize("part", ["vector", "bias", "gaussian_window"])
+def test_a_mask_of_other_lengths_is_refused() -> None:
+    with pytest.raises(ShapeError):
+        random_layer(allowed=np.ones((KEYS, QUERIES), dtype=bool))
+
+
+@pytest.mark.parametrize("part", ["vector", "bias", "centre"])
 def test_nonfinite_numbers_are_refused(part: str) -> None:
-    shapes = {"vector": (HEADS, HEAD_DIM), "bias": (HEADS, QUERIES + KEYS - 1), "gaussian_window": (HEADS, QUERIES)}
+    shapes = {"vector": (HEADS, HEAD_DIM), "bias": (HEADS, QUERIES + KEYS - 1), "centre": (HEADS, QUERIES)}
     wild = np.full(shapes[part], np.nan, dtype=np.float32)
     with pytest.raises(DataError, match="not finite"):
-        random_layer(**{part: GaussianWindow(wild, 1.0) if part == "gaussian_window" else wild})
+        random_layer(**{part: wild})

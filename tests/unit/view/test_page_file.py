@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from layer_readings import layer_reading
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError
 from regard.view import page_data
-from regard.view.layer_reading import LayerReading
 from regard.view.page import check_output_path, render_page, write_page
 from regard.view.read_pair import read_pair
 from regard.view.reading import Reading, Tokens
@@ -21,7 +21,7 @@ from small_translators import SOURCE, TARGET, transformer
 def make_reading(text: str = "</script><b>hi") -> Reading:
     one = np.ones((2, 1, 3), dtype=np.float32)
     tokens = Tokens(text, (text,), ((0, len(text)),), (False,))
-    return Reading(tokens, (LayerReading("one", one, one, one, 1.0),), np.ones((2, 1, 5), dtype=np.float32))
+    return Reading(tokens, (layer_reading("one", one, one, one, 1.0),), np.ones((2, 1, 5), dtype=np.float32))
 
 
 def element(page: str, pattern: str) -> str:
@@ -72,7 +72,7 @@ def test_large_scores_are_stored_with_more_digits(size: int, letters: int) -> No
     generator = np.random.default_rng(5)
     query, key = (size * generator.standard_normal((2, 53, 7)).astype(np.float32) for _ in range(2))
     tokens = Tokens("a" * 53, ("a",) * 53, tuple((at, at + 1) for at in range(53)), (False,) * 53)
-    data = page_data.build_page_data([Reading(tokens, (LayerReading("one", query, key, key, 1.0),))], "", room=100)
+    data = page_data.build_page_data([Reading(tokens, (layer_reading("one", query, key, key, 1.0),))], "", room=100)
     assert data["letters"] == letters
     assert 0 < data["largest_error"] < 0.01
 

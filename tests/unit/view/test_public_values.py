@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 import regard
+from layer_readings import layer_reading
 from regard.errors import OptionError, ShapeError
-from regard.view import LayerReading, LayerWeights, PairReading, Reading, Tokens, print_readings, write_page
+from regard.view import LayerWeights, PairReading, Reading, Tokens, print_readings, write_page
 from regard.view.page import render_page
 
 
@@ -23,7 +24,7 @@ def make_reading(words: int = 301) -> Reading:
     spans = tuple((5 * at, 5 * at + 4) for at in range(words))
     tokens = Tokens(text, ("word",) * words, spans, (False,) * words)
     one = np.ones((3, words, 7), dtype=np.float32)
-    return Reading(tokens, (LayerReading("layers.0", one, one, one, 1.0),) * 13, np.ones((14, words, 5), np.float32))
+    return Reading(tokens, (layer_reading("layers.0", one, one, one, 1.0),) * 13, np.ones((14, words, 5), np.float32))
 
 
 def test_a_repr_names_the_fields_on_one_short_line() -> None:
@@ -33,7 +34,7 @@ def test_a_repr_names_the_fields_on_one_short_line() -> None:
     assert "\n" not in shown
     assert shown.startswith("Reading(tokens=Tokens(")
     assert "hidden=ndarray float32 (14, 301, 5)" in shown
-    assert "query=ndarray float32 (3, 301, 7)" in repr(reading.layers[0])
+    assert "value=Tensor torch.float32 (3, 301, 7)" in repr(reading.layers[0])
     assert len(repr(reading.tokens)) < 500
     assert len(repr(PairReading(reading, 0, reading, None, forced=False))) < 1000
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from rich.console import Console
 
-from regard.view.layer_reading import LayerReading
+from layer_readings import layer_reading
 from regard.view.reading import Reading, Tokens
 from regard.view.terminal import print_reading, print_readings, print_shared_words
 
@@ -23,8 +23,8 @@ def make_reading(words: list[str], *, dropped: int = 0) -> Reading:
     even = np.zeros((2, n, n), dtype=np.float32)
     eye = np.repeat(np.eye(n, dtype=np.float32)[None], 2, axis=0)
     layers = (
-        LayerReading("0", even, eye, eye, 1.0),
-        LayerReading("1", np.log(weights).astype(np.float32), eye, eye, 1.0),
+        layer_reading("0", even, eye, eye, 1.0),
+        layer_reading("1", np.log(weights).astype(np.float32), eye, eye, 1.0),
     )
     tokens = Tokens(text, tuple(words), tuple(spans), (False,) * n)
     return Reading(tokens, layers, np.ones((3, n, 2), dtype=np.float32), dropped=dropped)

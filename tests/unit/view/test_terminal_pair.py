@@ -5,7 +5,7 @@ import io
 import numpy as np
 from rich.console import Console
 
-from regard.view.layer_reading import LayerReading
+from layer_readings import layer_reading
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.terminal import print_readings
 
@@ -25,13 +25,13 @@ def pair(
     eye = np.repeat(np.eye(keys, dtype=np.float32)[None], len(heads), axis=0)
     even = np.zeros((len(heads), queries, keys), dtype=np.float32)
     layers = tuple(
-        LayerReading(str(number), query, eye, eye, 1.0)
+        layer_reading(str(number), query, eye, eye, 1.0)
         for number, query in enumerate((even, np.log(np.stack(heads)).astype(np.float32)))
     )
     own = None
     if self_attention is not None:
         one = np.eye(keys, dtype=np.float32)[None]
-        own = Reading(source, (LayerReading("own", np.log(self_attention)[None].astype(np.float32), one, one, 1.0),))
+        own = Reading(source, (layer_reading("own", np.log(self_attention)[None].astype(np.float32), one, one, 1.0),))
     return PairReading(Reading(target, layers, keys=source), 1, own, None, forced)
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from layer_readings import layer_reading, relative_vectors, to_tensor
 from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
 from regard.view import attention_layer, print_readings
 from regard.view.attention_layer import AttentionLayer
-from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import render_page
 from regard.view.reading import Reading, Tokens
@@ -27,7 +28,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def layer_of(heads: int, queries: int, keys: int, **parts) -> LayerReading:
-    return LayerReading(
+    return layer_reading(
         "one",
         normal(heads, queries, HEAD_DIM),
         normal(heads, keys, HEAD_DIM),
@@ -42,13 +43,13 @@ def windows() -> WindowReading:
     slots = partition.slots.numel()
     return WindowReading(
         "one",
-        normal(HEADS, 35, HEAD_DIM),
-        normal(HEADS, slots, HEAD_DIM),
-        normal(HEADS, slots, HEAD_DIM),
+        to_tensor(normal(HEADS, 35, HEAD_DIM)),
+        to_tensor(normal(HEADS, slots, HEAD_DIM)),
+        to_tensor(normal(HEADS, slots, HEAD_DIM)),
         0.7,
-        normal(HEADS, 25),
+        to_tensor(normal(HEADS, 25)),
         partition,
-        GENERATOR.random((35, 9)) < 0.7,
+        to_tensor(GENERATOR.random((35, 9)) < 0.7),
     )
 
 
@@ -60,12 +61,12 @@ LAYERS: dict[str, Callable[[], AttentionLayer]] = {
         QUERIES,
         KEYS,
         bias=normal(HEADS, QUERIES + KEYS - 1),
-        relative_vectors=RelativeVectors(normal(HEADS, 3, HEAD_DIM)),
+        relative_vectors=relative_vectors(normal(HEADS, 3, HEAD_DIM)),
     ),
     "vectors of all heads": lambda: layer_of(
-        HEADS, QUERIES, KEYS, relative_vectors=RelativeVectors(normal(1, 3, HEAD_DIM))
+        HEADS, QUERIES, KEYS, relative_vectors=relative_vectors(normal(1, 3, HEAD_DIM))
     ),
-    "Gaussian": lambda: layer_of(HEADS, QUERIES, KEYS, gaussian_window=GaussianWindow(normal(HEADS, QUERIES), 2.0)),
+    "Gaussian": lambda: layer_of(HEADS, QUERIES, KEYS, centre=normal(HEADS, QUERIES), deviation=2.0),
     "weights alone": lambda: LayerWeights("one", normal(HEADS, QUERIES, KEYS), "signed", "no scores"),
     "windows": windows,
 }
