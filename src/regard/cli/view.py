@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.comparison import MechanismChoice
     from regard.media import Medium
     from regard.models.model_folder import ModelFolder
+    from regard.text.line import Line
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
     from regard.view.terminal import PrintedReading
@@ -197,9 +198,9 @@ def view(
         )
     reader = DEFAULT_MODEL if opened is None else opened
     if choices:
-        named = collect_texts(texts or [], data, field)
+        lines = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
-        _show(_read_side_by_side(reader, named, choices, truncate=truncate), str(reader), page)
+        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), page)
         return
     if pairs.source or pairs.target:
         _check_no_text_options(data, field, truncate=truncate)
@@ -209,9 +210,9 @@ def view(
         )
     else:
         pairs.check_no_prefix()
-        named = collect_texts(texts or [], data, field)
+        lines = collect_texts(texts or [], data, field)
         hint_at_quotes(texts or [])
-        readings = read_texts(reader, named, truncate=truncate)
+        readings = read_texts(reader, lines, truncate=truncate)
     _show(readings, str(reader), page)
 
 
@@ -315,7 +316,7 @@ def _parse_mechanisms(texts: list[str] | None) -> list[MechanismChoice]:
 
 
 def _read_side_by_side(
-    model: str | ModelFolder, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
+    model: str | ModelFolder, lines: list[Line], choices: Sequence[MechanismChoice], *, truncate: bool
 ) -> list[SideBySide]:
     from regard.models.load import find_class, has_class, load
     from regard.models.model_folder import ModelFolder
@@ -337,9 +338,9 @@ def _read_side_by_side(
             do=f'leave out --mechanism: regard view {model} --source "..."',
         )
     loaded, readings = load(folder), []
-    with count_progress(len(named), "texts") as advance:
-        for name, text in named:
-            readings.append(read_side_by_side(loaded, text, choices, truncate=truncate, name=name))
+    with count_progress(len(lines), "texts") as advance:
+        for line in lines:
+            readings.append(read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name))
             advance(len(readings))
     return readings
 

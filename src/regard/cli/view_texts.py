@@ -25,14 +25,14 @@ MAX_TEXTS = 200
 """Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
 
-def read_texts(model: str | ModelFolder, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
-    """Read named texts with an encoder or a language model, in order."""
+def read_texts(model: str | ModelFolder, lines: list[Line], *, truncate: bool) -> list[Reading]:
+    """Read texts with an encoder or a language model, in order."""
     from regard.view.read import read
 
     loaded, readings = _load(model, pairs=False), []
-    with count_progress(len(named), "texts") as advance:
-        for name, text in named:
-            readings.append(read(loaded, text, truncate=truncate, name=name))
+    with count_progress(len(lines), "texts") as advance:
+        for line in lines:
+            readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
             advance(len(readings))
     return readings
 
@@ -125,8 +125,8 @@ def _check_kind(model: str | ModelFolder, got: str, *, reads_pairs: bool, pairs:
         )
 
 
-def collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
-    """Collect the name and text of each argument, or of each line that is not blank.
+def collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[Line]:
+    """Collect the arguments, or the lines that are not blank.
 
     Raises DataError for an empty argument, an unreadable line, or no text at all; OptionError for more than
     ``MAX_TEXTS`` texts.
@@ -140,11 +140,11 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
             do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
         )
     with open_texts(arguments, data, field) as lines:
-        named = map(_name_and_text, lines)
-        collected = list(islice((one for one in named if arguments or one[1].strip()), MAX_TEXTS + 1))
-    for name, text in collected:
-        if not text.strip():
-            raise DataError(f"{name} is empty", expected="a text", got=repr(text), do="give a text in quotes")
+        usable = map(_raise_problem, lines)
+        collected = list(islice((line for line in usable if arguments or line.text.strip()), MAX_TEXTS + 1))
+    for line in collected:
+        if not line.text.strip():
+            raise DataError(f"{line.name} is empty", expected="a text", got=repr(line.text), do="give a text in quotes")
     if not collected:
         raise DataError(
             "there is no text to view",
@@ -174,10 +174,11 @@ def hint_at_quotes(texts: list[str]) -> None:
         print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
 
 
-def _name_and_text(line: Line) -> tuple[str, str]:
+def _raise_problem(line: Line) -> Line:
+    """The line. Raises its problem, if it has one."""
     if line.problem is not None:
         raise line.problem
-    return line.name, line.text
+    return line
 
 
 def choose_translator(arguments: list[str], model: str | None) -> str:

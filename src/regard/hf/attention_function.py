@@ -19,11 +19,10 @@ from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
-from regard.hf.other_arguments import check_cache, refuse_unknown_arguments
+from regard.hf.other_arguments import are_weights_requested, check_cache, refuse_unknown_arguments
 from regard.hf.packed_positions import separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
-from regard.hf.requested_weights import are_weights_requested
 from regard.hf.traced_attention import attention_in_graph
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
@@ -89,7 +88,7 @@ def attention_function(
         query, scaling = query * scaling.to(query.dtype), 1.0
     sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
     active_dropout = dropout if module.training else 0.0
-    needs_weights = are_weights_requested(module, arguments)
+    needs_weights = are_weights_requested(arguments)
     is_output_enough = position_bias is None and not needs_weights and not recorded_layers.is_recording()
     if attention_mask is not None and is_output_enough:
         computed = attention_in_graph(query, key, value, attention_mask, dropout=active_dropout, **sums)

@@ -13,10 +13,12 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from transformers import GenerationMixin
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 from transformers.loss import loss_utils
 from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
+from transformers.utils import output_capturing
 from transformers.utils.generic import TransformersKwargs
 
 from regard.errors import RefusedError, short_repr
@@ -91,3 +93,17 @@ def check_cache(cache: object) -> None:
         got=f"cache={short_repr(cache)}",
         do="pass other caches to the model, as past_key_values",
     )
+
+
+def are_weights_requested(arguments: Mapping[str, Any]) -> bool:
+    """Whether the caller of a model asked for its attention weights, so that this call of a layer returns them.
+
+    ``output_attentions=True`` reaches a layer in one of two ways: a model passes it down as an argument, or collects
+    the weights by hooks, and then only the collector that is active says so.
+    """
+    if "output_attentions" in arguments:
+        return bool(arguments["output_attentions"])
+    if torch.compiler.is_compiling():  # the collector is a context variable, which cannot be traced
+        return False
+    collected = output_capturing._active_collector.get()
+    return collected is not None and any(name.endswith("attentions") for name in collected)

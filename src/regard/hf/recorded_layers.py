@@ -20,8 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from regard.errors import OptionError
 from regard.hf.check import check, pretrained_parts
-from regard.hf.recorded_bias import simplify_bias
-from regard.hf.recorded_mechanism import make_mechanism
+from regard.hf.recorded_call import make_mechanism, simplify_bias
 from regard.hf.token_buffer import TokenBuffer
 from regard.hf.visible_keys import VisibleKeys
 from regard.layers.activation_checkpoint import is_recomputing

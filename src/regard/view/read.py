@@ -18,13 +18,19 @@ from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, check_kind
 from regard.models import Encoder, TextClassifier
 from regard.models.model import Model
-from regard.recording import Recording, record
+from regard.recording import LayerCall, Recording, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.attention_layer import AttentionLayer
-from regard.view.from_recording import layers_of, to_numpy
+from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
 from regard.view.layer_reading import LayerReading
-from regard.view.perceiver_layers import make_perceiver_layers
+from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Answer, PairReading, Reading, Tokens
+from regard.view.rollout import latent_rollouts_by_head
+
+_THROUGH_LATENTS = (
+    "The queries of a Perceiver read the text through its latents: these are the weights of its layers, multiplied as "
+    "attention rollout does."
+)
 
 
 class TextModel(ABC):
@@ -75,7 +81,7 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
         )
     tokenized, calls, output = record_text(model, text, truncate=truncate, name=name)
     if model.attends_through_latents:
-        layers: tuple[AttentionLayer, ...] = make_perceiver_layers(list(calls))
+        layers: tuple[AttentionLayer, ...] = _perceiver_layers(calls)
     else:
         layers = layers_of(calls)
     answer = _read_answer(model, output.logits) if isinstance(model, TextClassifier) else None
@@ -147,3 +153,24 @@ def _read_answer(model: TextClassifier, logits: Tensor) -> Answer:
     probabilities = zip(model.labels, model.probabilities(logits)[0].tolist(), strict=True)
     ranked = tuple(sorted(probabilities, key=lambda one: -one[1]))
     return Answer(ranked, model.config.several, model.config.pooling)
+
+
+def _perceiver_layers(calls: Sequence[LayerCall]) -> tuple[LayerWeights, LayerWeights]:
+    """Layers of a Perceiver of texts: the attention of its queries, one for each token, through the latents.
+
+    layer 0    each head that reads the text, and the mean over the heads of all later layers
+    layer 1    each head of the queries, and the mean over the heads of all earlier layers
+
+    No layer of it has a weight for two tokens: the first is from latents to tokens, the last from queries to latents.
+    Their product by rollout has (``rollout.py``, "of latents, by head"), and its rows sum to 1. Raises DataError for
+    too many weights and for non-finite ones.
+    """
+    first, last = calls[0], calls[-1]
+    queries, tokens = last.query.shape[2], first.key.shape[2]
+    check_number_of_weights([(one.query.shape[1], queries, tokens) for one in (first, last)])
+    by_head = latent_rollouts_by_head(call.weights()[0].double().cpu().numpy() for call in calls)
+    read, answered = (weights.astype(np.float32) for weights in by_head)
+    return (
+        LayerWeights(first.name, read, "distribution", _THROUGH_LATENTS),
+        LayerWeights(last.name, answered, "distribution", _THROUGH_LATENTS),
+    )

@@ -15,15 +15,17 @@ from rich.text import Text
 
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
+from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.findings import findings
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words
+from regard.view.shares import SIGNED_NOTE
 from regard.view.side_by_side import SideBySide
-from regard.view.terminal_answer import answer_line, print_answer
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_picture import print_pictures
 from regard.view.terminal_side_by_side import print_side_by_side
+from regard.view.terminal_tables import make_share_table
 from regard.view.terminal_words import format_pair, print_words
 from regard.view.word_pairs import word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown
@@ -79,8 +81,44 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
         console.print(
             f"Truncated: read the first {len(reading.tokens)} tokens, not the last {reading.dropped}.", style="yellow"
         )
-    print_answer(reading, console)
+    _print_answer(reading, console)
     print_words(reading, console)
+
+
+def _print_answer(reading: Reading, console: Console) -> None:
+    """Print the answer of a classifier; nothing if the reading has none."""
+    if reading.answer is None:
+        return
+    plain = console.options.ascii_only
+    shown = [(escape_and_isolate(label), share) for label, share in reading.answer.probabilities[:MAX_LABELS]]
+    console.print(make_share_table("label", "probability", shown, plain=plain))
+    if not reading.answer.has_label:
+        console.print("No label reaches 50 %, so the text has none.", style="yellow")
+    more = len(reading.answer.probabilities) - len(shown)
+    if more:
+        console.print(f"… and {more} less probable labels.", style="dim")
+    words = [(escape_and_isolate(word), share) for word, share in answer_words(reading)[:MAX_WORDS]]
+    if not words:
+        return
+    console.print(make_share_table("\nattended to", "\nshare", words, plain=plain))
+    layer = reading.layers[-1]
+    heads = "" if layer.heads == 1 else f", averaged over its {layer.heads} heads"
+    what = "the first token" if reading.answer.pooling == "cls" else "the mean of all tokens"
+    several = "Each label has a probability of its own. " if reading.answer.several else ""
+    console.print(
+        f"{several}The label is computed from {what}; the shares are its attention in the last layer, "
+        f"{len(reading.layers) - 1}{heads}. Attention shows which tokens the model uses, not why it decides."
+        f"{' ' + SIGNED_NOTE if layer.is_signed else ''}\n",
+        style="dim",
+    )
+
+
+def answer_line(reading: Reading) -> str:
+    """The most probable label with its probability; empty if the reading has no answer."""
+    if reading.answer is None:
+        return ""
+    label, probability = reading.answer.probabilities[0]
+    return f"{escape_and_isolate(label)} {100 * probability:.1f} %"
 
 
 def _shorten(text: str) -> str:

@@ -13,7 +13,8 @@ from rich.text import Text
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.shares import SIGNED_NOTE, mean_shares
-from regard.view.terminal_words import MAX_WORDS, bar, print_omitted_count, print_words
+from regard.view.terminal_tables import bar
+from regard.view.terminal_words import MAX_WORDS, print_omitted_count, print_words
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
 MIN_SHARE, MAX_OTHERS = 0.05, 2

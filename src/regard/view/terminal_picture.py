@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.picture_reading import PictureLayer, PictureReading
-from regard.view.terminal_words import bar
+from regard.view.terminal_tables import make_share_table
 
 MAX_PATCHES = 8
 MAX_LABELS = 5
@@ -74,14 +73,3 @@ def _strongest(layer: PictureLayer, shares: np.ndarray) -> list[tuple[str, float
     first = len(layer.grid_of_keys.prefix)
     order = first + np.argsort(-shares[first:], kind="stable")[:MAX_PATCHES]
     return [(layer.name_of_key(int(token)), float(shares[token])) for token in order]
-
-
-def make_share_table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:
-    """A table of names with their shares, as numbers and as bars."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column(name)
-    table.add_column(number, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for text, share in rows:
-        table.add_row(Text(text, style="bold"), f"{100 * share:.1f} %", bar(share, plain=plain))
-    return table

@@ -13,9 +13,8 @@ from rich.text import Text
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings
-from regard.view.fitted_table import Column, fitted_table
 from regard.view.side_by_side import ComputedPanel, SideBySide
-from regard.view.terminal_words import bar
+from regard.view.terminal_tables import Column, bar, fitted_table
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import weight_on_word
 

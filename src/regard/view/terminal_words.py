@@ -11,17 +11,15 @@ from rich.text import Text
 from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import findings, strongest_finding_per_word
-from regard.view.fitted_table import Column, fitted_table
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
+from regard.view.terminal_tables import Column, bar, fitted_table
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
 _LONGEST_WORD = 20
 """Cells from which a word is wrapped."""
-BAR_WIDTH = 20  # width of a share of 100 %, in characters
 MAX_WORDS = 40
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def print_words(reading: Reading, console: Console) -> None:
@@ -65,14 +63,6 @@ def print_omitted_count(count: int, name: str, console: Console) -> None:
     """Print how many of ``count`` rows a table of words omits, if any."""
     if count > MAX_WORDS:
         console.print(f"… and {count - MAX_WORDS} more {name}.", style="dim")
-
-
-def bar(share: float, *, plain: bool) -> Text:
-    """Draw a bar of blocks, in eighths of a character, or of # for a terminal with only ASCII."""
-    if plain:
-        return Text("#" * round(share * BAR_WIDTH), style="cyan")
-    eighths = round(share * BAR_WIDTH * 8)
-    return Text("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), style="cyan")
 
 
 def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:

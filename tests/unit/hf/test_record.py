@@ -16,7 +16,7 @@ from torch.testing import assert_close
 import regard
 import regard.hf
 from regard.errors import OptionError
-from regard.hf.recorded_bias import RecordedDistanceBias
+from regard.hf.recorded_call import RecordedDistanceBias
 from script_process import run_script
 from slow_parameters import slow_except
 from unit.hf.comparison import generate

@@ -14,7 +14,7 @@ from regard.classification import Classifier
 from regard.view import print_readings, read
 from regard.view.answer_words import answer_words
 from regard.view.page_data import build_page_data
-from regard.view.terminal_answer import answer_line
+from regard.view.terminal import answer_line
 from small_classifiers import classifier
 
 TEXT = "the small dog"

@@ -1,18 +1,25 @@
-"""The mechanism of a recorded layer: it computes the weights and statistics of a call again, on request."""
+"""The parts of a recorded call of an attention layer: its mechanism, and its bias in the smallest form.
+
+The mechanism computes the weights and statistics of the call again, on request. A bias is nothing if it is 0, and a
+table if it depends on distance alone: bias[h, i, j] = table[h, j - i]. T5 passes a tensor (1, heads, queries, keys) to
+every layer, of zeros where it has no bias. It is quadratic in length, and the table linear.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, final
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.kernels.reference import attention as reference_attention
-from regard.kernels.request import Request
+from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.dot_product import CAPPED, WITH_SINKS, DotProduct
+from regard.positions.base import DistanceBias
 
 
 def make_mechanism(
@@ -55,3 +62,32 @@ class RecordedDotProduct(Mechanism):
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries."""
         return reference_attention.compute_weights(reference_attention.make_dot_product_problem(request), rows)
+
+
+@final
+class RecordedDistanceBias(DistanceBias):
+    """A bias by distance, for one number of queries and keys.
+
+    ``numbers`` (heads, queries + keys - 1) are those of the distances 1 - keys to queries - 1.
+    """
+
+    def __init__(self, numbers: Float[Tensor, "heads distances"], *, keys: int) -> None:
+        super().__init__()
+        self.numbers, self.heads, self.lowest = numbers, numbers.shape[0], 1 - keys
+
+    def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
+        """Return the bias of distances; one that no query and key have gets that of the nearest."""
+        distances = torch.arange(lowest, highest + 1, device=self.numbers.device)
+        return self.numbers[:, (distances - self.lowest).clamp(0, self.numbers.shape[1] - 1)]
+
+
+def simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, queries: int, keys: int) -> Bias | None:
+    """Return an equal bias that takes less memory, if there is one; else a copy."""
+    bias = bias.detach()
+    if not bool(bias.any()):
+        return None
+    if bias.shape[0] == 1 and tuple(bias.shape[2:]) == (queries, keys):
+        heads = bias[0]
+        if torch.equal(heads[:, 1:, 1:], heads[:, :-1, :-1]):
+            return RecordedDistanceBias(torch.cat((heads[:, -1], heads[:, :-1, -1].flip(1)), dim=1), keys=keys)
+    return bias.clone()

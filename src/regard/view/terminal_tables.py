@@ -1,4 +1,4 @@
-"""A table for the terminal that leaves out its least important columns where it would be too wide."""
+"""Tables for the terminal: of shares with bars, and ones that leave out their least important columns to fit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.text import Text
 
 _GAP = 2
 """Cells between two columns."""
+BAR_WIDTH = 20  # width of a share of 100 %, in characters
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 @final
@@ -48,3 +50,22 @@ def fitted_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
     widest = max(cell_len(str(one)) for one in (column.name, *cells))
     return widest if column.wraps_from is None else min(widest, column.wraps_from)
+
+
+def make_share_table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:
+    """A table of names with their shares, as numbers and as bars."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    table.add_column(number, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for text, share in rows:
+        table.add_row(Text(text, style="bold"), f"{100 * share:.1f} %", bar(share, plain=plain))
+    return table
+
+
+def bar(share: float, *, plain: bool) -> Text:
+    """Draw a bar of blocks, in eighths of a character, or of # for a terminal with only ASCII."""
+    if plain:
+        return Text("#" * round(share * BAR_WIDTH), style="cyan")
+    eighths = round(share * BAR_WIDTH * 8)
+    return Text("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), style="cyan")

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hypothesis_examples import examples
-from regard.view.fitted_table import Column, fitted_table
+from regard.view.terminal_tables import Column, fitted_table
 
 COLUMNS = (
     Column("name", wraps_from=8),
