@@ -15,7 +15,10 @@ import numpy as np
 from jaxtyping import Float64
 
 from regard.errors import DataError
+from regard.view.pack import FLOAT32, Json
 
+MAX_WEIGHT_ERROR = 0.01
+"""The largest error of a weight for which two letters per number are enough."""
 _MAX_HELD = 2**20
 """Weights that ``by_head`` computes at once, about: 8 MiB. A head of a longer text is computed alone."""
 
@@ -91,9 +94,22 @@ class AttentionLayer(ABC):
             total += weights
         return total / self.heads
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether no query attends to a later token, as in a decoder."""
+        return not any(np.triu(weights, 1).any() for weights in self.by_head())
+
     @abstractmethod
     def round_for_page(self, letters: int) -> AttentionLayer:
         """Round the layer as a page does that stores ``letters`` characters per number."""
+
+    @abstractmethod
+    def pack(self, masks: list[str], letters: int) -> Json:
+        """Encode the layer for a page. ``masks`` are those of the earlier layers; its own is appended if it is new."""
+
+    def without_values(self) -> AttentionLayer:
+        """The layer without values, if it has some and can be shown without."""
+        return self
 
 
 def check_finite(name: str, *arrays: np.ndarray, expected: str) -> None:
@@ -105,3 +121,27 @@ def check_finite(name: str, *arrays: np.ndarray, expected: str) -> None:
             got="NaN or Inf",
             do="check the model's weights",
         )
+
+
+def choose_encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, float]:
+    """Choose the letters per number, and return them with the largest error of a weight.
+
+    Float32 if it fits into ``room`` characters, else three letters. If three letters do not fit, two, unless a weight
+    would then be off by more than ``MAX_WEIGHT_ERROR``, as with very large scores.
+    """
+    numbers = sum(layer.size for layer in layers)
+    if numbers * 16 // 3 <= room:
+        return FLOAT32, 0.0
+    error = _largest_error(layers, 2) if numbers * 3 > room else np.inf
+    return (2, error) if error <= MAX_WEIGHT_ERROR else (3, _largest_error(layers, 3))
+
+
+def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
+    """Largest change of any weight through rounding."""
+    largest = 0.0
+    for layer in layers:
+        rounded = layer.round_for_page(letters)
+        for change, weights in zip(rounded.by_head(), layer.by_head(), strict=True):
+            change -= weights
+            largest = max(largest, float(change.max(initial=0.0)), -float(change.min(initial=0.0)))
+    return largest

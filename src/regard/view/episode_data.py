@@ -14,8 +14,7 @@ import numpy as np
 
 from regard.escape_text import direction_of, escape_text
 from regard.view.episode_reading import ChosenToken, EpisodeReading, ObservedPart, ReadStep
-from regard.view.layer_data import Json
-from regard.view.pack import ALPHABET, pack_fixed
+from regard.view.pack import ALPHABET, Json, pack_fixed
 from regard.vision.picture_file import load_pillow
 
 MAX_CHARACTERS = 6_000_000

@@ -31,7 +31,7 @@ from regard.mechanisms.steps import Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import round_to_fixed
+from regard.view.pack import Json, pack_float32, pack_heads, pack_rows, pack_vectors, round_to_fixed
 
 
 @final
@@ -161,6 +161,37 @@ class LayerReading(AttentionLayer):
             steps=replace(steps, query=rounded(steps.query[0])[None], key=rounded(steps.key[0])[None]),
             relative_vectors=None if relative is None else replace(relative, key=rounded(relative.key)),
         )
+
+    def pack(self, masks: list[str], letters: int) -> Json:
+        """Encode the steps. See ``AttentionLayer.pack``."""
+        steps, relative, value = self.steps, self.relative_vectors, self.value.numpy()
+        packed: Json = {"name": self.name, "scale": steps.scale}
+        packed |= pack_vectors(self.query, self.key, value, self.allowed, masks, letters)
+        if steps.vector is not None:
+            packed["vector"] = pack_rows(steps.vector)
+        if self.bias is not None:
+            packed["bias"] = pack_rows(self.bias)
+        if steps.gate is not None:
+            packed["gaussian"] = {"centre": pack_rows(steps.gate.centre[0]), "deviation": steps.gate.deviation}
+        if relative is not None:
+            packed["relative"] = {
+                "key": pack_heads(relative.key.numpy(), letters),
+                "value": None if relative.value is None else pack_float32(relative.value.numpy()),
+                "most": relative.key.shape[1] // 2,
+            }
+        return packed
+
+    def without_values(self) -> LayerReading:
+        """The layer without values, unless it has relative vectors that belong to values."""
+        if self.relative_vectors is not None and self.relative_vectors.value is not None:
+            return self
+        return replace(self, value=self.value[..., :0])
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the mask lets no query attend to a later token."""
+        allowed = self.allowed
+        return allowed is not None and not np.triu(allowed, 1).any()
 
     def _make_bias(self, heads: slice, rows: Int[Tensor, " rows"]) -> Float[Tensor, "some_heads rows keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""

@@ -13,7 +13,7 @@ from regard.arguments import explain_arguments
 from regard.errors import check_choice
 from regard.fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import round_to_fixed
+from regard.view.pack import Json, pack_heads, round_to_fixed
 
 WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 """As ``Mechanism.weights_are``: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
@@ -75,3 +75,14 @@ class LayerWeights(AttentionLayer):
     def round_for_page(self, letters: int) -> LayerWeights:
         """Round the layer as a page does that stores ``letters`` characters per number."""
         return replace(self, matrices=round_to_fixed(self.matrices, letters))
+
+    def pack(self, masks: list[str], letters: int) -> Json:
+        """Encode the weights; a row of them is a vector like any other. See ``AttentionLayer.pack``."""
+        del masks
+        return {
+            "name": self.name,
+            "weights": pack_heads(self.matrices, letters),
+            "weights_are": self.weights_are,
+            "largest": float(np.abs(self.matrices).max(initial=0.0)),
+            "reason": self.reason,
+        }

@@ -13,11 +13,17 @@
 from __future__ import annotations
 
 import base64
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float32, Int
+from torch import Tensor
 
 from regard.errors import DataError
+
+Json: TypeAlias = dict[str, Any]
+FLOAT32 = 0
+"""Letters per number that stand for the encoding without rounding."""
 
 # All printable ASCII except the quote, the backslash (JSON) and the less-than sign (HTML): 91 letters.
 ALPHABET = "".join(letter for letter in map(chr, range(33, 127)) if letter not in '"\\<')
@@ -55,6 +61,38 @@ def round_to_fixed(
 def pack_bits(allowed: Bool[np.ndarray, "queries keys"]) -> str:
     """Encode a mask row by row in base64, eight keys per byte with the first key in the highest bit."""
     return base64.b64encode(np.packbits(allowed).tobytes()).decode("ascii")
+
+
+def pack_heads(heads: Float32[np.ndarray, "heads tokens size"], letters: int) -> list[str]:
+    """Encode the vectors of each head with ``letters`` characters per number."""
+    return [pack_fixed(head, letters) if letters else pack_float32(head) for head in heads]
+
+
+def pack_rows(rows: Float32[Tensor, "heads numbers"]) -> list[str]:
+    """Encode a row of each head exactly: they are few."""
+    return [pack_float32(row[None]) for row in rows.numpy()]
+
+
+def pack_vectors(
+    query: Float32[np.ndarray, "heads _ head_dim"],
+    key: Float32[np.ndarray, "heads _ head_dim"],
+    value: Float32[np.ndarray, "heads _ value_dim"],
+    allowed: Bool[np.ndarray, "_ _"] | None,
+    masks: list[str],
+    letters: int,
+) -> Json:
+    """Encode the vectors of a layer and the number of its mask in ``masks``, to which it is appended if it is new."""
+    mask = None if allowed is None else pack_bits(allowed)
+    if mask is not None and mask not in masks:
+        masks.append(mask)
+    return {
+        "head_dim": int(query.shape[2]),
+        "value_dim": int(value.shape[2]),
+        "query": pack_heads(query, letters),
+        "key": pack_heads(key, letters),
+        "value": pack_heads(value, letters),
+        "mask": None if mask is None else masks.index(mask),
+    }
 
 
 def _half_range(letters: int) -> int:

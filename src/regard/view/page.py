@@ -33,7 +33,7 @@ from regard.errors import (
 from regard.escape_text import escape_text
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
-from regard.view.layer_data import Json
+from regard.view.pack import Json
 from regard.view.page_data import build_page_data
 from regard.view.picture_data import build_pictures_data
 from regard.view.picture_reading import PictureReading

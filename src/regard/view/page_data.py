@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from regard.escape_text import direction_of, escape_text
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
+from regard.view.attention_layer import choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
-from regard.view.layer_data import Json, choose_encoding, layer_data
-from regard.view.pack import ALPHABET
+from regard.view.pack import ALPHABET, Json
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
@@ -91,7 +91,7 @@ def attention_data(reading: Reading, letters: int) -> Json:
         **({} if reading.sink is None else {"sink": reading.sink}),
         "vocabulary": unknown_words_note(words),
         **({"advice": UNKNOWN_WORDS_ADVICE} if is_mostly_unknown(words) else {}),
-        "layers": [layer_data(layer, masks, letters) for layer in reading.layers],
+        "layers": [layer.pack(masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
     }

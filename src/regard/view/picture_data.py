@@ -1,4 +1,4 @@
-"""JSON data of the page of pictures: the pixels as a PNG or JPEG in a data URI, the layers as in ``layer_data``.
+"""JSON data of the page of pictures: the pixels as a PNG or JPEG in a data URI, the layers as they pack themselves.
 
 Values are stored only if they fit: a page without them lacks the last step, the weighted sum, and has all weights.
 """
@@ -8,19 +8,15 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from jaxtyping import UInt8
 
 from regard.escape_text import direction_of, escape_text
 from regard.models.media_encoder import TimeAxis, TokenGrid
-from regard.view.attention_layer import AttentionLayer
-from regard.view.layer_data import Json, choose_encoding, layer_data
-from regard.view.layer_reading import LayerReading
-from regard.view.pack import ALPHABET, pack_fixed, pack_float32
+from regard.view.attention_layer import AttentionLayer, choose_encoding
+from regard.view.pack import ALPHABET, Json, pack_fixed, pack_float32
 from regard.view.picture_reading import Cell, PictureLayer, PictureReading
-from regard.view.window_reading import WindowReading
 from regard.vision.picture_file import load_pillow
 
 MAX_PNG_BYTES = 200_000
@@ -33,7 +29,7 @@ def build_pictures_data(readings: Sequence[PictureReading], model: str, room: in
     """Build all data that the page's script reads, with vectors of at most ``room`` characters if possible."""
     attentions = [[layer.attention for layer in reading.layers] for reading in readings]
     if 2 * sum(layer.size for layers in attentions for layer in layers) > room:
-        attentions = [list(map(_without_values, layers)) for layers in attentions]
+        attentions = [[layer.without_values() for layer in layers] for layers in attentions]
     letters, largest_error = choose_encoding([layer for layers in attentions for layer in layers], room)
     return {
         "model": escape_text(model),
@@ -60,18 +56,10 @@ def encode_picture(pixels: UInt8[np.ndarray, "channels height width"]) -> str:
     return f"data:image/{form};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
-def _without_values(layer: AttentionLayer) -> AttentionLayer:
-    """The layer without values; weights of a layer alone, and relative vectors that belong to values, stay."""
-    relative = layer.relative_vectors if isinstance(layer, LayerReading) else None
-    if not isinstance(layer, LayerReading | WindowReading) or (relative is not None and relative.value is not None):
-        return layer
-    return replace(layer, value=layer.value[..., :0])
-
-
 def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], letters: int) -> Json:
     masks: list[str] = []
     layers = [
-        layer_data(attention, masks, letters) | _place(layer)
+        attention.pack(masks, letters) | _place(layer)
         for layer, attention in zip(reading.layers, attentions, strict=True)
     ]
     return {

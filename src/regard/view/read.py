@@ -22,7 +22,6 @@ from regard.recording import LayerCall, Recording, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
-from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.rollout import latent_rollouts_by_head
@@ -114,7 +113,7 @@ def make_reading(
         hidden=None if hidden is None else to_numpy(torch.cat(tuple(hidden))),
         dropped=text.dropped,
         answer=answer,
-        sink=0 if layers and len(text) > 1 and all(map(_is_causal, layers)) else None,
+        sink=0 if layers and len(text) > 1 and all(layer.is_causal for layer in layers) else None,
     )
 
 
@@ -139,13 +138,6 @@ def _tokenize(tokenizer: Tokenizer, text: str, *, truncate: bool, name: str) -> 
     if not tokenized.ids:
         raise DataError(f"{name} has no tokens", expected="a text", got=repr(text), do="give a text in quotes")
     return tokenized
-
-
-def _is_causal(layer: AttentionLayer) -> bool:
-    """Whether no query attends to a later token, as in a decoder."""
-    if isinstance(layer, LayerReading):
-        return layer.allowed is not None and not np.triu(layer.allowed, 1).any()
-    return not any(np.triu(weights, 1).any() for weights in layer.by_head())
 
 
 def _read_answer(model: TextClassifier, logits: Tensor) -> Answer:

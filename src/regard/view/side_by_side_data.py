@@ -10,8 +10,8 @@ import numpy as np
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import direction_of, escape_text
 from regard.mechanism_catalogue import find_row
-from regard.view.layer_data import Json, choose_encoding, layer_data
-from regard.view.pack import ALPHABET
+from regard.view.attention_layer import choose_encoding
+from regard.view.pack import ALPHABET, Json
 from regard.view.page_data import attention_data, findings_data
 from regard.view.side_by_side import HeadMeasures, MechanismPanel, SideBySide
 from regard.view.word_pairs import word_pairs
@@ -56,7 +56,7 @@ def _attention(panel: MechanismPanel, letters: int) -> Json:
     masks: list[str] = []
     return {
         "kind": panel.choice.label,
-        "layers": [layer_data(layer, masks, letters) for layer in panel.computed.layers],
+        "layers": [layer.pack(masks, letters) for layer in panel.computed.layers],
         "masks": masks,
         "statistics": {"columns": [], "rows": []},
     }

@@ -25,7 +25,7 @@ from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
 from regard.positions.relative_2d import spread_over_pairs
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import round_to_fixed
+from regard.view.pack import Json, pack_rows, pack_vectors, round_to_fixed
 
 
 @final
@@ -101,3 +101,14 @@ class WindowReading(AttentionLayer):
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
         query, key = (torch.from_numpy(round_to_fixed(part.numpy(), letters)) for part in (self.query, self.key))
         return replace(self, query=query, key=key)
+
+    def pack(self, masks: list[str], letters: int) -> Json:
+        """Encode the vectors and the table of biases. See ``AttentionLayer.pack``."""
+        query, key, value = (part.numpy() for part in (self.query, self.key, self.value))
+        allowed = None if self.allowed is None else self.allowed.numpy()
+        packed: Json = {"name": self.name, "scale": self.scale}
+        return packed | pack_vectors(query, key, value, allowed, masks, letters) | {"table": pack_rows(self.table)}
+
+    def without_values(self) -> WindowReading:
+        """The layer without values."""
+        return replace(self, value=self.value[..., :0])

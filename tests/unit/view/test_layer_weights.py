@@ -18,10 +18,10 @@ import regard.view.from_recording
 from regard.errors import DataError, RegardError
 from regard.mechanisms import Mechanism, Traits
 from regard.view import print_readings, read_pair
+from regard.view.attention_layer import choose_encoding
 from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.from_recording import layers_of
 from regard.view.head_statistics import statistics_of
-from regard.view.layer_data import choose_encoding, layer_data
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import PairReading, Reading, Tokens
@@ -153,7 +153,7 @@ def test_rows_of_weights_are_encoded_as_vectors() -> None:
     assert letters == 2
     # Half a step of 91^2 - 1, in a row whose scale is at most 1.1 % above its largest weight.
     assert 0 < error <= 1.011 * np.abs(layer.matrices).max() / (91**2 - 1)
-    data = layer_data(layer, [], letters)
+    data = layer.pack([], letters)
     assert [len(head) for head in data["weights"]] == [3 * (1 + 5) * letters] * 2
     assert data["largest"] == pytest.approx(np.abs(layer.matrices).max())
     assert (data["weights_are"], data["reason"]) == ("signed", "why")
