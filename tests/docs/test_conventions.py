@@ -18,6 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 IMPORT_ORDER = (
     "option_spelling",
     "marked_arguments",
+    "log",
     "errors",
     "escape_text",
     "format_share",

@@ -19,8 +19,10 @@ from regard.cli import bench, classify, embed, evaluate, export, generate, play,
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
+from regard.cli.stderr import say
 from regard.cli.verb import name_types
 from regard.errors import OutputError, RefusedError, RegardError, first_line, write_error
+from regard.log import notes_to
 
 
 @final
@@ -36,7 +38,8 @@ class VerbGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; handle broken pipes and Ctrl-C."""
         try:
-            result = super().invoke(ctx)
+            with notes_to(say):
+                result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
             exit_quietly()

@@ -7,7 +7,6 @@ to, such as the unused part of a static cache, are left out.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -25,10 +24,9 @@ from regard.hf.token_buffer import TokenBuffer
 from regard.hf.visible_keys import VisibleKeys
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.layers.module_names import join_names
+from regard.log import log
 from regard.models.weight_names import abbreviate_names
 from regard.recording import CallSource, LayerCall
-
-_log = logging.getLogger("regard")
 
 
 @final
@@ -102,7 +100,7 @@ class InterfaceLayers(CallSource):
         if not recorded:
             return None
         if others:
-            _log.warning(f"{type(model).__name__}: not recorded: " + _describe(others))
+            log.warning(f"{type(model).__name__}: not recorded: " + _describe(others))
         return _open(_Listener({module: name for name, module in model.named_modules()}, add))
 
     def explain(self, model: nn.Module) -> OptionError | None:

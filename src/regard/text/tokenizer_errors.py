@@ -55,7 +55,7 @@ def probe_tokenizer(backend: tokenizers.Tokenizer, name: str) -> None:
         if not is_panic(error):
             raise
         raise CheckpointError(
-            f"{name} makes the library `tokenizers` fail",
+            f"{name} makes the library tokenizers fail",
             expected="a tokenizer that encodes any text, and decodes any of its tokens",
             got=str(error)[:300],
             do="use tokenizer.json from the model's source",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
+from regard.log import notes_to
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
 from regard.train.progress import Progress
@@ -115,7 +116,7 @@ def run(
     processes = Processes(device=device)
     is_main = processes.is_main
     report = _choose_report(processes, report)
-    with closing(report), folder.lock(report.say) if is_main else nullcontext():
+    with closing(report), notes_to(report.say), folder.lock(report.say) if is_main else nullcontext():
         settings = _begin_run(task, settings, processes, folder, report, resume=resume)
         after = folder.load_last() if resume else None
         files = FileReport(folder, after=0 if after is None else after.progress.step) if is_main else CombinedReport(())
