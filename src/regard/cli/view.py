@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from regard.media import Medium
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
-    from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
     from regard.view.terminal import PrintedReading
 
@@ -78,6 +77,11 @@ class _PairOptions:
     )
     prefix: Prefix = None
 
+    @property
+    def are_given(self) -> bool:
+        """Whether there are sentences."""
+        return bool(self.source or self.target)
+
     def check_no_prefix(self) -> None:
         """Raise OptionError for a prefix without sentences for a translator."""
         if self.prefix is not None:
@@ -102,6 +106,11 @@ class _MediaOptions:
         "With pictures: a label whose gradient is shown too, beside those of the five most probable ones. With a "
         "CLIP: a text to compare with the picture; repeat for more.",
     )
+
+    def check_no_label(self) -> None:
+        """Raise OptionError for a label without pictures."""
+        if self.label:
+            raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
 
 
 @final
@@ -178,42 +187,29 @@ def view(
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
     page.check()
-    opened, kind = _find_kind(texts or [], [*media.picture], model, is_of_pairs=bool(pairs.source or pairs.target))
+    given, files = texts or [], [*(texts or []), *media.picture]
+    opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
-        others: dict[str, Any] = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": pairs.source}
-        others |= {"--target": pairs.target, "--truncate": truncate}
-        _check_only_media({name for name, value in others.items() if value}, kind)
-        shown = read_media(kind, [*(texts or []), *media.picture], opened, [*media.label])
+        others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
+        _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
+        shown = read_media(kind, files, opened, [*media.label])
         _show(shown, str(opened or ""), page, example=f"{kind.one}.html")
         return
-    if media.label:
-        raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
-    choices = _parse_mechanisms(mechanism)
-    if choices and (pairs.source or pairs.target):
-        raise OptionError(
-            "--mechanism cannot be used with --source",
-            expected="texts for an encoder such as BERT",
-            got="both",
-            do="leave out --source",
-        )
-    reader = DEFAULT_MODEL if opened is None else opened
-    if choices:
-        lines = collect_texts(texts or [], data, field)
-        hint_at_quotes(texts or [])
-        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), page)
+    media.check_no_label()
+    choices = _parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
+    if pairs.are_given:
+        _check_no_text_options({"--data": data, "--field": field, "--truncate": truncate})
+        translator = choose_translator(given, model)
+        _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, page)
         return
-    if pairs.source or pairs.target:
-        _check_no_text_options(data, field, truncate=truncate)
-        reader = translator = choose_translator(texts or [], model)
-        readings: Sequence[Reading | PairReading] = read_pairs(
-            translator, [*pairs.source], [*pairs.target], pairs.prefix
-        )
+    pairs.check_no_prefix()
+    reader = DEFAULT_MODEL if opened is None else opened
+    lines = collect_texts(given, data, field)
+    hint_at_quotes(given)
+    if choices:
+        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), page)
     else:
-        pairs.check_no_prefix()
-        lines = collect_texts(texts or [], data, field)
-        hint_at_quotes(texts or [])
-        readings = read_texts(reader, lines, truncate=truncate)
-    _show(readings, str(reader), page)
+        _show(read_texts(reader, lines, truncate=truncate), str(reader), page)
 
 
 def _find_kind(
@@ -249,7 +245,8 @@ def _find_kind(
     return opened, kind
 
 
-def _check_only_media(names: set[str], kind: Medium) -> None:
+def _check_only_media(others: dict[str, Any], kind: Medium) -> None:
+    names = {name for name, value in others.items() if value}
     if names:
         raise OptionError(
             f"{min(names)} cannot be used with {kind.several}",
@@ -309,10 +306,18 @@ def _tell_where(written: Path | None, console: Console, *, open_page: bool, exam
         typer.launch(str(written))
 
 
-def _parse_mechanisms(texts: list[str] | None) -> list[MechanismChoice]:
+def _parse_mechanisms(texts: list[str] | None, *, is_of_pairs: bool) -> list[MechanismChoice]:
     from regard.comparison import parse_choices
 
-    return parse_choices(",".join(texts)) if texts else []
+    choices = parse_choices(",".join(texts)) if texts else []
+    if choices and is_of_pairs:
+        raise OptionError(
+            "--mechanism cannot be used with --source",
+            expected="texts for an encoder such as BERT",
+            got="both",
+            do="leave out --source",
+        )
+    return choices
 
 
 def _read_side_by_side(
@@ -345,9 +350,8 @@ def _read_side_by_side(
     return readings
 
 
-def _check_no_text_options(data: str | None, field: str | None, *, truncate: bool) -> None:
-    options = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
-    named = [option for option, is_set in options.items() if is_set]
+def _check_no_text_options(options: dict[str, Any]) -> None:
+    named = [option for option, value in options.items() if value not in (None, False)]
     if named:
         raise OptionError(
             f"{named[0]} cannot be used with --source",
