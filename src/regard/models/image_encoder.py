@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -33,8 +33,6 @@ from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import Picture
-
-_HEADS = ("head.", "distillation_head.")
 
 
 @final
@@ -161,16 +159,6 @@ class ImageEncoder(MediaEncoder, ABC):
         """The weights with which the pooled vector is the mean of the tokens; None if it is no weighted mean."""
         del output
         return None
-
-    def with_labels(self, labels: tuple[str, ...]) -> Self:
-        """The model with a head of random weights for ``labels``, and without a pooler; other weights are copied."""
-        without_pooler = {"pooler": False} if getattr(self.config, "pooler", False) else {}
-        renewed = type(self)(replace(self.config, labels=labels, **without_pooler))
-        own = renewed.state_dict()
-        kept = {name: weight for name, weight in self.state_dict().items() if not name.startswith(_HEADS)}
-        renewed.load_state_dict(own | {name: weight for name, weight in kept.items() if name in own})
-        renewed.processor = self.processor
-        return renewed
 
     @classmethod
     @final

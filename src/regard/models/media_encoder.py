@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from regard.models.kinds import MEDIA_ENCODER
 from regard.models.model import Model, processor_text
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
+
+_HEADS = ("head.", "distillation_head.")
+"""Beginnings of the names of the weights of heads."""
 
 
 @final
@@ -172,6 +175,19 @@ class MediaEncoder(Model, ABC):
 
         Raises DataError for a file that cannot be read, CheckpointError for a model without a processor.
         """
+
+    def with_labels(self, labels: tuple[str, ...], **fields: Any) -> Self:
+        """The model with a head of random weights for ``labels``, and without a pooler; other weights are copied.
+
+        ``fields`` are other hyperparameters of the new model.
+        """
+        without_pooler = {"pooler": False} if getattr(self.config, "pooler", False) else {}
+        renewed = type(self)(replace(self.config, labels=labels, **without_pooler, **fields))
+        own = renewed.state_dict()
+        kept = {name: weight for name, weight in self.state_dict().items() if not name.startswith(_HEADS)}
+        renewed.load_state_dict(own | {name: weight for name, weight in kept.items() if name in own})
+        renewed.processor = self.processor
+        return renewed
 
     def draw_input(self, made: Any) -> DrawnInput:
         """Draw an input of ``make_input`` as a picture. Raises RefusedError for a model that has no drawing."""

@@ -78,7 +78,7 @@ class PerceiverImageEncoder(ImageEncoder):
         assert isinstance(output.logits, Tensor), "a ClassOutput has one tensor"
         return ImageOutput(output.hidden, output.pooled, output.logits, output.layers)
 
-    def with_labels(self, labels: tuple[str, ...]) -> PerceiverImageEncoder:
+    def with_labels(self, labels: tuple[str, ...], **fields: Any) -> PerceiverImageEncoder:
         """The model with a last layer of random weights for other labels; all other weights are copied."""
         output = self.config.output
         assert isinstance(output, ClassOutput), "__init__ checks it"

@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
 import numpy as np
+import torch
 
 from regard.errors import DataError
 from regard.media import MediaFile, Medium
@@ -218,6 +219,14 @@ class FileBatches(ABC, Generic[Entry, Decoded]):
     @abstractmethod
     def target_bytes(self) -> bytes:
         """The targets of the examples, in order, for ``digest``."""
+
+    @abstractmethod
+    def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
+        """The arguments of a model for examples as they are, without augmentation."""
+
+    def cut_for_validation(self, size: int) -> list[Indices]:
+        """Every example once, in batches of ``size``."""
+        return [np.arange(at, min(at + size, len(self))) for at in range(0, len(self), size)]
 
     @property
     def digest(self) -> str:

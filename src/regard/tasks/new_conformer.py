@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
-import numpy as np
 import torch
 
 from regard.audio import AudioProcessor
@@ -24,7 +23,6 @@ from regard.errors import check_choice
 from regard.models import AudioEncoder, Conformer, ConformerConfig
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_weights
 from regard.tasks.recipe_fields import FineTuning
-from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_recipe import SoundRecipe
 
 _SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))
@@ -92,7 +90,7 @@ _DATA_FIELDS = ("bands", "labels", "head")
 """Fields of a config that the data and the task determine."""
 
 
-def load_start(recipe: SoundRecipe) -> Conformer | None:
+def load_conformer(recipe: SoundRecipe) -> Conformer | None:
     """Load the trained model that the recipe starts from; None if it trains a new one.
 
     Raises CheckpointError for another kind of model, and for one without a processor.
@@ -129,50 +127,23 @@ def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tupl
     return Conformer(config)
 
 
-def with_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
-    """The model with a head of random weights for ``labels``; the model itself if it classifies the same labels.
-
-    The same labels in another order keep the head, and the model's order.
-    """
-    if model.classifies and set(model.labels) == set(labels):
-        return model
-    return _replace_head(model, labels, "classification")
-
-
 def with_ctc_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
     """The model with a ctc head that has the ``labels``; the model itself if its ctc head has them all.
 
     A ctc head keeps its labels, and their weights and that of the blank: new labels follow with random weights.
     """
     if model.classifies or not model.labels:
-        return _replace_head(model, labels, "ctc")
+        return model.with_labels(labels, head="ctc")
     new = tuple(one for one in labels if one not in model.labels)
     if not new:
         return model
-    extended = _replace_head(model, model.labels + new, "ctc")
+    extended = model.with_labels(model.labels + new, head="ctc")
     assert model.head is not None
     assert extended.head is not None
     with torch.no_grad():
         for name, weight in model.head.named_parameters():
             extended.head.get_parameter(name)[: len(weight)] = weight
     return extended
-
-
-def _replace_head(model: Conformer, labels: tuple[str, ...], head: str) -> Conformer:
-    """The model with a head of random weights."""
-    renewed = Conformer(replace(model.config, labels=labels, head=head))
-    kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
-    renewed.load_state_dict(renewed.state_dict() | kept)
-    renewed.processor = model.processor
-    return renewed
-
-
-def try_model(model: AudioEncoder, batches: SoundBatches[Any]) -> None:
-    """Compute a sound, so that a model that cannot compute it fails before training."""
-    model.eval()
-    features, mask = batches.read(np.arange(1))
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model(features, mask=mask)
 
 
 def describe_model(recipe: SoundRecipe, size: Size | None, model: AudioEncoder, processor: AudioProcessor) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -59,6 +59,10 @@ class PictureBatches(FileBatches[Entry, np.ndarray], ABC):
         """The pixels of examples, 0 to 1, as they are."""
         pixels = torch.from_numpy(np.stack(self.examples.take(examples)))
         return self.processor.rescale_pixels(pixels.to(device))
+
+    def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Tensor]:
+        """The pixels of examples, normalised."""
+        return {"pixels": self.normalise(self.read(examples, device))}
 
     def normalise(self, pixels: Float[Tensor, "rows channels height width"]) -> Tensor:
         """Make the model input of pixels."""

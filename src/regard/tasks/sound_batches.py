@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from regard.audio import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
-from regard.tasks.decoded_files import Entry, FileBatches, FileSet, decode_both
+from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import Say, report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch, number_batches
 from regard.tasks.sentences import Indices
@@ -58,17 +60,14 @@ def decode_sounds(
     memory: float,
     skip_bad: bool,
     say: Say,
-) -> tuple[FileSet[Entry, Features], FileSet[Entry, Features] | None]:
+) -> tuple[DecodedFiles[Entry, Features], DecodedFiles[Entry, Features] | None]:
     """Decode the training sounds and the validation sounds ``others``, None if there are none: see ``decode_both``."""
 
     def decode(one: Entry) -> Features:
         assert isinstance(one.content, Path)
         return processor.to_features(one.content, name=one.place)
 
-    decoded, other = decode_both(
-        sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad, say=say
-    )
-    return FileSet.whole(decoded), None if other is None else FileSet.whole(other)
+    return decode_both(sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad, say=say)
 
 
 _POOL_BATCHES = 50
@@ -99,14 +98,15 @@ class SoundBatches(FileBatches[Entry, Features]):
         self.augmented += time.monotonic() - begin
         return pad_features(changed)
 
-    def by_length(self, size: int) -> list[Indices]:
+    def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
+        """The features of sounds, and their mask."""
+        features, mask = pad_features(self.examples.take(examples))
+        return {"features": features.to(device), "mask": mask}
+
+    def cut_for_validation(self, size: int) -> list[Indices]:
         """Every sound once, in batches of ``size``, the longest first, for validation."""
         order = np.argsort(-self._lengths, kind="stable")
         return [order[at : at + size] for at in range(0, len(order), size)]
-
-    def read(self, sounds: Indices) -> AudioFeatures:
-        """The features of sounds as they are."""
-        return pad_features(self.examples.take(sounds))
 
     def draw_epoch(self, number: int) -> list[NumberedBatch]:
         """Draw the batches of an epoch."""

@@ -7,9 +7,9 @@ Batches of pairs, with pictures augmented.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -61,6 +61,11 @@ class Batches(PictureBatches[FileWithText]):
         """The model input of the pictures of the ``rows`` of a batch, augmented."""
         return self.normalise(self.change(batch, self.draw(batch), rows, device))
 
+    def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
+        """The token ids and the pixels of pairs, and the mask of the texts."""
+        ids, mask = self.read_texts(examples)
+        return {"ids": ids.to(device), "pixels": self.normalise(self.read(examples, device)), "mask": mask}
+
     def read_texts(self, pairs: Indices) -> tuple[Int[Tensor, "rows length"], masks.Mask]:
         """The token ids of the texts of pairs, and the mask that hides padding."""
         return pad_rows(self.ids, pairs, self.pad_id), masks.padding(self.ids.lengths[pairs].tolist())
@@ -78,7 +83,7 @@ def _number(values: Sequence[str]) -> Indices:
     return np.array([known.setdefault(one, len(known)) for one in values], dtype=np.int64)
 
 
-_PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
+PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
 """The noun for pairs in messages."""
 
 
@@ -118,11 +123,11 @@ def split_pairs(
     """
     whole, others = decode_pairs(pairs, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
     if others is not None:
-        report_validation(whole.pictures.digests, others.pictures.digests, _PAIRS, say)
+        report_validation(whole.pictures.digests, others.pictures.digests, PAIRS, say)
         return whole, others
     training, held = (
         Pairs(whole.pictures.select(some), tuple(whole.texts[index] for index in some.tolist()))
-        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), _PAIRS, seed=seed, say=say)
+        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), PAIRS, seed=seed, say=say)
     )
     return training, held
 

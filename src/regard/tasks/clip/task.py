@@ -12,7 +12,7 @@ from regard.errors import renamed_arguments
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
-from regard.tasks.clip.data import Batches, Pairs, encode_texts, find_pictures, split_pairs
+from regard.tasks.clip.data import PAIRS, Batches, Pairs, encode_texts, find_pictures, split_pairs
 from regard.tasks.clip.new_model import (
     FINE_TUNING,
     SIZES,
@@ -21,11 +21,12 @@ from regard.tasks.clip.new_model import (
 )
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import ClipValidation, pair_loss
+from regard.tasks.file_task import FileTask
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_data import Say
-from regard.tasks.numbered_batches import NumberedBatch, TimeShares
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import measure_pictures
-from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
+from regard.tasks.recipe_task import check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ from regard.vision.picture_file import PICTURES
 
 
 @final
-class ClipTask(RecipeTask[ClipRecipe]):
+class ClipTask(FileTask[ClipRecipe]):
     """Training a CLIP by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -46,14 +47,12 @@ class ClipTask(RecipeTask[ClipRecipe]):
 
     model: Clip
     batches: Batches
+    held_out: Batches
     validation: ClipValidation
     sizes = SIZES
     fine_tuning = FINE_TUNING
     unit = "pairs"
-
-    def __init__(self, recipe: ClipRecipe) -> None:
-        super().__init__(recipe)
-        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+    medium = PAIRS
 
     def check(self) -> None:
         """Raise an error for files that are missing, and for options that do not go together."""
@@ -90,7 +89,7 @@ class ClipTask(RecipeTask[ClipRecipe]):
         augmentation = recipe.augmentation(min(self.model.vision.picture_size))
         say(f"augmentation: {augmentation}")
         tokenizer = self._tokenizer
-        self.batches, held = (
+        self.batches, self.held_out = (
             Batches(
                 one,
                 encode_texts(one, tokenizer, say=say),
@@ -102,8 +101,8 @@ class ClipTask(RecipeTask[ClipRecipe]):
             )
             for one, own in ((training, augmentation), (held_out, Augmentation()))
         )
-        self.validation = ClipValidation(held)
-        self._try_model()
+        self.validation = ClipValidation(self.held_out)
+        self.try_model()
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the pictures and texts."""
@@ -114,10 +113,6 @@ class ClipTask(RecipeTask[ClipRecipe]):
             "model": self.model.config.to_hugging_face() | {"processor": processor.fields()},
             "pairs": self.batches.digest + self.validation.batches.digest,
         }
-
-    def epoch(self, number: int) -> list[NumberedBatch]:
-        """The batches of an epoch."""
-        return self.batches.epoch(number)
 
     def tokens(self, batch: NumberedBatch) -> int:
         """The number of pairs of a batch."""
@@ -138,10 +133,6 @@ class ClipTask(RecipeTask[ClipRecipe]):
         same = self.batches.find_same(batch, own).to(device)
         return pair_loss(pictures, texts, output.scale, torch.from_numpy(own).to(device), same)
 
-    def metrics(self) -> dict[str, float]:
-        """The shares of the time in which training waited for decoded pictures, and augmented them."""
-        return self._measured.shares((self.batches.waited, self.batches.augmented))
-
     def validate(self, model: nn.Module) -> Validation:
         """Measure how pictures and texts of the validation pairs find each other."""
         assert isinstance(model, Clip)
@@ -150,11 +141,6 @@ class ClipTask(RecipeTask[ClipRecipe]):
     def baseline(self) -> float | None:
         """The recall of a model that finds any picture and any text; None for a single picture."""
         return self.validation.chance
-
-    def metadata(self) -> dict[str, Any]:
-        """The numbers of pairs, and the CLIP that training started from."""
-        counts = {"pairs": len(self.batches.pairs), "held_out": len(self.validation.batches.pairs)}
-        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "recall@1 0.914 among 300 held-out pairs"."""
@@ -194,11 +180,3 @@ class ClipTask(RecipeTask[ClipRecipe]):
             channels=processor.channels,
             tokenizer=tokenizer,
         )
-
-    def _try_model(self) -> None:
-        """Compute a pair, so that a model that cannot do it fails before training."""
-        self.model.eval()
-        device = torch.device("cpu")
-        ids, mask = self.batches.read_texts(np.arange(1))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.model(ids, self.batches.normalise(self.batches.read(np.arange(1), device)), mask=mask)

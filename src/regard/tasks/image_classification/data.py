@@ -16,15 +16,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.media import LabelledFile, label_matrix, read_and_report_labelled
-from regard.tasks.decoded_files import FileSet, split_files
+from regard.media import LabelledFile, read_and_report_labelled
+from regard.tasks.decoded_files import FileSet
+from regard.tasks.file_task import LabelledBatches, split_labelled
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.labelled_data import Say, report_conflicts
+from regard.tasks.labelled_data import Say
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
-from regard.vision.augmentation import Augmentation, mix_pictures
+from regard.vision.augmentation import mix_pictures
 from regard.vision.picture_file import PICTURES
 
 PictureSet: TypeAlias = FileSet[LabelledFile, np.ndarray]
@@ -48,38 +49,21 @@ class PictureBatch:
 
 
 @final
-class Batches(PictureBatches[LabelledFile]):
-    """Batches of labelled pictures; ``truth`` (pictures, labels) is True where a picture has a label."""
-
-    def __init__(
-        self,
-        pictures: PictureSet,
-        labels: Sequence[str],
-        processor: ImageProcessor,
-        *,
-        size: int,
-        seed: int,
-        augmentation: Augmentation,
-    ) -> None:
-        super().__init__(pictures, processor, size=size, seed=seed, augmentation=augmentation)
-        self.truth = label_matrix(pictures.files, labels, "the model", PICTURES)
-
-    def target_bytes(self) -> bytes:
-        """The labels of the pictures."""
-        return np.packbits(self.truth).tobytes()
+class Batches(PictureBatches[LabelledFile], LabelledBatches):
+    """Batches of labelled pictures."""
 
     def augment(self, batch: NumberedBatch, rows: Indices, device: torch.device) -> PictureBatch:
         """Read and augment the ``rows`` of a batch, and mix them with their partners."""
         draws = self.draw(batch)
         mix = draws.mix
-        truth = torch.from_numpy(self.truth[batch.examples[rows]]).to(device)
+        truth = self.truth_of(batch, rows).to(device)
         if mix is None:
             return PictureBatch(self.change(batch, draws, rows, device), truth)
         needed = np.union1d(rows, mix.partner[rows])
         changed = self.change(batch, draws, needed, device)
         begin = time.monotonic()
         own, partners = (torch.from_numpy(np.searchsorted(needed, one)) for one in (rows, mix.partner[rows]))
-        other = torch.from_numpy(self.truth[batch.examples[mix.partner[rows]]]).to(device)
+        other = self.truth_of(batch, mix.partner[rows]).to(device)
         mixed = mix_pictures(changed[own], changed[partners], mix)
         self.augmented += time.monotonic() - begin
         return PictureBatch(mixed, truth, mix.share, other)
@@ -103,10 +87,5 @@ def split_pictures(
 
     Copies of a picture are held out together. Raises DataError for broken pictures, and for too few to hold any out.
     """
-    decoded, others = decode_pictures(
-        pictures, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
-    )
-    labels = [one.label for one in decoded.files]
-    report_conflicts(decoded.digests, decoded.files, labels, PICTURES, say)
-    other_set = None if others is None else FileSet.whole(others)
-    return split_files(FileSet.whole(decoded), other_set, [(one,) for one in labels], PICTURES, seed=seed, say=say)
+    decoded = decode_pictures(pictures, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+    return split_labelled(*decoded, PICTURES, seed=seed, say=say)

@@ -109,14 +109,6 @@ def new_model(
     return model, preset
 
 
-def with_labels(model: ImageEncoder, labels: tuple[str, ...]) -> ImageEncoder:
-    """The model with a head of random weights for ``labels``; the model itself if it has the same labels.
-
-    The same labels in another order keep the head, and the model's order.
-    """
-    return model if set(model.labels) == set(labels) else model.with_labels(labels)
-
-
 def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: ImageEncoder) -> str:
     """Describe the model in a line."""
     kind = type(model).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -11,65 +10,45 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.media import LabelledFile, check_labels
+from regard.media import LabelledFile
 from regard.models import ImageEncoder
-from regard.tasks.classification.loss import balanced_weights
+from regard.tasks.decoded_files import DecodedFiles
+from regard.tasks.file_task import FileClassificationTask
 from regard.tasks.image_classification import new_model
-from regard.tasks.image_classification.data import Batches, read_pictures, split_pictures
-from regard.tasks.image_classification.presets import (
-    FINE_TUNING,
-    SIZES,
-    choose_picture_size,
-)
+from regard.tasks.image_classification.data import Batches, PictureSet
+from regard.tasks.image_classification.presets import FINE_TUNING, SIZES, choose_picture_size
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.image_classification.validation import PictureValidation, picture_loss, teacher_pixels
-from regard.tasks.label_validation import baseline_score, describe_score
-from regard.tasks.labelled_data import (
-    choose_metric,
-    describe_labels,
-    find_labels,
-    report_lost_labels,
-    report_replaced_head,
-)
-from regard.tasks.numbered_batches import NumberedBatch, TimeShares
-from regard.tasks.picture_batches import measure_pictures
-from regard.tasks.recipe_task import RecipeTask
+from regard.tasks.image_classification.validation import picture_loss, teacher_pixels
+from regard.tasks.labelled_data import Say, find_labels
+from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.picture_batches import decode_pictures, measure_pictures
 from regard.tasks.sentences import Indices
-from regard.train import RankShard, RunContext, Validation
+from regard.train import RankShard, RunContext
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia
 from regard.vision.picture_file import PICTURES
 
 
 @final
-class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
-    """Training an image classifier by ``recipe``.
-
-    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
-    pictures and ``validation`` to the metrics on validation pictures.
-    """
+class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe]):
+    """Training an image classifier by ``recipe``: see ``FileClassificationTask``."""
 
     model: ImageEncoder
-    batches: Batches
-    validation: PictureValidation
+    medium = PICTURES
     sizes = SIZES
     fine_tuning = FINE_TUNING
-    unit = "pictures"
 
     def __init__(self, recipe: ImageClassificationRecipe) -> None:
         super().__init__(recipe)
-        self._weights: Tensor | None = None
         self._teacher: ImageEncoder | None = None
         self._teacher_labels: Tensor | None = None
-        self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
-    def prepare(self, context: RunContext) -> None:
-        """Read and decode the pictures, hold some out, and make or load the model.
+    def load_start(self, context: RunContext) -> ImageEncoder | None:
+        """Check recipe and settings before data is read, and load the teacher, and the model to start from.
 
-        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
-        that cannot be started from, RefusedError for a model whose pictures have no fixed size.
+        Raises as ``FileClassificationTask.load_start``.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe = self._recipe
         recipe.check_effect()
         if recipe.start is None:
             new_model.check_hyperparameters(recipe)
@@ -78,63 +57,25 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
         # Settings that are invalid even with the shortest warm-up fail here, too.
         self.complete(context.settings)
         start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
-        named = pictures = read_pictures(recipe, recipe.data, say)
-        others = read_pictures(recipe, recipe.validation, say) if recipe.validation else []
-        labels = find_labels(pictures, PICTURES)
-        if start is None:
-            pictures = self._build_model(pictures, labels, say)
-        else:
-            self.model = new_model.with_labels(start, labels)
-            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=self.model is start, say=say)
-        labels = self.model.labels
-        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
-        check_labels(others, labels, "the training data", PICTURES)
-        processor = self.model.processor
-        assert processor is not None
-        training, held_out = split_pictures(recipe, pictures, others, processor, seed=seed, say=say)
-        find_labels(training.files, PICTURES)
-        report_lost_labels(named, training.decoded.files, PICTURES, say)
-        listed = [(one.label,) for one in training.files]
-        for sentence in describe_labels(labels, listed, several=False, things="pictures"):
-            say(sentence)
-        augmentation = recipe.augmentation(min(self.model.picture_size))
-        mirrors = recipe.flip is None and augmentation.flip
-        advice = "; flip=False (--no-flip) if mirrored pictures mean another" if mirrors else ""
-        say(f"augmentation: {augmentation}{advice}")
-        self.batches, held = (
-            Batches(one, labels, processor, size=recipe.batch, seed=seed, augmentation=own)
-            for one, own in ((training, augmentation), (held_out, Augmentation()))
-        )
-        self.validation = PictureValidation(
-            held, metric=choose_metric(recipe.metric, held.truth, labels, PICTURES, say)
-        )
-        if recipe.class_weights == "balanced":
-            self._weights = balanced_weights(self.batches.truth, several=False)
+        return start
+
+    def prepare(self, context: RunContext) -> None:
+        """Prepare as ``FileClassificationTask``, and the teacher too.
+
+        Raises RefusedError for a model whose pictures have no fixed size.
+        """
+        super().prepare(context)
         if self._teacher is not None:
-            self._teacher_labels = new_model.check_teacher(self._teacher, labels, str(recipe.teacher))
+            labels = new_model.check_teacher(self._teacher, self.model.labels, str(self._recipe.teacher))
             self._teacher.to(context.device)
-            self._teacher_labels = self._teacher_labels.to(context.device)
-        self._try_model()
+            self._teacher_labels = labels.to(context.device)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the pictures and of the teacher."""
-        processor = self.model.processor
-        assert processor is not None
         return {
-            **self._recipe.fields(),
-            "metric": self.validation.metric,
-            "model": self.model.config_fields() | {"processor": processor.fields()},
-            "pictures": self.batches.digest + self.validation.batches.digest,
+            **super().recipe(),
             "teacher_weights": None if self._teacher is None else _weights_digest(self._teacher),
         }
-
-    def epoch(self, number: int) -> list[NumberedBatch]:
-        """The batches of an epoch."""
-        return self.batches.epoch(number)
-
-    def tokens(self, batch: NumberedBatch) -> int:
-        """The number of pictures of a batch."""
-        return len(batch)
 
     def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
@@ -144,27 +85,36 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
         self.batches.ask_after(batch)
         return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
 
-    def metrics(self) -> dict[str, float]:
-        """The shares of the time in which training waited for decoded pictures, and augmented them."""
-        return self._measured.shares((self.batches.waited, self.batches.augmented))
+    def build_model(self, files: list[LabelledFile], say: Say) -> tuple[ImageEncoder, list[LabelledFile]]:
+        """Build a new model for these pictures; return it, and those whose headers can be read."""
+        recipe = self._recipe
+        good, (height, width), all_alike, all_grey = measure_pictures(files, skip_bad=recipe.skip_bad, say=say)
+        size = recipe.picture_size or choose_picture_size(height, width, all_alike=all_alike)
+        channels, labels = 1 if all_grey else 3, find_labels(good, PICTURES)
+        model, self._size = new_model.new_model(recipe, size, pictures=len(good), channels=channels, labels=labels)
+        return model, good
 
-    def validate(self, model: nn.Module) -> Validation:
-        """Measure accuracy, F1, loss and calibration error on the validation pictures."""
-        assert isinstance(model, ImageEncoder)
-        return self.validation.measure(model)
+    def describe_model(self) -> str:
+        """Describe the model in a line."""
+        return new_model.describe_model(self._recipe, self._size, self.model)
 
-    def baseline(self) -> float | None:
-        """The score of a model that gives each label its frequency as the probability."""
-        return baseline_score(self.validation.batches.truth, self.model.labels, self.validation.metric)
+    def decode(
+        self, files: list[LabelledFile], others: list[LabelledFile], say: Say
+    ) -> tuple[DecodedFiles[LabelledFile, np.ndarray], DecodedFiles[LabelledFile, np.ndarray] | None]:
+        """Decode the training pictures and the validation pictures ``others``."""
+        recipe, processor = self._recipe, self.model.require_processor()
+        return decode_pictures(files, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
 
-    def metadata(self) -> dict[str, Any]:
-        """The numbers of pictures, and the model that training started from."""
-        counts = {"pictures": len(self.batches), "held_out": len(self.validation.batches)}
-        return {**counts, "start": self._start_name}
+    def choose_augmentation(self) -> tuple[Augmentation, str]:
+        """The augmentation of training pictures, and advice about mirrored ones."""
+        augmentation = self._recipe.augmentation(min(self.model.picture_size))
+        mirrors = self._recipe.flip is None and augmentation.flip
+        return augmentation, "; flip=False (--no-flip) if mirrored pictures mean another" if mirrors else ""
 
-    def describe(self, score: float) -> str:
-        """Format a score, for example "accuracy 0.914 on held-out pictures"."""
-        return describe_score(score, self.validation.metric, PICTURES)
+    def make_batches(self, examples: PictureSet, augmentation: Augmentation) -> Batches:
+        """Make the batches of pictures."""
+        processor, size = self.model.require_processor(), self._recipe.batch
+        return Batches(examples, processor, size=size, seed=self._seed, augmentation=augmentation)
 
     def _loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         device = next(model.parameters()).device
@@ -186,25 +136,6 @@ class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
         seen = teacher_pixels(pixels, teacher.channels, teacher.picture_size)
         logits: Tensor = teacher(teacher.processor.normalise(seen)).logits
         return logits[:, self._teacher_labels]
-
-    def _build_model(
-        self, pictures: Sequence[LabelledFile], labels: tuple[str, ...], say: Callable[[str], None]
-    ) -> list[LabelledFile]:
-        """Build a new model for these pictures, and return those whose headers can be read."""
-        recipe = self._recipe
-        good, (height, width), all_alike, all_grey = measure_pictures(pictures, skip_bad=recipe.skip_bad, say=say)
-        size = recipe.picture_size or choose_picture_size(height, width, all_alike=all_alike)
-        labels = find_labels(good, PICTURES)
-        self.model, self._size = new_model.new_model(
-            recipe, size, pictures=len(good), channels=1 if all_grey else 3, labels=labels
-        )
-        return good
-
-    def _try_model(self) -> None:
-        """Classify a picture, so that a model that cannot compute it fails before training."""
-        self.model.eval()
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.model(self.batches.normalise(self.batches.read(np.arange(1), torch.device("cpu"))))
 
 
 def _weights_digest(model: nn.Module) -> str:

@@ -1,6 +1,4 @@
-"""Validation of an image classifier: accuracy, F1, loss and calibration error on validation pictures.
-
-The loss of an image classifier: cross-entropy, of mixed pictures for both labels, and of a teacher's answers.
+"""The loss of an image classifier: cross-entropy, of mixed pictures for both labels, and of a teacher's answers.
 
     L = m CE(z, y_a) + (1 - m) CE(z, y_b)           m is the share of the picture's own label, 1 if nothing is mixed
 
@@ -16,21 +14,14 @@ class weights and label smoothing as in ``tasks.classification.loss``; the teach
 from __future__ import annotations
 
 from functools import partial
-from typing import final
 
-import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from regard.layers.eval_mode import eval_mode
-from regard.models import ImageEncoder, ImageOutput
+from regard.models import ImageOutput
 from regard.tasks.classification.loss import label_loss
-from regard.tasks.image_classification.data import Batches, PictureBatch
-from regard.tasks.label_validation import validate_labels
-from regard.train import Validation
-from regard.vision.picture_file import PICTURES
+from regard.tasks.image_classification.data import PictureBatch
 
 _SOFT_SHARE, _TEMPERATURE = 0.1, 3.0
 
@@ -84,35 +75,3 @@ def teacher_pixels(
         return pixels
     resized: Tensor = functional.interpolate(pixels, size=size, mode="bilinear", antialias=True)
     return resized.clamp(0, 1)
-
-
-_BATCH = 128
-
-
-@final
-class PictureValidation:
-    """Measures classifiers on the pictures of ``batches``; ``metric`` decides which weights are the best."""
-
-    def __init__(self, batches: Batches, *, metric: str) -> None:
-        self.batches, self.metric = batches, metric
-
-    def measure(self, model: ImageEncoder) -> Validation:
-        """Measure the metrics, with samples of predictions."""
-        return validate_labels(
-            self._probabilities(model),
-            self.batches.truth,
-            model.labels,
-            self.batches.examples.files,
-            PICTURES,
-            metric=self.metric,
-        )
-
-    @torch.no_grad()
-    def _probabilities(self, model: ImageEncoder) -> Float[np.ndarray, "pictures labels"]:
-        found = np.zeros(self.batches.truth.shape)
-        with eval_mode(model):
-            for begin in range(0, len(found), _BATCH):
-                rows = np.arange(begin, min(begin + _BATCH, len(found)))
-                logits = model(self.batches.normalise(self.batches.read(rows, model.device))).logits
-                found[rows] = logits.double().softmax(1).cpu().numpy()
-        return found

@@ -20,7 +20,6 @@ from regard.tasks.new_conformer import (
     build_conformer,
     choose_size,
     describe_model,
-    try_model,
     with_ctc_labels,
 )
 from regard.tasks.numbered_batches import NumberedBatch
@@ -63,7 +62,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         that cannot be started from.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        start = self._load_start(context)
+        start = self.load_start(context)
         sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns, say)
         others = (
             read_and_report_files_with_texts(recipe.validation, SOUNDS, recipe.columns, say)
@@ -82,11 +81,17 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         self.labels = TextLabels(self.model.labels)
         say(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
         report_conflicts(whole.digests, whole.files, texts, SOUNDS, say, what="texts")
-        self._split(whole, other, recipe.augmentation(), seed=seed, say=say)
+        self._split(
+            FileSet.whole(whole),
+            None if other is None else FileSet.whole(other),
+            recipe.augmentation(),
+            seed=seed,
+            say=say,
+        )
         self._report_texts(say)
         self.metric = recipe.metric or ("wer" if self.labels.tokenizer == "words" else "cer")
         say(f"the best model is chosen by the {METRICS[self.metric]}")
-        try_model(self.model, self.batches)
+        self.try_model()
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the sounds and texts."""

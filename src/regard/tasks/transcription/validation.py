@@ -17,10 +17,9 @@ def validate_texts(model: AudioEncoder, batches: Batches, *, metric: str) -> Val
     """Error rates and loss (mean per label) with samples of texts; ``metric``, "cer", "wer" or "loss", counts."""
     measure, sounds = TranscriptionMeasure(TextLabels(model.labels)), batches.examples.files
     places: list[str] = []
-    for rows in batches.by_length(_BATCH):
-        features, mask = batches.read(rows)
+    for rows in batches.cut_for_validation(_BATCH):
         some = [sounds[row] for row in rows.tolist()]
-        measure.add(model(features.to(model.device), mask=mask), [one.text for one in some])
+        measure.add(model(**batches.inputs(rows, model.device)), [one.text for one in some])
         places += [one.place for one in some]
     scores = measure.score()
     metrics = {"cer": scores.characters.rate, "wer": scores.words.rate}

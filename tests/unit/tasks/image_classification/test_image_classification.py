@@ -25,7 +25,7 @@ from regard.models import (
 )
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.data import PictureBatch
-from regard.tasks.image_classification.new_model import check_hyperparameters, new_model, with_labels
+from regard.tasks.image_classification.new_model import check_hyperparameters, new_model
 from regard.tasks.image_classification.presets import (
     MODELS,
     choose_convolutions,
@@ -216,7 +216,7 @@ def test_copies_are_held_out_together(tmp_path):
         for number in range(30):
             Image.fromarray(shape_picture(label, number // 3)).save(tmp_path / label / f"{number}.png")
     task, _ = prepare(tmp_path)
-    held = task.validation.batches.examples
+    held = task.held_out.examples
     assert len(held) == 6
     assert not set(held.digests) & set(task.batches.examples.digests)
 
@@ -311,8 +311,7 @@ def test_pixels_of_a_teacher():
 def test_head_is_kept_for_the_same_labels(kind):
     numbers = {"picture_size": (8, 8), "patch_size": (4, 4), "labels": ("b", "a"), **TINY}
     model = Vit(VitConfig(**numbers)) if kind == "vit" else Deit(DeitConfig(distillation_head=True, **numbers))
-    assert with_labels(model, ("a", "b")) is model
-    other = with_labels(model, ("a", "b", "c"))
+    other = model.with_labels(("a", "b", "c"))
     assert other.labels == ("a", "b", "c")
     for name, weight in other.state_dict().items():
         is_head = name.startswith(("head.", "distillation_head."))
@@ -330,6 +329,12 @@ def test_saved_model_starts_and_teaches(shapes, tmp_path):
     tuned, said = prepare(shapes, start=str(tmp_path / "m"))
     assert torch.equal(tuned.model.head.weight, task.model.head.weight)
     assert "a Vit" in said
+    assert "the head of" not in said
+    reversed_labels = loaded.with_labels(loaded.labels[::-1])
+    reversed_labels.save(tmp_path / "r")
+    tuned, said = prepare(shapes, start=str(tmp_path / "r"))
+    assert tuned.model.labels == loaded.labels[::-1]
+    assert torch.equal(tuned.model.head.weight, reversed_labels.head.weight)
     assert "the head of" not in said
     (shapes / "rows").rename(shapes / "lines")
     tuned, said = prepare(shapes, start=str(tmp_path / "m"))

@@ -85,8 +85,8 @@ def test_loss_is_the_cross_entropy_of_the_batch(tones):
     task, _ = prepare(tones, augment="none")
     task.model.eval()
     batch = task.epoch(0)[0]
-    features, mask = task.batches.read(batch.examples)
-    logits = task.model(features, mask=mask).logits
+    inputs = task.batches.inputs(batch.examples, torch.device("cpu"))
+    logits = task.model(**inputs).logits
     truth = torch.tensor(
         [task.model.labels.index(task.batches.examples.files[index].label) for index in batch.examples]
     )

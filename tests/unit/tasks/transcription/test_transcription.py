@@ -78,8 +78,8 @@ def test_loss_is_that_of_ctc_in_torch(spelled):
     task, _ = prepare(spelled, augment="none")
     task.model.eval()
     batch = task.epoch(0)[0]
-    features, mask = task.batches.read(batch.examples)
-    output = task.model(features, mask=mask)
+    inputs = task.batches.inputs(batch.examples, torch.device("cpu"))
+    output = task.model(**inputs)
     texts = [task.batches.examples.files[index].text for index in batch.examples]
     expected = torch.nn.functional.ctc_loss(
         output.logits.log_softmax(2).transpose(0, 1),
