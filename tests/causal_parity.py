@@ -90,7 +90,23 @@ def weight_gradients(model, peer, ids, factors):
         one.zero_grad()
         (one(ids).logits.float() * factors).sum().backward()
     ours = model.weight_names.to_file({name: weight.grad for name, weight in model.named_parameters()})
-    return ours, {name: weight.grad for name, weight in peer.named_parameters()}
+    theirs = {}
+    for name, weight in peer.named_parameters():
+        theirs |= split_experts(name, weight.grad) if peer.config.model_type == "qwen3_next" else {name: weight.grad}
+    return ours, theirs
+
+
+def split_experts(name, gradient):
+    """The gradients of each expert, by the names in the file, of those that transformers keeps in one tensor."""
+    stem, _, kind = name.rpartition(".experts.")
+    if not stem:
+        return {name: gradient}
+    parts = {"gate_proj": 0, "up_proj": 1} if kind == "gate_up_proj" else {"down_proj": 0}
+    return {
+        f"{stem}.experts.{number}.{part}.weight": one.chunk(len(parts))[place]
+        for number, one in enumerate(gradient)
+        for part, place in parts.items()
+    }
 
 
 def assert_same_steps(model, peer, *, length):
@@ -115,7 +131,7 @@ def assert_same_steps(model, peer, *, length):
 
 def switches_rotation(model):
     return isinstance(getattr(model.config, "rotary", None), RotaryConfig) and any(
-        layer.attention.position.switch_length for layer in model.layers
+        layer.attention.position is not None and layer.attention.position.switch_length for layer in model.layers
     )
 
 

@@ -78,6 +78,15 @@ def _modernbert() -> nn.Module:
     return models.ModernBert(models.ModernBertConfig(31, **_SIZES, inner=17, head=True, pad_id=0))
 
 
+def _qwen3_next() -> nn.Module:
+    config = models.Qwen3NextConfig(
+        31, **_SIZES, key_value_heads=1, head_dim=8, attention_layers=(1,), delta_heads=4, delta_key_heads=2,
+        delta_head_dim=6, delta_value_dim=5, inner=17, experts=2, chosen_experts=2, expert_inner=7, shared_inner=9,
+        max_length=13, rotary=models.RotaryConfig(rotated=2),
+    )  # fmt: skip
+    return models.Qwen3Next(config)
+
+
 def _t5() -> models.T5Config:
     return models.T5Config(31, **_SIZES, head_dim=12, inner=17, dropout=0.0)
 
@@ -195,6 +204,7 @@ EXAMPLES: Mapping[type[nn.Module], Callable[[], Example]] = {
     models.Mamba: _of_ids(
         lambda: models.Mamba(models.MambaConfig(31, width=24, layers=2, heads=4, head_dim=12, state_size=6, groups=2))
     ),
+    models.Qwen3Next: _of_ids(_qwen3_next),
     models.T5: _translating(lambda: models.T5(_t5())),
     models.T5Encoder: _of_ids(lambda: models.T5Encoder(_t5()), _hidden),
     models.Transformer: _translating(

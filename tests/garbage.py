@@ -442,6 +442,9 @@ def _layers() -> Iterator[PublicCall]:
     yield call("MixtureOfExperts()", layers.MixtureOfExperts, width=6, inner=7, experts=3, chosen=2)
     experts = layers.MixtureOfExperts(6, 7, experts=3, chosen=2)
     yield call("MixtureOfExperts.forward", experts, tokens=tokens(2, 5, 6))
+    sizes = {"width": 6, "inner": 7, "experts": 3, "chosen": 2, "shared_inner": 5}
+    yield call("SharedExpertMixture()", layers.SharedExpertMixture, **sizes)
+    yield call("SharedExpertMixture.forward", layers.SharedExpertMixture(**sizes), tokens=tokens(2, 5, 6))
     yield call("FeedForward.forward", layers.FeedForward(6, 7), tokens=tokens(2, 5, 6))
     yield call("PatchEmbedding()", layers.PatchEmbedding, channels=3, width=6, patch_size=(7, 5))
     patches = layers.PatchEmbedding(3, 6, (7, 5))

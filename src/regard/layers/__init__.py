@@ -15,7 +15,7 @@ from regard.layers.latent import LatentAttention
 from regard.layers.latent_cache import LatentCache
 from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.masked_batch_norm import MaskedBatchNorm
-from regard.layers.mixture_of_experts import MixtureOfExperts
+from regard.layers.mixture_of_experts import MixtureOfExperts, SharedExpertMixture
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.patch_embedding import PatchEmbedding
 from regard.layers.residual import NoResidual, PostNorm, PreNorm, Residual, SandwichNorm
@@ -55,6 +55,7 @@ __all__ = [
     "ReversibleBlock",
     "ReversibleStack",
     "SandwichNorm",
+    "SharedExpertMixture",
     "WindowCache",
     "checkpoint_activations",
     "decoder_block",

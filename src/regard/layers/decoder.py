@@ -17,7 +17,7 @@ from regard.kernels.request import Bias
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.decoder_cache import DecoderCache, SharedEntries
 from regard.layers.feed_forward import FeedForward
-from regard.layers.mixture_of_experts import MixtureOfExperts
+from regard.layers.mixture_of_experts import MixtureOfExperts, SharedExpertMixture
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import Residual, make_residual
 from regard.layers.scan_mixer import ScanMixer
@@ -42,7 +42,7 @@ class DecoderBlock(CheckpointedBlock):
         *,
         attention: MultiHeadAttention | ScanMixer,
         attention_residual: Residual,
-        feed_forward: FeedForward | MixtureOfExperts | None = None,
+        feed_forward: FeedForward | MixtureOfExperts | SharedExpertMixture | None = None,
         feed_forward_residual: Residual | None = None,
         cross_attention: MultiHeadAttention | None = None,
         cross_attention_residual: Residual | None = None,

@@ -7,17 +7,25 @@
 Shazeer et al. 2017, "Outrageously large neural networks: the sparsely-gated mixture-of-experts layer", section 2, with
 the clamped gate of gpt-oss (OpenAI 2025, "gpt-oss-120b and gpt-oss-20b model card", section 2.2). Shapes:
 (batch, length, width) -> (batch, length, width).
+
+``SharedExpertMixture`` has plain gated experts and one more, which every token uses: Dai et al. 2024, "DeepSeekMoE",
+section 3.2, with the gate of Qwen2-MoE and Qwen3-Next:
+
+    y = sum of p_e FFN_e(x) over the k experts + sigmoid(x w) FFN_shared(x)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_size, check_weights
+from regard.layers.feed_forward import FeedForward
 from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
 
@@ -57,16 +65,7 @@ class MixtureOfExperts(nn.Module):
 
     def __init__(self, width: int, inner: int, *, experts: int, chosen: int) -> None:
         super().__init__()
-        for name, size in (("width", width), ("inner", inner), ("experts", experts), ("chosen", chosen)):
-            check_size(name, size)
-        check_weights(experts=experts, width=width, inner=2 * inner)
-        if chosen > experts:
-            raise OptionError(
-                "a token cannot use more experts than there are",
-                expected=f"chosen from 1 to experts={experts}",
-                got=str(chosen),
-                do="choose fewer",
-            )
+        _check_sizes(width, inner, experts, chosen)
         self.chosen = chosen
         self.router = nn.Linear(width, experts)
         self.experts = Experts(width, inner, experts)
@@ -83,16 +82,73 @@ class MixtureOfExperts(nn.Module):
                 do="build the layer with the width of its tokens",
             )
         flat = tokens.reshape(-1, tokens.shape[-1])
-        logits, choices = linear_activation(flat, self.router).topk(self.chosen, dim=-1)
-        shares = logits.softmax(dim=-1)
-        output = torch.zeros_like(flat)
-        for expert in choices.unique().tolist():
-            rows, ranks = (choices == expert).nonzero(as_tuple=True)
-            # Each token chooses an expert once, so no row is added to twice.
-            of_rows = self.experts(flat[rows], expert) * shares[rows, ranks, None]
-            output = output.index_add(0, rows, of_rows.to(output.dtype))  # under autocast they differ
-        return output.view(tokens.shape)
+        return _mix_experts(flat, self.router, self.chosen, self.experts).view(tokens.shape)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"chosen={self.chosen}"
+
+
+@final
+@explain_arguments
+class SharedExpertMixture(nn.Module):
+    """Mixture of ``experts`` SwiGLU layers of size ``inner``, of which each token uses ``chosen``, and a shared one of
+    size ``shared_inner``, which every token uses.
+    """
+
+    def __init__(self, width: int, inner: int, *, experts: int, chosen: int, shared_inner: int) -> None:
+        super().__init__()
+        _check_sizes(width, inner, experts, chosen)
+        self.chosen = chosen
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(_make_swiglu(width, inner) for _ in range(experts))
+        self.shared = _make_swiglu(width, shared_inner)
+        self.shared_gate = nn.Linear(width, 1, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Transform tokens (batch, length, width) to the same shape. Raises ShapeError for another width."""
+        shared = self.shared(tokens)
+        flat = tokens.reshape(-1, tokens.shape[-1])
+        mixed = _mix_experts(flat, self.router, self.chosen, lambda rows, expert: self.experts[expert](rows))
+        output: Tensor = mixed.view(tokens.shape) + linear_activation(tokens, self.shared_gate).sigmoid() * shared
+        return output
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"chosen={self.chosen}"
+
+
+def _make_swiglu(width: int, inner: int) -> FeedForward:
+    return FeedForward(width, inner, activation="swiglu", bias=False)
+
+
+def _check_sizes(width: int, inner: int, experts: int, chosen: int) -> None:
+    """Raise OptionError for sizes out of range, and for more chosen experts than there are."""
+    for name, size in (("width", width), ("inner", inner), ("experts", experts), ("chosen", chosen)):
+        check_size(name, size)
+    check_weights(experts=experts, width=width, inner=2 * inner)
+    if chosen > experts:
+        raise OptionError(
+            "a token cannot use more experts than there are",
+            expected=f"chosen from 1 to experts={experts}",
+            got=str(chosen),
+            do="choose fewer",
+        )
+
+
+def _mix_experts(
+    tokens: Float[Tensor, "tokens width"], router: nn.Linear, chosen: int, compute: Callable[[Tensor, int], Tensor]
+) -> Float[Tensor, "tokens width"]:
+    """Sum the outputs of the ``chosen`` experts of each token, by the softmax of their logits.
+
+    ``compute`` transforms tokens by an expert.
+    """
+    logits, choices = linear_activation(tokens, router).topk(chosen, dim=-1)
+    shares = logits.softmax(dim=-1)
+    output = torch.zeros_like(tokens)
+    for expert in choices.unique().tolist():
+        rows, ranks = (choices == expert).nonzero(as_tuple=True)
+        # Each token chooses an expert once, so no row is added to twice.
+        of_rows = compute(tokens[rows], expert) * shares[rows, ranks, None]
+        output = output.index_add(0, rows, of_rows.to(output.dtype))  # under autocast they differ
+    return output

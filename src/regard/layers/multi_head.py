@@ -80,6 +80,8 @@ class MultiHeadAttention(nn.Module):
             rotation, such as ``layers.RMSNorm(head_dim)``; None is no norm. Henry et al. 2020, "Query-key
             normalization for transformers", and Dehghani et al. 2023, section 2, have such norms.
         key_norm: the same for the keys.
+        output_gate: whether the output of the heads is multiplied by sigmoid(X W_G), before the output projection. Qiu
+            et al. 2025, "Gated attention for large language models", section 2.2.
 
     ``key_projection`` is None if the mechanism shares queries and keys (``mechanisms.Traits``): keys are then
     projected by ``query_projection``. ``input_projections`` holds a projection for each input that the mechanism
@@ -108,6 +110,7 @@ class MultiHeadAttention(nn.Module):
         value_width: int | None = None,
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
+        output_gate: bool = False,
     ) -> None:
         super().__init__()
         key_value_heads = heads if key_value_heads is None else key_value_heads
@@ -121,6 +124,7 @@ class MultiHeadAttention(nn.Module):
         check_flag("bias", bias)
         output_bias = bias if output_bias is None else output_bias
         check_flag("output_bias", output_bias)
+        check_flag("output_gate", output_gate)
         check_head_norms(query_norm, key_norm)
         check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
@@ -133,6 +137,8 @@ class MultiHeadAttention(nn.Module):
         self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.value_head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.value_head_dim, width, bias=bool(output_bias))
+        gate = nn.Linear(width, heads * self.value_head_dim, bias=bias) if output_gate else None
+        self.gate_projection: nn.Linear | None = gate
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         check_mechanism_position(self.mechanism, position)
         if self.mechanism.traits.shares_query_key:
@@ -220,7 +226,7 @@ class MultiHeadAttention(nn.Module):
         if cache is None and isinstance(mechanism, AbsorbsProjections):
             absorbed = self._absorb_keys(mechanism, key, value)
         if absorbed is not None:
-            return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism)
+            return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism, query)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
         same = key is query and self.key_projection is None
         keys = queries if same else self._project_keys(key)
@@ -233,14 +239,14 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:  # all are projected, so that each step has the same inputs
             inputs |= self._project_inputs("query", query, starts) | self._project_inputs("key", key, known)
             mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
-            return self._merge_heads(mixed, mechanism), cache
+            return self._merge_heads(mixed, mechanism, query), cache
         projected: dict[str, Tensor | TokenProjection] = {}
         if self.input_projections:
             frame = Frame(query.shape[1], key.shape[1])
             projected = self._project_inputs_read("query", query, starts, frame, inputs)
             projected |= self._project_inputs_read("key", key, known, frame, inputs)
         mixed = mechanism(queries, keys, values, mask, bias=bias, **inputs, **projected)
-        return self._merge_heads(mixed, mechanism)
+        return self._merge_heads(mixed, mechanism, query)
 
     def empty_cache(self, *, window: int | None = None) -> State:
         """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism.
@@ -279,7 +285,7 @@ class MultiHeadAttention(nn.Module):
         inputs = self._project_inputs("query", query, (start,)) | memory.inputs
         mechanism = self.mechanism
         mixed = mechanism(queries, memory.key, memory.value, mask, bias=self._bias, **inputs)
-        return self._merge_heads(mixed, mechanism)
+        return self._merge_heads(mixed, mechanism, query)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
@@ -416,10 +422,12 @@ class MultiHeadAttention(nn.Module):
         position = self.position
         return position if isinstance(position, PairBias) else None
 
-    def _merge_heads(self, heads: Tensor, mechanism: Mechanism) -> Tensor:
+    def _merge_heads(self, heads: Tensor, mechanism: Mechanism, query: Tensor) -> Tensor:
         """Merge heads and project: (batch, heads, length, value_head_dim) -> (batch, length, width)."""
-        heads = mechanism.normalize_heads(heads)
-        return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
+        merged = mechanism.normalize_heads(heads).transpose(1, 2).flatten(2)
+        if self.gate_projection is not None:
+            merged = merged * linear_activation(query, self.gate_projection).sigmoid()
+        return linear_activation(merged, self.output_projection)
 
     def _init_weights(self) -> None:
         """Initialise weights by Xavier uniform, as Vaswani et al. and nn.MultiheadAttention do, and biases by 0."""
@@ -428,6 +436,7 @@ class MultiHeadAttention(nn.Module):
             *(() if self.key_projection is None else (self.key_projection,)),
             self.value_projection,
             self.output_projection,
+            *(() if self.gate_projection is None else (self.gate_projection,)),
             *cast("Iterable[nn.Linear]", self.input_projections.values()),
         ):
             nn.init.xavier_uniform_(projection.weight)

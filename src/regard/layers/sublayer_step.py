@@ -167,7 +167,7 @@ def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLay
 def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: bool) -> AttentionLayers | None:
     """Read the layers of multi-head attention for such tokens; None if one of them is not plain."""
     modules, dtype = attention._modules, tokens.dtype
-    if not is_unmodified(attention) or modules["input_projections"]:
+    if not is_unmodified(attention) or modules["input_projections"] or attention.gate_projection is not None:
         return None
     query, output = _read_linear(modules["query_projection"], dtype), _read_linear(modules["output_projection"], dtype)
     if query is None or output is None or query[0].shape[1] != tokens.shape[2]:

@@ -92,6 +92,7 @@ from regard.models.perceiver_outputs import (
 )
 from regard.models.perceiver_text_encoder import PerceiverTextEncoder
 from regard.models.post_norm_encoder import BertOutput
+from regard.models.qwen3_next import Qwen3Next, Qwen3NextConfig, qwen_3_next_80b
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
@@ -191,6 +192,8 @@ __all__ = [
     "PerceiverTextEncoder",
     "PixelInput",
     "PositionOutput",
+    "Qwen3Next",
+    "Qwen3NextConfig",
     "Recurrent",
     "RecurrentConfig",
     "Roberta",
@@ -264,6 +267,7 @@ __all__ = [
     "perceiver_pictures_trained",
     "qwen_2_5_0_5b",
     "qwen_3_0_6b",
+    "qwen_3_next_80b",
     "recurrent_small",
     "roberta_base",
     "roberta_large",

@@ -177,7 +177,7 @@ def add_adapters_of(folder: Path, model: CausalLanguageModel, base: ModelFolder)
             joined = origin.read_joined(read)
             sizes = [state[one].shape[0] for one in origin.names]
             weight = state[name]
-            weight.copy_(weight.float() + joined.split(sizes)[origin.part].to(weight.device))
+            weight.copy_(weight.float() + origin.take_part(joined, sizes).to(weight.device))
 
 
 def _read_scale(folder: Path) -> Callable[[str, int], float]:

@@ -318,9 +318,8 @@ def _read_tensors(
             joined = origins[names[0]].read_joined(files.read)
             for name in names:
                 origin = origins[name]
-                sizes = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else None
-                part = joined if sizes is None else joined.split(sizes)[origin.part]
-                state[name].copy_(part)
+                rows = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else [0]
+                state[name].copy_(origin.take_part(joined, rows))
     collapse_huge_pages(state.values())
     return state
 

@@ -31,6 +31,7 @@ from regard.models.model import Model
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.modernbert import ModernBert
 from regard.models.perceiver import Perceiver
+from regard.models.qwen3_next import Qwen3Next
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import Roberta
 from regard.models.swin import Swin
@@ -44,7 +45,7 @@ from regard.validation import FLOATS, resolve_device
 
 _CLASSES: tuple[type[Model], ...] = (
     Bert, Cct, Clip, ClipText, ClipVision, Conformer, Cvt, Deit, Gato, Gpt2, Llama, Mamba, ModernBert, Perceiver,
-    Recurrent, Roberta, Swin, T5, TextClassifier, Transformer, TransformerEncoder, Vit,
+    Qwen3Next, Recurrent, Roberta, Swin, T5, TextClassifier, Transformer, TransformerEncoder, Vit,
 )  # fmt: skip
 """The classes whose folders are loaded; each says which types it reads."""
 _MODELS = {model_type: model for model in _CLASSES for model_type in model.model_types}

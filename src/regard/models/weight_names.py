@@ -7,6 +7,7 @@ A row maps modules of a file to modules of a model, many to many:
     Row(("w1", "w3"), "gate_and_up")                          fused in the model
     Row("embeddings.cls_token", "class_token", tensors=True)  a tensor of its own
     Row("logit_scale", "logit_scale", scalar=True)            a tensor () in the file, (1,) in the model
+    Row("q_proj", ("query", "gate"), heads=16)                fused head by head in the file
 
 The tensors of either side are concatenated along their first dimension, a layer's output, in the order of the row.
 """
@@ -14,7 +15,7 @@ The tensors of either side are concatenated along their first dimension, a layer
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, final
@@ -47,7 +48,9 @@ class Row:
     ``{n}`` is a placeholder for a layer's number and ``{path}`` for any path of submodules. ``transposed`` matrices are
     (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes. With ``tensors``
     the names are those of single tensors, not of modules with a weight and a bias; so they are for a ``scalar``, which
-    has a dimension in the model since FSDP divides parameters along their first one.
+    has a dimension in the model since FSDP divides parameters along their first one. With ``heads`` the one tensor of
+    the file has the rows of the model's tensors for the first head, then those for the second, and so on. ``layers``
+    are the numbers that ``{n}`` stands for, in a model whose layers differ; None is any.
     """
 
     stored: str | tuple[str, ...]
@@ -55,6 +58,8 @@ class Row:
     transposed: bool = False
     tensors: bool = False
     scalar: bool = False
+    heads: int = 1
+    layers: tuple[int, ...] | None = None
 
 
 @final
@@ -67,6 +72,7 @@ class Origin:
     part: int
     transposed: bool
     scalar: bool = False
+    heads: int = 1
 
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """The shape of the concatenated tensor, (out, in), in a model whose tensors have these shapes."""
@@ -88,6 +94,15 @@ class Origin:
         if self.scalar:
             return tensors[0].reshape(1)
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+    def take_part(self, joined: Tensor, rows: Sequence[int]) -> Tensor:
+        """Take the part of this tensor from the joined one; ``rows`` are those of all parts."""
+        if len(rows) == 1:
+            return joined
+        if self.heads == 1:
+            return joined.split(list(rows))[self.part]
+        each = joined.unflatten(0, (self.heads, -1)).split([one // self.heads for one in rows], dim=1)
+        return each[self.part].flatten(0, 1)
 
 
 @final
@@ -155,7 +170,8 @@ class WeightNames:
             if len(found) == len(parts):  # else the model's tensors are missing, which ``load_weights`` reports
                 tensors = tuple(found[part] for part in range(len(parts)))
                 named |= {
-                    name: Origin(tensors, names, part, row.transposed, row.scalar) for part, name in enumerate(names)
+                    name: Origin(tensors, names, part, row.transposed, row.scalar, row.heads)
+                    for part, name in enumerate(names)
                 }
         for tied, original in self.tied_weights.items():
             origin = named.get(original) or named.get(tied)
@@ -170,6 +186,14 @@ class WeightNames:
         """
         named = ((f"{name}.weight", f"{name}.weight") for name in modules)
         rows = self._rows_of_model(named, lambda name: name)
+        interleaved = [row.stored for row, _, _ in rows if row.heads > 1]
+        if interleaved:
+            raise CheckpointError(
+                "the file has several layers in one matrix, head by head, so adapters of them have no name there",
+                expected="adapters of other layers",
+                got=f"adapters of {', '.join(map(str, dict.fromkeys(interleaved)))}",
+                do="save the whole model, with the adapters added to its weights",
+            )
         return [
             StoredModules(
                 tuple(self._add_prefix(name, fill).removesuffix(".weight") for name in _as_tuple(row.stored)),
@@ -190,7 +214,7 @@ class WeightNames:
         for row, found, fill in rows:
             tensors = [found[part][1] for part in range(len(found))]
             parts = _as_tuple(row.stored)
-            whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+            whole = tensors[0] if len(tensors) == 1 else _join_heads(tensors, row.heads)
             whole = whole.reshape(()) if row.scalar else whole
             if len(parts) > 1 and whole.shape[0] % len(parts):
                 raise CheckpointError(
@@ -274,7 +298,7 @@ def _group_by_row(
     two tensors in the same part.
     """
     patterns = [
-        (re.compile(_name_pattern(name, tensor=row.tensors or row.scalar)), number, part)
+        (re.compile(_name_pattern(name, row)), number, part)
         for number, (names, row) in enumerate(sides)
         for part, name in enumerate(names)
     ]
@@ -294,12 +318,14 @@ def _group_by_row(
     return [(sides[key[0]][1], parts, _make_name_filler(*key[1:])) for key, parts in found.items()], other
 
 
-def _name_pattern(name: str, *, tensor: bool) -> str:
-    """The regular expression of the names of a module's tensors, or of one ``tensor``."""
+def _name_pattern(name: str, row: Row) -> str:
+    """The regular expression of the names of a module's tensors, or of one tensor, in a row."""
     pattern = re.escape(name)
+    if row.layers is not None:
+        pattern = pattern.replace(r"\{n\}", f"(?P<n>{'|'.join(map(str, row.layers)) or '(?!)'})")
     for placeholder, expression in _PLACEHOLDERS.items():
         pattern = pattern.replace(placeholder, expression)
-    return pattern + (r"(?P<kind>)" if tensor else r"(?P<kind>\.\w+)")
+    return pattern + (r"(?P<kind>)" if row.tensors or row.scalar else r"(?P<kind>\.\w+)")
 
 
 def _make_name_filler(n: str, path: str, kind: str) -> Callable[[str], str]:
@@ -313,6 +339,11 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
 def _transpose_matrix(tensor: Tensor, *, transposed: bool) -> Tensor:
     """Transpose a matrix if ``transposed``; a vector is returned unchanged."""
     return tensor.T.contiguous() if transposed and tensor.dim() == 2 else tensor
+
+
+def _join_heads(tensors: list[Tensor], heads: int) -> Tensor:
+    """Concatenate tensors along their first dimension: the rows for the first head, then those for the second."""
+    return torch.cat([one.unflatten(0, (heads, -1)) for one in tensors], dim=1).flatten(0, 1)
 
 
 def _modernize_name(name: str) -> str:

@@ -191,3 +191,22 @@ def test_compiles(without_shape_checks):
     mask = masks.causal() & masks.padding([5, 3])
     compiled = torch.compile(lambda *given: regard.attention(*given, mask=mask), backend="eager", fullgraph=False)
     torch.testing.assert_close(compiled(query, key, value), regard.attention(query, key, value, mask=mask))
+
+
+def test_output_gate():
+    torch.manual_seed(2)
+    layer = MultiHeadAttention(12, 3, output_gate=True, head_dim=5).eval()
+    tokens, outputs = torch.randn(2, 7, 12), []
+    layer.output_projection.register_forward_pre_hook(lambda module, inputs: outputs.append(inputs[0]))
+    gated, cache = layer(tokens), layer.empty_cache()
+    gate, layer.gate_projection = layer.gate_projection, None
+    layer(tokens)
+    expected = outputs[1] * torch.sigmoid(gate(tokens))
+    torch.testing.assert_close(outputs[0], expected)
+    layer.gate_projection = gate
+    parts = []
+    for token in tokens.split(1, dim=1):
+        part, cache = layer(token, mask=masks.causal(), cache=cache)
+        parts.append(part)
+    torch.testing.assert_close(torch.cat(parts, dim=1), layer(tokens, mask=masks.causal()), atol=1e-5, rtol=1e-5)
+    assert gated.shape == tokens.shape

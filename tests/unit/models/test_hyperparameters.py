@@ -71,6 +71,8 @@ def other_values(one: DeclaredField, now: Any) -> list[Any]:
         return [{"impl": "reference", "log_rates": [0.5, None]}]
     if one.kind == tuple[str, ...]:
         return [("retention", "dot_product") * 16]
+    if one.name == "attention_layers":
+        return [(1, 2)]
     if one.kind == tuple[float, float] and now is None:
         return [(0.25, 0.5)]
     if get_origin(one.kind) is tuple:

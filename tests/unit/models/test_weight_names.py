@@ -1,5 +1,7 @@
 """Tables of weight names, read and written: one to one, fused, transposed, sliced, tied and ignored by pattern."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,7 +13,7 @@ from regard.layers import decoder_block
 from regard.models import Recurrent, RecurrentConfig, Transformer, TransformerConfig, checkpoint_reader, load
 from regard.models.recurrent import ATTENTIONS
 from regard.models.transformer import POSITIONS
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, StoredTensor, WeightNames
 
 WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH = 20, 5, 3, 31, 13
 GPT2 = WeightNames(
@@ -231,3 +233,22 @@ def test_every_translator_is_saved_and_loaded(tmp_path, kind, option, shared):
     assert again.keys() == model.state_dict().keys()
     assert all(torch.equal(again[name], tensor) for name, tensor in model.state_dict().items())
     assert not load_file(tmp_path / "model" / "model.safetensors").keys() & model.tied_weights.keys()
+
+
+def test_tensors_that_are_fused_head_by_head_in_some_layers():
+    names = WeightNames(
+        (
+            Row("{n}.fused", ("{n}.query", "{n}.gate"), heads=2, layers=(1,)),
+            Row("{n}.q", "{n}.query", layers=(0,)),
+        )
+    )
+    query, gate = torch.arange(4.0)[:, None], torch.arange(10.0, 16.0)[:, None]
+    written = names.to_file({"0.query.weight": query, "1.query.weight": query, "1.gate.weight": gate})
+    assert written["1.fused.weight"].flatten().tolist() == [0, 1, 10, 11, 12, 2, 3, 13, 14, 15]
+    assert torch.equal(written["0.q.weight"], query)
+    stored = {name: StoredTensor(name, Path("file"), "F32", tuple(one.shape)) for name, one in written.items()}
+    origins, _ = names.origins(stored)
+    for name, part in (("1.query.weight", query), ("1.gate.weight", gate)):
+        assert torch.equal(origins[name].take_part(written["1.fused.weight"], [4, 6]), part)
+    with pytest.raises(CheckpointError, match="several layers in one matrix, head by head"):
+        names.stored_modules(["1.query", "1.gate"])
