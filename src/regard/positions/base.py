@@ -9,6 +9,7 @@ PairBias           a term added to the score of each (query, key) pair; Distance
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -73,6 +74,20 @@ class Rotation(nn.Module, ABC):
         return torch.cat([self(part, offset=position) for part, position in parts], dim=-2)
 
 
+@final
+class DistanceTerms(NamedTuple):
+    """The terms of a bias by the distance from query to key; None adds nothing.
+
+    table   (heads, queries + keys - 1)     added to scores, for the distances 1 - keys .. queries - 1
+    keys    (heads or 1, 2 m + 1, head_dim) vectors added to keys, for the distances -m .. m; others are clipped
+    values  (2 m + 1, value_dim)            vectors added to values
+    """
+
+    table: Float[Tensor, "heads distances"] | None = None
+    keys: Float[Tensor, "heads_or_one clipped head_dim"] | None = None
+    values: Float[Tensor, "clipped value_dim"] | None = None
+
+
 class PairBias(nn.Module, ABC):
     """A term added to the score of each (query, key) pair, and optionally a term added to the output."""
 
@@ -100,6 +115,11 @@ class PairBias(nn.Module, ABC):
         del weights, frame, rows
         return None
 
+    def distance_terms(self, heads: int, queries: int, keys: int, scale: float) -> DistanceTerms | None:
+        """Return the terms by distance for so many ``heads``, queries and keys; None if others are needed."""
+        del heads, queries, keys, scale
+        return None
+
 
 class DistanceBias(PairBias):
     """A PairBias that depends on ``key - position(query)`` only: one table per head, linear in length."""
@@ -114,6 +134,11 @@ class DistanceBias(PairBias):
     @abstractmethod
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
         """Return the bias of each distance from ``lowest`` to ``highest``, inclusive; any device and float dtype."""
+
+    def distance_terms(self, heads: int, queries: int, keys: int, scale: float) -> DistanceTerms:
+        """Return the table for each head."""
+        del scale
+        return DistanceTerms(self.table(1 - keys, queries - 1).expand(heads, -1))
 
     def scores(
         self,

@@ -19,7 +19,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError, check_size, check_weights
 from regard.positions.absolute import Sinusoidal
-from regard.positions.base import PairBias, distance_range, distances
+from regard.positions.base import DistanceTerms, PairBias, distance_range, distances
 
 
 @final
@@ -65,6 +65,13 @@ class RelativeSinusoidal(PairBias):
         by_distance = ((query + self.query_bias.to(query)[:, None]) * scale) @ vectors
         index = highest - distances(frame, rows.to(query.device))
         return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
+
+    def distance_terms(self, heads: int, queries: int, keys: int, scale: float) -> DistanceTerms:
+        """Return the projected sinusoids of each head, and their products with ``query_bias``."""
+        del heads
+        most = max(queries, keys) - 1
+        table = scale * torch.einsum("hc,hdc->hd", self.query_bias, self.vectors(1 - keys, queries - 1))
+        return DistanceTerms(table, self.vectors(-most, most))
 
     def vectors(self, lowest: int, highest: int) -> Float[Tensor, "heads distances head_dim"]:
         """Compute ``W_h s(i - j)`` for the distances j - i from ``lowest`` to ``highest``."""

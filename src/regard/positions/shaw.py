@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_flag, check_size
-from regard.positions.base import PairBias, distances
+from regard.positions.base import DistanceTerms, PairBias, distances
 
 
 @final
@@ -80,6 +80,11 @@ class ShawRelative(PairBias):
         by_distance = weights.new_zeros(*weights.shape[:3], 2 * self.max_distance + 1)
         by_distance = by_distance.scatter_add(-1, index.expand(*weights.shape[:2], *index.shape), weights)
         return by_distance @ self.value_vectors.to(weights)
+
+    def distance_terms(self, heads: int, queries: int, keys: int, scale: float) -> DistanceTerms:
+        """Return the vectors, the same for all heads."""
+        del heads, queries, keys, scale
+        return DistanceTerms(keys=self.key_vectors[None], values=self.value_vectors)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

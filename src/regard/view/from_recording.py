@@ -23,8 +23,7 @@ from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
 from regard.mechanisms.steps import Steps
-from regard.positions import RelativeSinusoidal, ShawRelative
-from regard.positions.base import DistanceBias
+from regard.positions.base import DistanceTerms, PairBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading, RelativeVectors
@@ -137,11 +136,11 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
     steps = call.mechanism.steps(request)
     if steps is None:
         return call.mechanism.traits.no_steps_reason
-    if isinstance(call.bias, ShawRelative | RelativeSinusoidal):
-        if not _is_dot_product(steps, request):
-            return UNSUPPORTED_SCORE
-    elif call.bias is not None and not isinstance(call.bias, DistanceBias):
+    terms = _distance_terms(call)
+    if terms is None:
         return UNSUPPORTED_BIAS
+    if terms.keys is not None and not _is_dot_product(steps, request):
+        return UNSUPPORTED_SCORE
     allowed = _dense_mask(call, steps.mask)
     if not bool((allowed == allowed[:1]).all()):
         return MASKS_PER_HEAD
@@ -163,35 +162,25 @@ def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
     """Convert a call to the queries, keys and values of its steps."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
     mask = None if steps.mask is None else masks.keep(_dense_mask(call, steps.mask)[:1][None])
+    terms = _distance_terms(call) or DistanceTerms()
+    table, keys, values = (None if one is None else to_float32(one) for one in terms)
     return LayerReading(
         name=call.name,
         steps=replace(steps.of_heads(slice(None), "cpu", torch.float32), mask=mask),
         value=to_float32(value[0]),
-        bias=_distance_bias(call),
-        relative_vectors=_relative_vectors(call),
+        bias=table,
+        relative_vectors=None if keys is None else RelativeVectors(keys, values),
     )
 
 
-def _distance_bias(call: LayerCall) -> Tensor | None:
-    """Bias by the distance from query to key (heads, queries + keys - 1), or None."""
-    queries, keys = call.query.shape[2], call.key.shape[2]
-    if isinstance(call.bias, RelativeSinusoidal):
-        vectors = call.bias.vectors(1 - keys, queries - 1)
-        return to_float32(call.mechanism.scale * torch.einsum("hc,hdc->hd", call.bias.query_bias, vectors))
-    if not isinstance(call.bias, DistanceBias):
+def _distance_terms(call: LayerCall) -> DistanceTerms | None:
+    """The terms of the bias of a call; None if it does not depend on distance alone."""
+    if call.bias is None:
+        return DistanceTerms()
+    if not isinstance(call.bias, PairBias):
         return None
-    return to_float32(call.bias.table(1 - keys, queries - 1)).expand(call.query.shape[1], -1).contiguous()
-
-
-def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
-    """Vectors by the distance from query to key, of Shaw or of Transformer-XL, or None."""
-    if isinstance(call.bias, RelativeSinusoidal):
-        most = max(call.query.shape[2], call.key.shape[2]) - 1
-        return RelativeVectors(to_float32(call.bias.vectors(-most, most)))
-    if not isinstance(call.bias, ShawRelative):
-        return None
-    values = call.bias.value_vectors
-    return RelativeVectors(to_float32(call.bias.key_vectors)[None], None if values is None else to_float32(values))
+    sizes = call.query.shape[1], call.query.shape[2], call.key.shape[2]
+    return call.bias.distance_terms(*sizes, call.mechanism.scale)
 
 
 def _dense_mask(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
