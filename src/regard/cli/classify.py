@@ -12,8 +12,7 @@ import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import load_classifier, open_model
-from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
-from regard.cli.media_options import refuse_options
+from regard.cli.media_input import MediaInput, open_media, read_media, refuse_options, write_answers
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file
 from regard.cli.shared_options import (
@@ -28,9 +27,8 @@ from regard.cli.shared_options import (
     Truncate,
     drop_none,
 )
-from regard.cli.text_input import check_text_options
+from regard.cli.text_input import TruncationCounts, check_text_options
 from regard.cli.translation_formats import to_one_line
-from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
 from regard.fields import option_field

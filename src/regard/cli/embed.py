@@ -15,8 +15,7 @@ from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import describe_counts, describe_model, report_summary
 from regard.cli.loaded_model import open_model
-from regard.cli.media_input import are_picture_paths
-from regard.cli.media_options import refuse_options
+from regard.cli.media_input import are_picture_paths, refuse_options
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (

@@ -12,8 +12,7 @@ import typer
 
 from regard.cli.completion import model_completer
 from regard.cli.loaded_model import load_classifier, open_model
-from regard.cli.media_input import read_entries
-from regard.cli.media_options import refuse_options
+from regard.cli.media_input import read_entries, refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,
@@ -26,7 +25,7 @@ from regard.cli.shared_options import (
     drop_none,
 )
 from regard.cli.stderr import say
-from regard.cli.truncation_counts import TruncationCounts
+from regard.cli.text_input import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
 

@@ -1,7 +1,7 @@
 """Input of a verb whose model decides what it reads: texts, or paths of pictures, sounds or other files.
 
 Paths come from arguments, a file or standard input; a folder is all files in it. The verb answers with a line for each
-input, in order, as soon as a chunk is read.
+input, in order, as soon as a chunk is read. Options of another medium are refused.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, final
 
+import typer
+
+from regard.cli.completion import choice_completer
 from regard.cli.output_file import open_output_file
 from regard.cli.progress import count_progress, line_progress
 from regard.cli.stderr import say
 from regard.cli.text_input import open_lines, open_texts
-from regard.errors import DataError
+from regard.errors import DataError, OptionError, check_choice
 from regard.list_files import list_files
 
 if TYPE_CHECKING:
@@ -26,6 +29,19 @@ if TYPE_CHECKING:
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
 
+
+KINDS = ("texts", "pictures", "sounds")
+
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="NAME",
+        help="What the data is: texts, pictures or sounds. Default: recognised by the names of the files.",
+        show_default=False,
+        autocompletion=choice_completer(KINDS),
+    ),
+]
 
 Entry = TypeVar("Entry")
 
@@ -208,3 +224,30 @@ def _select_usable(
                 return some[:number], one.problem
             say(f"without {lacking}: {one.problem.what}")
     return some, None
+
+
+def find_kind(kind: str | None, data: Sequence[Path]) -> str:
+    """The kind of the data: as ``--kind`` says, or by the files. Raises OptionError for another kind."""
+    if kind is not None:
+        check_choice("kind of data", kind, KINDS)
+        return kind
+    from regard.audio.sound_file import SOUNDS
+    from regard.media import describe_source
+    from regard.vision.picture_file import PICTURES
+
+    media = [one for one in (SOUNDS, PICTURES) if data and describe_source(data[0], one) is not None]
+    return media[0].several if media else "texts"
+
+
+def refuse_options(names: Sequence[str], what: str, other: str, *, kind: str | None = None) -> None:
+    """Raise OptionError for options that have no effect on ``what``, such as "pictures", but on ``other``.
+
+    ``kind`` is that of the data if the options were meant.
+    """
+    if names:
+        raise OptionError(
+            f"options of {other} have no effect on {what}",
+            expected=f"options of {what}",
+            got=", ".join(names),
+            do=f"leave {', '.join(names)} out" + (f", or say what the data is: --kind {kind}" if kind else ""),
+        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.media_options import Kind, find_kind, refuse_options
+from regard.cli.media_input import Kind, find_kind, refuse_options
 from regard.cli.option_group import Before, GivenOptions, expand_option_groups, make_group
 from regard.cli.training_options import Training, say_next, training_options
 from regard.cli.verb import Verb
@@ -105,15 +106,7 @@ def classify(
 
 
 def _make_task(recipe: Any) -> Task:
-    """The task of a recipe."""
-    if isinstance(recipe, ImageClassificationRecipe):
-        from regard.tasks.image_classification import ImageClassificationTask
-
-        return ImageClassificationTask(recipe)
-    if isinstance(recipe, SoundClassificationRecipe):
-        from regard.tasks.sound_classification import SoundClassificationTask
-
-        return SoundClassificationTask(recipe)
-    from regard.tasks.classification import ClassificationTask
-
-    return ClassificationTask(recipe)
+    """The task of a recipe, which is beside it."""
+    package, name = type(recipe).__module__.rpartition(".")[0], type(recipe).__name__
+    task: Task = getattr(import_module(package), name.replace("Recipe", "Task"))(recipe)
+    return task

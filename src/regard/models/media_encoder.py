@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -43,7 +43,7 @@ class TokenGrid:
     rows: int
     columns: int
     prefix: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def tokens(self) -> int:

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from regard.layers.eval_mode import eval_mode
 from regard.media import LabelledFile, Medium, check_labels, label_matrix, read_and_report_labelled
-from regard.tasks.classification.loss import balanced_weights
 from regard.tasks.decoded_files import DecodedFiles, FileBatches, FileSet, split_files
-from regard.tasks.label_validation import baseline_score, describe_score, validate_labels
+from regard.tasks.label_validation import balanced_weights, baseline_score, describe_score, validate_labels
 from regard.tasks.labelled_data import (
     Say,
     choose_metric,

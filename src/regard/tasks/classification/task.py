@@ -19,7 +19,6 @@ from regard.tasks.classification.data import (
     encode_texts,
     split_texts,
 )
-from regard.tasks.classification.loss import balanced_weights, text_loss
 from regard.tasks.classification.presets import (
     FINE_TUNING,
     SIZES,
@@ -28,8 +27,8 @@ from regard.tasks.classification.presets import (
     reads_bytes,
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
-from regard.tasks.classification.validation import TextValidation
-from regard.tasks.label_validation import baseline_score, describe_score
+from regard.tasks.classification.validation import TextValidation, text_loss
+from regard.tasks.label_validation import balanced_weights, baseline_score, describe_score
 from regard.tasks.labelled_data import choose_metric, describe_labels, find_labels, report_replaced_head
 from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.numbered_batches import LatestEpoch

@@ -1,4 +1,4 @@
-"""Validation of a classifier: accuracy, F1, loss and calibration error on validation texts."""
+"""Validation of a classifier: accuracy, F1, loss and calibration error on validation texts; and the loss of texts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import final
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from regard import masks
 from regard.layers.eval_mode import eval_mode
 from regard.media import TEXTS
 from regard.models import TextClassifier
 from regard.tasks.classification.data import Batches
-from regard.tasks.label_validation import validate_labels
+from regard.tasks.label_validation import label_loss, validate_labels
+from regard.tasks.sentences import Indices
 from regard.text.labelled import LabelledText
 from regard.train import Validation
 
@@ -50,3 +53,18 @@ class TextValidation:
                 logits = model(batch.ids, mask=masks.padding(batch.lengths)).logits
                 found[texts] = model.probabilities(logits).cpu().numpy()
         return found
+
+
+def text_loss(
+    model: nn.Module,
+    batches: Batches,
+    texts: Indices,
+    *,
+    several: bool,
+    smoothing: float = 0.0,
+    weights: Float[Tensor, " labels"] | None = None,
+) -> Float[Tensor, ""]:
+    """The loss summed over ``texts``, indices into ``batches``: a scalar. ``weights`` are w; None is 1 for each."""
+    batch = batches.batch(texts).to(next(model.parameters()).device)
+    logits = model(batch.ids, mask=masks.padding(batch.lengths)).logits
+    return label_loss(logits, batch.truth, several=several, smoothing=smoothing, weights=weights)

@@ -8,7 +8,7 @@ With a teacher, whose logits are t, and the logits z_d of the distillation token
     soft      (1 - a) L + a T^2 KL(softmax(t / T) || softmax(z_d / T)),  a = 0.1, T = 3       equation 2
 
 Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", section 4. CE has
-class weights and label smoothing as in ``tasks.classification.loss``; the teacher's part has neither.
+class weights and label smoothing as in ``tasks.label_validation``; the teacher's part has neither.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.models import ImageOutput
-from regard.tasks.classification.loss import label_loss
 from regard.tasks.image_classification.data import PictureBatch
+from regard.tasks.label_validation import label_loss
 
 _SOFT_SHARE, _TEMPERATURE = 0.1, 3.0
 

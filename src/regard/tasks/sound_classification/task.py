@@ -15,9 +15,9 @@ from regard.audio.sound_file import SOUNDS
 from regard.media import LabelledFile
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.tasks.classification.loss import label_loss
 from regard.tasks.decoded_files import DecodedFiles, FileSet
 from regard.tasks.file_task import FileClassificationTask, LabelledBatches
+from regard.tasks.label_validation import label_loss
 from regard.tasks.labelled_data import Say, find_labels
 from regard.tasks.new_conformer import (
     Build,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.tasks.classification.loss import balanced_weights, label_loss
+from regard.tasks.label_validation import balanced_weights, label_loss
 
 LOGITS = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
 TRUTH = torch.tensor([[False, False, True], [True, False, False]])
