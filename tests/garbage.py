@@ -381,10 +381,10 @@ def _catalogue() -> Iterator[PublicCall]:
         yield call(f"{entry.name}.weights", mechanism.weights, query=inputs["query"], key=inputs["key"])
         make_state = lambda mechanism=mechanism: {"state": mechanism.empty_state()}  # noqa: E731
         yield call(f"{entry.name}.step", mechanism.step, make_state, **inputs)
-        if hasattr(mechanism, "prepared"):
-            yield call(f"{entry.name}.prepared", mechanism.prepared, key=inputs["key"])
-            prepared = mechanism.prepared(inputs["key"]).detach()
-            yield call(f"{entry.name}.forward with prepared", mechanism, **inputs, prepared=prepared)
+        if hasattr(mechanism, "project_keys"):
+            yield call(f"{entry.name}.project_keys", mechanism.project_keys, key=inputs["key"])
+            projected = mechanism.project_keys(inputs["key"]).detach()
+            yield call(f"{entry.name}.forward with projected keys", mechanism, **inputs, projected_keys=projected)
 
 
 def _mixers() -> Iterator[PublicCall]:

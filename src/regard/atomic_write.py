@@ -37,13 +37,13 @@ def atomic_write(path: Path, *, writers: int = 1) -> Iterator[Path]:
     If other processes may write the same file at that time (``writers`` above 1), each has a temporary path of its own.
     """
     token = f"{secrets.token_hex(4)}." if writers > 1 else ""
-    aside = path.with_name(f".{path.name}.{token}partial")
+    temporary = path.with_name(f".{path.name}.{token}partial")
     try:
-        yield aside
-        sync_file(aside)
-        aside.replace(path)
+        yield temporary
+        sync_file(temporary)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
@@ -51,8 +51,8 @@ def atomic_write(path: Path, *, writers: int = 1) -> Iterator[Path]:
 def write_text_file(text: str, path: Path, *, what: str) -> None:
     """Write a file whole, or not at all. Raises OutputError, which calls it ``what``, if it cannot be written."""
     try:
-        with atomic_write(path, writers=2) as aside:  # nothing keeps two programs from writing the same file
-            aside.write_text(text, encoding="utf-8", newline="\n")
+        with atomic_write(path, writers=2) as temporary:  # nothing keeps two programs from writing the same file
+            temporary.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise write_error(f"{what} cannot be written", error) from error
 
@@ -63,15 +63,15 @@ def atomic_write_folder(folder: Path, others: EntriesToKeep = lambda _: ()) -> I
 
     An existing ``folder`` is replaced; the entries that ``others`` lists for it are moved to the new one.
     """
-    aside = _partial_path(folder)
-    aside.mkdir(parents=True)
+    temporary = _partial_path(folder)
+    temporary.mkdir(parents=True)
     try:
-        yield aside
-        for path in (*aside.rglob("*"), aside):
+        yield temporary
+        for path in (*temporary.rglob("*"), temporary):
             (sync_folder if path.is_dir() else sync_file)(path)
-        _swap(aside, folder, others)
+        _swap(temporary, folder, others)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -125,16 +125,16 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _swap(aside: Path, folder: Path, others: EntriesToKeep) -> None:
-    """Rename ``aside`` to ``folder``, after renaming an existing ``folder`` out of the way."""
+def _swap(temporary: Path, folder: Path, others: EntriesToKeep) -> None:
+    """Rename ``temporary`` to ``folder``, after renaming an existing ``folder`` out of the way."""
     if not folder.exists():
-        aside.replace(folder)
+        temporary.replace(folder)
         sync_folder(folder.parent)
         return
-    old = aside.with_suffix(".replaced")
+    old = temporary.with_suffix(".replaced")
     folder.replace(old)
     try:
-        aside.replace(folder)
+        temporary.replace(folder)
     except BaseException:
         old.replace(folder)
         raise

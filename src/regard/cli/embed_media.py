@@ -97,15 +97,15 @@ def _write(found: Iterator[tuple[list[TokenizedText], list[np.ndarray]]], writte
     """Write each chunk beside the output, then join them; the output appears complete or not at all."""
     lengths: list[int] = []
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as aside:
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as temporary:
             parts: list[Path] = []
             for names, vectors in found:
-                parts.append(Path(aside) / f"{len(parts):08d}{out.suffix}")
+                parts.append(Path(temporary) / f"{len(parts):08d}{out.suffix}")
                 with parts[-1].open("wb") as file:
                     written.write(file, names, vectors)
                 lengths += [1] * len(names)
             if lengths:
-                joined = Path(aside) / f"joined{out.suffix}"
+                joined = Path(temporary) / f"joined{out.suffix}"
                 written.join(parts, lambda: iter(lengths), joined)
                 sync_file(joined)
                 joined.replace(out)

@@ -91,30 +91,30 @@ def _open_device(out: Path) -> Iterator[TextIO]:
 def _open_partial_file(out: Path) -> Iterator[TextIO]:
     from regard.atomic_write import sync_file, sync_folder
 
-    aside = out.with_name(f"{out.name}.partial")
+    temporary = out.with_name(f"{out.name}.partial")
     try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
             yield file
-        sync_file(aside)
-        aside.replace(out)
+        sync_file(temporary)
+        temporary.replace(out)
         sync_folder(out.absolute().parent)
     except OSError as error:
-        _report_partial_file(aside)
+        _report_partial_file(temporary)
         if isinstance(error, RegardError):
             raise
         raise write_error(f"{out} cannot be written", error) from error
     except BaseException:
-        _report_partial_file(aside)
+        _report_partial_file(temporary)
         raise
 
 
-def _report_partial_file(aside: Path) -> None:
+def _report_partial_file(temporary: Path) -> None:
     """Report the number of lines in the partial file, or delete it if it has none."""
-    if not aside.is_file():
+    if not temporary.is_file():
         return
-    with aside.open("rb") as file:
+    with temporary.open("rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
     if lines:
-        say(f"{aside}: the {lines:,} {'line that was' if lines == 1 else 'lines that were'} finished")
+        say(f"{temporary}: the {lines:,} {'line that was' if lines == 1 else 'lines that were'} finished")
     else:
-        aside.unlink()
+        temporary.unlink()

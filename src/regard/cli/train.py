@@ -10,7 +10,7 @@ import typer
 from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
 from regard.cli.completion import model_completer
 from regard.cli.option_group import Before, expand_option_groups
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
 from regard.tasks.translation import TranslationRecipe
@@ -92,7 +92,7 @@ def translate(
 
     recipe = replace(recipe, model=_choose_model(recipe.model, start))
     done = training.run(TranslationTask(recipe))
-    say_next(done, "regard translate --model", '"..."')
+    print_next_command(done, "regard translate --model", '"..."')
 
 
 def _choose_model(model: str | None, start: str | None) -> str | None:

@@ -9,7 +9,7 @@ import typer
 
 from regard.cli.media_input import Kind, find_kind, refuse_options
 from regard.cli.option_group import Before, GivenOptions, expand_option_groups, make_group
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
@@ -102,7 +102,7 @@ def classify(
         refuse_options(same, what, " and ".join(names), kind=names[-1])
     done = training.run(_make_task(make_group(_RECIPES[what], given)))
     example = {"pictures": "PICTURE.jpg", "sounds": "SOUND.wav", "texts": '"..."'}[what]
-    say_next(done, "regard classify --model", example)
+    print_next_command(done, "regard classify --model", example)
 
 
 def _make_task(recipe: Any) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from regard.cli.option_group import expand_option_groups
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.clip import ClipRecipe
 
@@ -59,4 +59,4 @@ def clip(recipe: ClipRecipe, training: Training) -> None:
     from regard.tasks.clip import ClipTask
 
     done = training.run(ClipTask(recipe))
-    say_next(done, "regard classify --model", 'PICTURE.jpg --labels "a cat,a dog"')
+    print_next_command(done, "regard classify --model", 'PICTURE.jpg --labels "a cat,a dog"')

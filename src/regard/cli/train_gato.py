@@ -12,7 +12,7 @@ import typer
 
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import count_progress
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.gato import GatoRecipe
 
@@ -66,7 +66,7 @@ def gato(recipe: GatoRecipe, training: Training) -> None:
     with _RecordingProgress() as progress:
         done = training.run(GatoTask(recipe, advance=progress.advance))
     if recipe.environments:
-        say_next(done, "regard play", shlex.quote(recipe.environments[0]))
+        print_next_command(done, "regard play", shlex.quote(recipe.environments[0]))
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from regard.cli.option_group import expand_option_groups
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.language_modelling import LanguageModelRecipe
 
@@ -55,4 +55,4 @@ def lm(recipe: LanguageModelRecipe, training: Training) -> None:
     from regard.tasks.language_modelling import LanguageModelTask
 
     done = training.run(LanguageModelTask(recipe))
-    say_next(done, "regard generate --model", '"..."')
+    print_next_command(done, "regard generate --model", '"..."')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from regard.cli.option_group import expand_option_groups
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
 
@@ -58,4 +58,4 @@ def mlm(recipe: MaskedLanguageModelRecipe, training: Training) -> None:
     from regard.tasks.masked_language_modelling import MaskedLanguageModelTask
 
     done = training.run(MaskedLanguageModelTask(recipe))
-    say_next(done, "regard train classify --from", "--data texts.csv --out classifier/")
+    print_next_command(done, "regard train classify --from", "--data texts.csv --out classifier/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from regard.cli.option_group import expand_option_groups
-from regard.cli.training_options import Training, say_next, training_options
+from regard.cli.training_options import Training, print_next_command, training_options
 from regard.cli.verb import Verb
 from regard.tasks.transcription import TranscriptionRecipe
 
@@ -57,4 +57,4 @@ def transcribe(recipe: TranscriptionRecipe, training: Training) -> None:
     from regard.tasks.transcription import TranscriptionTask
 
     done = training.run(TranscriptionTask(recipe))
-    say_next(done, "regard transcribe --model", "SOUND.wav")
+    print_next_command(done, "regard transcribe --model", "SOUND.wav")

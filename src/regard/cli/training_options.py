@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.train import RunResult, Task
 
 
-def say_next(done: RunResult, before: str, after: str) -> None:
+def print_next_command(done: RunResult, before: str, after: str) -> None:
     """Print a command with the model's folder between ``before`` and ``after``, once, for a model that learned."""
     if done.is_main and done.score is not None and done.learned:
         say(f"try: {before} {shlex.quote(str(done.out))} {after}")

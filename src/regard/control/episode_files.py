@@ -165,7 +165,7 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
             do="write several files",
         )
     try:
-        with atomic_write(Path(path), writers=2) as aside, aside.open("wb") as file:
+        with atomic_write(Path(path), writers=2) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **arrays)
     except OSError as error:
         raise write_error(f"{path} cannot be written", error) from error

@@ -81,7 +81,7 @@ def write_animation(path: Path, frames: Sequence[bytes], *, frames_per_second: f
         if form != "gif":  # one palette would hold for all frames
             pictures = [one.convert("RGB") for one in pictures]
         try:
-            with atomic_write(path) as aside, aside.open("wb") as file:
+            with atomic_write(path) as temporary, temporary.open("wb") as file:
                 pictures[0].save(
                     file, form, save_all=True, append_images=pictures[1:], duration=durations, loop=0, **options
                 )

@@ -24,14 +24,14 @@ class Implementation:
         compute: ``(request, ...)`` -> the result of the operation, for a request that is not refused.
         refuses: returns why it cannot compute a request; None if it can.
         auto_skips: returns why "auto" skips it for a request that it does not refuse; None if "auto" may pick it.
-        merit: why "auto" picks it, for messages.
+        why_chosen: why "auto" picks it, for messages.
     """
 
     name: str
     compute: Callable[..., Any]
     refuses: RefusalCheck = _no_reason
     auto_skips: RefusalCheck = _no_reason
-    merit: str = ""
+    why_chosen: str = ""
 
 
 @final

@@ -115,7 +115,7 @@ def explain_choice(operation: Operation, request: OperationRequest) -> Choice:
         one.name: one.refuses(request) or one.auto_skips(request) or f"{taken.name} comes first"
         for one in _IMPLEMENTATIONS[operation]
     }
-    return Choice(taken.name, reasons | {taken.name: taken.merit})
+    return Choice(taken.name, reasons | {taken.name: taken.why_chosen})
 
 
 def select(operation: Operation, name: str, request: OperationRequest) -> Implementation:

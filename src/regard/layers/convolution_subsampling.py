@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
 from regard.layers.check_visible_tokens import check_visible_tokens
-from regard.layers.last_channels import last_channels
+from regard.layers.to_channels_last import to_channels_last
 
 STRIDE = 4
 """The number of frames of a token."""
@@ -50,7 +50,7 @@ class ConvolutionSubsampling(nn.Module):
         Raises ShapeError, DtypeError or DeviceError for features that do not fit.
         """
         check_visible_tokens(features, visible, self.bands, self.projection.weight)
-        hidden = last_channels(features[:, None])
+        hidden = to_channels_last(features[:, None])
         for convolution in self.convolutions:
             if visible is not None:
                 hidden = hidden.masked_fill(~visible[:, None, :, None], 0.0)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_count, check_size, check_weights
-from regard.layers.last_channels import last_channels
 from regard.layers.pixel_input import check_pixels
+from regard.layers.to_channels_last import to_channels_last
 from regard.tensors import is_traced
 
 MAX_CONVOLUTIONS = 16
@@ -83,7 +83,7 @@ class ConvolutionalTokenizer(nn.Module):
         if not is_traced():
             self.grid(*pixels.shape[2:])
         for convolution in self.convolutions:
-            inner = convolution(last_channels(pixels))
+            inner = convolution(to_channels_last(pixels))
             pixels = torch.relu(torch.max_pool2d(inner, kernel_size=3, stride=2, padding=1))
         return pixels.flatten(2).transpose(1, 2).contiguous()  # layers keep the layout of their tokens
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, ShapeError, check_size, check_weights
-from regard.kernels.implementations.mlp_score import MlpScore
+from regard.kernels.implementations.mlp_score import MLPScore
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import attend, impl_names
@@ -73,8 +73,10 @@ class MLPScoreMechanism(ScoredMechanism):
         return self._make_score(None).score_pairs(query, self.project_key(key))
 
     @final
-    def prepared(self, key: Float[Tensor, "batch key_heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """Compute b of every key once, for several calls with the same keys: pass it to each as ``prepared``.
+    def project_keys(
+        self, key: Float[Tensor, "batch key_heads keys head_dim"]
+    ) -> Float[Tensor, "batch heads keys inner"]:
+        """Compute b of every key once, for several calls with the same keys: pass it to each as ``projected_keys``.
 
         In float32 for half precision; NaN if a key is not finite. Raises ShapeError for keys of other sizes.
         """
@@ -88,7 +90,7 @@ class MLPScoreMechanism(ScoredMechanism):
             )
         return self._make_score(None).project_keys(key, self.heads // key.shape[1])
 
-    def forward(  # type: ignore[override]  # no input that it declares is named "prepared"
+    def forward(  # type: ignore[override]  # no input that it declares is named "projected_keys"
         self,
         query: Tensor,
         key: Tensor,
@@ -96,16 +98,17 @@ class MLPScoreMechanism(ScoredMechanism):
         mask: Mask | None = None,
         *,
         bias: Bias | None = None,
-        prepared: Tensor | None = None,
+        projected_keys: Tensor | None = None,
         **inputs: Tensor | TokenProjection,
     ) -> Tensor:
         """Compute the output (batch, heads, queries, value_dim) with the chosen implementation.
 
-        ``prepared`` is ``self.prepared(key)`` if it was computed before. Raises the errors of ``regard.attention``.
+        ``projected_keys`` is ``self.project_keys(key)`` if it was computed before. Raises the errors of
+        ``regard.attention``.
         """
         request = self.make_request(query, key, value, mask, bias, inputs)
-        self._check_prepared(prepared, request)
-        return attend("mlp score", self.impl, request, self._make_score(prepared))
+        self._check_projected_keys(projected_keys, request)
+        return attend("mlp score", self.impl, request, self._make_score(projected_keys))
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
@@ -116,34 +119,34 @@ class MLPScoreMechanism(ScoredMechanism):
         key = self.project_key(request.repeated_key)
         return Steps(self.project_query(request.query), key, request.mask, vector=self.vector)
 
-    def _make_score(self, prepared: Tensor | None) -> MlpScore:
-        return MlpScore(
+    def _make_score(self, projected_keys: Tensor | None) -> MLPScore:
+        return MLPScore(
             self.project_query,
             self.project_key,
             lambda: self.vector,
-            prepared,
+            projected_keys,
             score_parameters=tuple(self.parameters()),
         )
 
-    def _check_prepared(self, prepared: Tensor | None, request: Request) -> None:
-        """Raise ShapeError or DtypeError unless ``prepared`` has the shape and dtype for these keys."""
-        if prepared is None:
+    def _check_projected_keys(self, projected_keys: Tensor | None, request: Request) -> None:
+        """Raise ShapeError or DtypeError unless ``projected_keys`` has the shape and dtype for these keys."""
+        if projected_keys is None:
             return
-        check_tokens("prepared", prepared, "(batch, heads, keys, inner)")
+        check_tokens("projected_keys", projected_keys, "(batch, heads, keys, inner)")
         batch, heads, keys = request.query.shape[0], self.heads, request.key.shape[2]
-        if prepared.shape != (batch, heads, keys, self.inner):
+        if projected_keys.shape != (batch, heads, keys, self.inner):
             raise ShapeError(
-                "prepared keys do not fit the call",
+                "projected keys do not fit the call",
                 expected=f"(batch, heads, keys, inner) = {(batch, heads, keys, self.inner)}",
-                got=str(tuple(prepared.shape)),
-                do="prepared = mechanism.prepared(key), with the key of this call",
+                got=str(tuple(projected_keys.shape)),
+                do="projected_keys = mechanism.project_keys(key), with the key of this call",
             )
-        if prepared.dtype != accumulation_dtype(request.key.dtype):
+        if projected_keys.dtype != accumulation_dtype(request.key.dtype):
             raise DtypeError(
-                "prepared keys have another dtype",
+                "projected keys have another dtype",
                 expected=f"{accumulation_dtype(request.key.dtype)}, for keys of {request.key.dtype}",
-                got=str(prepared.dtype),
-                do="prepared = mechanism.prepared(key), with the key of this call",
+                got=str(projected_keys.dtype),
+                do="projected_keys = mechanism.project_keys(key), with the key of this call",
             )
 
     def extra_repr(self) -> str:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.fields import repr_of_fields
-from regard.kernels.implementations.mlp_score import MlpScore
+from regard.kernels.implementations.mlp_score import MLPScore
 from regard.kernels.reference.attention import compute_weights, make_problem
 from regard.kernels.request import Terms
 from regard.masks.base import Mask
@@ -112,7 +112,7 @@ class Steps:
         if self.vector is None:
             return (query * self.scale) @ key.transpose(-2, -1)
         vector = self.vector
-        return self.scale * MlpScore(_unchanged, _unchanged, lambda: vector).score_pairs(query, key)
+        return self.scale * MLPScore(_unchanged, _unchanged, lambda: vector).score_pairs(query, key)
 
 
 def _unchanged(tokens: Tensor) -> Tensor:

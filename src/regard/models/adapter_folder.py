@@ -134,10 +134,10 @@ def write_adapters(
     }
     files = {CONFIG: json.dumps(config, indent=2) + "\n"}
     files |= metadata_texts({**metadata, _FINGERPRINT: base_fingerprint})
-    with atomic_model_folder(folder, overwrite=True, keep_others=True) as aside:
+    with atomic_model_folder(folder, overwrite=True, keep_others=True) as temporary:
         for name, content in files.items():
-            (aside / name).write_text(content, encoding="utf-8")
-        write_tensors(aside / WEIGHTS, tensors)
+            (temporary / name).write_text(content, encoding="utf-8")
+        write_tensors(temporary / WEIGHTS, tensors)
 
 
 def add_adapters_of(folder: Path, model: CausalLanguageModel, base: ModelFolder) -> None:

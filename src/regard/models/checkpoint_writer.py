@@ -104,21 +104,21 @@ def write_folder(
     """
     if max_shard_bytes is not None:
         check_count("max_shard_bytes", max_shard_bytes)
-    with atomic_model_folder(folder, overwrite=overwrite, keep_others=keep_others) as aside:
+    with atomic_model_folder(folder, overwrite=overwrite, keep_others=keep_others) as temporary:
         for name, content in files.items():
-            (aside / name).parent.mkdir(exist_ok=True)
-            (aside / name).write_text(content, encoding="utf-8")
+            (temporary / name).parent.mkdir(exist_ok=True)
+            (temporary / name).write_text(content, encoding="utf-8")
         shards = [tensors] if max_shard_bytes is None else _split_by_size(tensors, max_shard_bytes)
         if len(shards) == 1:
-            write_tensors(aside / WEIGHTS, tensors)
+            write_tensors(temporary / WEIGHTS, tensors)
             return
         places: dict[str, str] = {}
         for number, shard in enumerate(shards, start=1):
             name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-            write_tensors(aside / name, shard)
+            write_tensors(temporary / name, shard)
             places |= dict.fromkeys(shard, name)
         index = {"metadata": {"total_size": sum(map(_count_bytes, tensors.values()))}, "weight_map": places}
-        (aside / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        (temporary / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
 def _split_by_size(tensors: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tensor]]:
@@ -170,8 +170,8 @@ def atomic_model_folder(folder: Path, *, overwrite: bool = False, keep_others: b
     folder = folder.expanduser().absolute()
     try:
         check_replaceable(folder, overwrite=overwrite, keep_others=keep_others)
-        with atomic_write_folder(folder, _foreign_files) as aside:
-            yield aside
+        with atomic_write_folder(folder, _foreign_files) as temporary:
+            yield temporary
     except RegardError:
         raise
     except OSError as error:

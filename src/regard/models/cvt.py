@@ -39,10 +39,10 @@ from regard.fields import check_fields
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.convolutional_projection import ConvolutionalProjection
-from regard.layers.last_channels import last_channels
 from regard.layers.patch_embedding import check_side_pair
 from regard.layers.pixel_input import check_pixels
 from regard.layers.stochastic_depth import StochasticDepth
+from regard.layers.to_channels_last import to_channels_last
 from regard.masks import Mask
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.hyperparameters import model_field, probability_field, read_published, size_field, write_published
@@ -303,7 +303,7 @@ class CvtStage(nn.Module):
 
     def forward(self, plane: Float[Tensor, "batch channels _ _"]) -> Float[Tensor, "batch tokens width"]:
         """Compute the tokens of a stage, after the class token if there is one, from the map of the one before."""
-        embedded = self.embedding(last_channels(plane))
+        embedded = self.embedding(to_channels_last(plane))
         rows, columns = embedded.shape[2:]
         tokens = self.dropout(self.embedding_norm(embedded.flatten(2).transpose(1, 2)))
         if self.class_token is not None:

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from regard.control.spaces import PATCH
 from regard.errors import ShapeError
 from regard.kernels.operators.activation_op import activate
-from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
+from regard.layers.to_channels_last import to_channels_last
 from regard.models.gato_batch import GatoBatch
 from regard.models.gato_config import GatoConfig
 
@@ -45,7 +45,7 @@ class PatchBlock(nn.Module):
 
     def forward(self, pixels: Float[Tensor, "patches channels 16 16"]) -> Float[Tensor, "patches width"]:
         """Embed patches of scaled pixels."""
-        shortcut = inner = self.first(last_channels(pixels))
+        shortcut = inner = self.first(to_channels_last(pixels))
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             inner = convolution(activate(norm(inner), "gelu"))
         return linear_activation((shortcut + inner).flatten(1), self.projection)

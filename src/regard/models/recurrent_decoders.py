@@ -34,12 +34,12 @@ from regard.models.recurrent_cells import RecurrentLayers, States
 class Annotations:
     """The encoded sources that attention reads.
 
-    ``tokens`` (sources, 1, length, hidden) are keys and values; ``prepared`` are the projected keys, for mechanisms
-    that project them; ``lengths`` (sources,) are the lengths of the sources, if some are padded.
+    ``tokens`` (sources, 1, length, hidden) are keys and values; ``projected_keys`` are given for mechanisms that
+    project them; ``lengths`` (sources,) are the lengths of the sources, if some are padded.
     """
 
     tokens: Float[Tensor, "sources 1 length hidden"]
-    prepared: Float[Tensor, "sources 1 length inner"] | None
+    projected_keys: Float[Tensor, "sources 1 length inner"] | None
     lengths: Int[Tensor, " sources"] | None
 
     @classmethod
@@ -51,7 +51,7 @@ class Annotations:
     ) -> Annotations:
         """Make one head of keys and values, and project the keys once if ``attention`` does that."""
         keys = tokens[:, None]
-        return cls(keys, attention.prepared(keys) if isinstance(attention, MLPScoreMechanism) else None, lengths)
+        return cls(keys, attention.project_keys(keys) if isinstance(attention, MLPScoreMechanism) else None, lengths)
 
     @cached_property
     def mask(self) -> Mask | None:
@@ -62,14 +62,15 @@ class Annotations:
         self, attention: Mechanism, queries: Float[Tensor, "sources queries hidden"]
     ) -> Float[Tensor, "sources queries hidden"]:
         """Compute the context vector of each query."""
-        options = {} if self.prepared is None else {"prepared": self.prepared}
+        options = {} if self.projected_keys is None else {"projected_keys": self.projected_keys}
         contexts: Tensor = attention(queries[:, None].to(self.tokens), self.tokens, self.tokens, self.mask, **options)
         return contexts[:, 0]
 
     def select(self, entries: Int[Tensor, " taken"]) -> Annotations:
         """Select the annotations of the sources ``entries``."""
         lengths = None if self.lengths is None else self.lengths[entries.to(self.lengths.device)]
-        return Annotations(self.tokens[entries], None if self.prepared is None else self.prepared[entries], lengths)
+        projected = None if self.projected_keys is None else self.projected_keys[entries]
+        return Annotations(self.tokens[entries], projected, lengths)
 
 
 @final

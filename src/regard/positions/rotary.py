@@ -89,7 +89,7 @@ class Rotary(Rotation):
                 got=str(sizes) if sizes else type(tensor).__name__,
                 do="build positions.Rotary with the head_dim of the queries (width / heads)",
             )
-        return self._turn(tensor, *self._factors_from(tensor, offset, sizes[-2]))
+        return self._rotate(tensor, *self._factors_from(tensor, offset, sizes[-2]))
 
     def factors(
         self, like: Tensor, head_dim: int, offset: int, length: int
@@ -115,7 +115,7 @@ class Rotary(Rotation):
         """Rotate tokens at any ``positions``."""
         if self.depends_on_length:
             return super().rotate_at(tensor, positions)
-        return self._turn(tensor, *self._factors_at(tensor, positions))
+        return self._rotate(tensor, *self._factors_at(tensor, positions))
 
     def factors_at(
         self, like: Tensor, head_dim: int, positions: Int[Tensor, " tokens"]
@@ -145,15 +145,15 @@ class Rotary(Rotation):
 
         return self._reuse(tensor, ("from", offset, stop, text), compute)
 
-    def _turn(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def _rotate(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Rotate by ``_factors``: each element times its cosine, plus the other element of its pair times the sine."""
-        turned = tensor if self.rotated == self.head_dim else tensor[..., : self.rotated]
+        part = tensor if self.rotated == self.head_dim else tensor[..., : self.rotated]
         if self.layout == "halves":
-            others = turned.roll(self.rotated // 2, -1)
+            partner = part.roll(self.rotated // 2, -1)
         else:
-            others = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-        out = turned * cosine + others * sine
-        return out if turned is tensor else torch.cat([out, tensor[..., self.rotated :]], dim=-1)
+            partner = part.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        out = part * cosine + partner * sine
+        return out if part is tensor else torch.cat([out, tensor[..., self.rotated :]], dim=-1)
 
     def _reuse(
         self, tensor: Tensor, key: Hashable, compute: Callable[[], tuple[Tensor, Tensor]]

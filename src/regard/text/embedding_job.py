@@ -251,9 +251,9 @@ def _compute_vectors(texts: tuple[TokenizedText, ...], embedder: Embedder, optio
 def _join_shards(parts: Shards, form: VectorFormat) -> None:
     """Join the shards beside the output, then rename; the output itself last, since its presence completes the run."""
     out, data = parts.out, parts.data_files()
-    aside = parts.folder / f"joined{out.suffix}"
-    form.join(data, lambda: (length for record in parts.records() for length in record.lengths), aside)
-    listed = skipped_path(aside)
+    temporary = parts.folder / f"joined{out.suffix}"
+    form.join(data, lambda: (length for record in parts.records() for length in record.lengths), temporary)
+    listed = skipped_path(temporary)
     with listed.open("w", encoding="utf-8") as file:
         for record in parts.records():
             for skipped in record.skipped:
@@ -261,9 +261,9 @@ def _join_shards(parts: Shards, form: VectorFormat) -> None:
     if listed.stat().st_size == 0:
         listed.unlink()
         skipped_path(out).unlink(missing_ok=True)
-    ours = [*form.companions(aside), *([listed] if listed.exists() else []), aside]
+    ours = [*form.companions(temporary), *([listed] if listed.exists() else []), temporary]
     for path in ours:
         sync_file(path)
     for path in ours:
-        path.replace(out.with_name(out.name + path.name.removeprefix(aside.name)))
+        path.replace(out.with_name(out.name + path.name.removeprefix(temporary.name)))
     sync_folder(out.absolute().parent)

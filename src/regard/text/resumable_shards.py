@@ -78,8 +78,8 @@ class Shards:
         self.remove()
         self.folder.mkdir(parents=True)
         sync_folder(self.folder.parent)
-        with atomic_write(self._manifest) as aside:
-            aside.write_text(json.dumps(dict(asked), indent=2), encoding="utf-8")
+        with atomic_write(self._manifest) as temporary:
+            temporary.write_text(json.dumps(dict(asked), indent=2), encoding="utf-8")
 
     def resume(self, asked: Mapping[str, Any]) -> ShardRecord | None:
         """Resume an earlier run: return the record of its last complete shard, None if there is none.
@@ -153,10 +153,10 @@ class Shards:
             shutil.rmtree(self.folder)
 
     def _write(self, part: int, record: ShardRecord, write: Callable[[BinaryIO], object], *, writers: int) -> None:
-        with atomic_write(self._path("data", part), writers=writers) as aside, aside.open("wb") as file:
+        with atomic_write(self._path("data", part), writers=writers) as temporary, temporary.open("wb") as file:
             write(file)
-        with atomic_write(self._path("json", part), writers=writers) as aside:
-            aside.write_text(json.dumps(asdict(record)), encoding="utf-8")
+        with atomic_write(self._path("json", part), writers=writers) as temporary:
+            temporary.write_text(json.dumps(asdict(record)), encoding="utf-8")
 
     def _path(self, kind: str, part: int) -> Path:
         return self.folder / f"{part:08d}.{kind}"

@@ -121,11 +121,11 @@ class RunFolder:
             folder.mkdir(parents=True)
         sync_folder(self.path.parent)
         for name, text in files.items():
-            with atomic_write(self.path / name) as aside:
-                aside.write_text(text, encoding="utf-8")
+            with atomic_write(self.path / name) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         named = [name for name in files if not _is_run_file(name)]
-        with atomic_write(self._run) as aside:  # last: run.json marks the run as started
-            _write_json(aside, {**asked, **({"files": named} if named else {})})
+        with atomic_write(self._run) as temporary:  # last: run.json marks the run as started
+            _write_json(temporary, {**asked, **({"files": named} if named else {})})
 
     def check_same(self, asked: Mapping[str, Any], unwritten: Mapping[str, Any] | None = None) -> None:
         """Raise OutputExistsError unless the run was started with the settings ``asked``.
@@ -174,10 +174,10 @@ class RunFolder:
 
     def save(self, checkpoint: TrainingState) -> None:
         """Write a checkpoint atomically, and remove all but the last two."""
-        with atomic_write_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
+        with atomic_write_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as temporary:
             for kind in ("weights", "optimizer", "random"):
-                write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
-            _write_json(aside / "progress.json", checkpoint.progress.to_dict())
+                write_tensors(temporary / f"{kind}.safetensors", getattr(checkpoint, kind))
+            _write_json(temporary / "progress.json", checkpoint.progress.to_dict())
         self._remove_old_checkpoints()
         self._remove_unused_snapshots()
 
@@ -193,8 +193,8 @@ class RunFolder:
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """Write the weights of a validation to ``snapshots/``."""
-        with atomic_write(self._snapshots / name) as aside:
-            write_tensors(aside, weights)
+        with atomic_write(self._snapshots / name) as temporary:
+            write_tensors(temporary, weights)
 
     def load_snapshot(self, name: str) -> dict[str, Tensor]:
         """Read the weights of a validation from ``snapshots/``."""
@@ -204,13 +204,14 @@ class RunFolder:
         """Remove the reports of an interrupted run after ``step``, which the resumed run will write again."""
         if self.metrics.exists():
             lines = self.metrics.read_text(encoding="utf-8").splitlines()
-            with atomic_write(self.metrics) as aside:
-                aside.write_text("".join(f"{line}\n" for line in lines if _read_step(line) <= step), encoding="utf-8")
+            with atomic_write(self.metrics) as temporary:
+                kept = "".join(f"{line}\n" for line in lines if _read_step(line) <= step)
+                temporary.write_text(kept, encoding="utf-8")
         if self.samples.exists():
             text = self.samples.read_bytes()
             later = (found.start() for found in _SAMPLES_HEADING.finditer(text) if int(found[1]) > step)
-            with atomic_write(self.samples) as aside:
-                aside.write_bytes(text[: next(later, len(text))])
+            with atomic_write(self.samples) as temporary:
+                temporary.write_bytes(text[: next(later, len(text))])
 
     def _remove_old_checkpoints(self) -> None:
         """Remove all but the last two checkpoints, and what killed processes left of unfinished ones."""

@@ -24,7 +24,7 @@ def make_inputs(dtype=torch.float32, key_heads=HEADS):
 
 def output_and_gradients(mechanism, tensors, *, prepare):
     """Return the output and every gradient."""
-    options = {"prepared": mechanism.prepared(tensors[1])} if prepare else {}
+    options = {"projected_keys": mechanism.project_keys(tensors[1])} if prepare else {}
     output = mechanism(*tensors, MASK, **options)
     return output, *torch.autograd.grad(output.square().sum(), [*tensors, *mechanism.parameters()])
 
@@ -35,15 +35,15 @@ def output_and_gradients(mechanism, tensors, *, prepare):
 @pytest.mark.parametrize("name", NAMES)
 def test_projected_keys_change_no_bit(name, impl, dtype, key_heads):
     mechanism, tensors = build_mechanism(name, impl, dtype), make_inputs(dtype, key_heads)
-    plain, prepared = (output_and_gradients(mechanism, tensors, prepare=prepare) for prepare in (False, True))
-    assert all(torch.equal(one, other) for one, other in zip(plain, prepared, strict=True))
+    plain, projected_keys = (output_and_gradients(mechanism, tensors, prepare=prepare) for prepare in (False, True))
+    assert all(torch.equal(one, other) for one, other in zip(plain, projected_keys, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_single_queries_equal_all_at_once(name):
     mechanism, (query, key, value) = build_mechanism(name, dtype=torch.float64), make_inputs(torch.float64)
-    prepared = mechanism.prepared(key)
-    steps = [mechanism(query[:, :, row : row + 1], key, value, MASK, prepared=prepared) for row in range(QUERIES)]
+    projected = {"projected_keys": mechanism.project_keys(key)}
+    steps = [mechanism(query[:, :, row : row + 1], key, value, MASK, **projected) for row in range(QUERIES)]
     whole = mechanism(query, key, value, MASK)
     torch.testing.assert_close(torch.cat(steps, dim=2), whole, rtol=0, atol=1e-12)
 
@@ -63,9 +63,10 @@ def test_masked_nonfinite_keys_have_no_influence(name, impl):
 def test_autocast_does_not_convert_projected_keys():
     mechanism, (query, key, value) = build_mechanism("additive"), make_inputs()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        prepared = mechanism.prepared(key)
-        assert torch.equal(mechanism(query, key, value, MASK, prepared=prepared), mechanism(query, key, value, MASK))
-    assert prepared.dtype == torch.float32
+        projected_keys = mechanism.project_keys(key)
+        output = mechanism(query, key, value, MASK, projected_keys=projected_keys)
+        assert torch.equal(output, mechanism(query, key, value, MASK))
+    assert projected_keys.dtype == torch.float32
 
 
 def test_per_head_matrices_are_not_repeated_for_the_batch():
@@ -81,15 +82,15 @@ def test_per_head_matrices_are_not_repeated_for_the_batch():
 @pytest.mark.parametrize("shape", [(2, 6, 11, 5), (2, 4, 11, 7), (2, 0, 11, 7), (6, 11, 7)])
 def test_keys_of_other_sizes_are_refused(shape, without_shape_checks):
     with pytest.raises(ShapeError, match="keys do not fit"):
-        build_mechanism("additive").prepared(torch.zeros(shape))
+        build_mechanism("additive").project_keys(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_projected_keys_of_other_shapes_or_dtypes_are_refused(impl):
     mechanism, (query, key, value) = build_mechanism("additive", impl), make_inputs()
-    prepared = mechanism.prepared(key)
-    for wrong in (prepared[:, :, 1:], prepared[:1], prepared[..., 1:], prepared[:, :1]):
-        with pytest.raises(ShapeError, match="prepared keys"):
-            mechanism(query, key, value, prepared=wrong)
-    with pytest.raises(DtypeError, match="prepared keys"):
-        mechanism(query, key, value, prepared=prepared.double())
+    projected_keys = mechanism.project_keys(key)
+    for wrong in (projected_keys[:, :, 1:], projected_keys[:1], projected_keys[..., 1:], projected_keys[:, :1]):
+        with pytest.raises(ShapeError, match="projected keys"):
+            mechanism(query, key, value, projected_keys=wrong)
+    with pytest.raises(DtypeError, match="projected keys"):
+        mechanism(query, key, value, projected_keys=projected_keys.double())

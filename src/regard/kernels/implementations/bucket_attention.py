@@ -38,5 +38,5 @@ def _reference(request: BucketRequest) -> BucketResult:
     return attend_in_buckets(request) if request.chunk is None else attend_in_chunks(request)
 
 
-NATIVE = Implementation("native", _native, _refuses, merit="regard's own kernels over sorted tokens")
-REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device, any number of derivatives")
+NATIVE = Implementation("native", _native, _refuses, why_chosen="regard's own kernels over sorted tokens")
+REFERENCE = Implementation("reference", _reference, why_chosen="plain torch, on any device, any number of derivatives")

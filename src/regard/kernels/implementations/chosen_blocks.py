@@ -101,6 +101,6 @@ def _masked(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries 
 
 
 NATIVE = Implementation(
-    "native", _native, _refuses, _auto_skips, merit="regard's own kernels, over the queries of each block"
+    "native", _native, _refuses, _auto_skips, why_chosen="regard's own kernels, over the queries of each block"
 )
-MASKED = Implementation("masked", _masked, merit="takes any block and any device")
+MASKED = Implementation("masked", _masked, why_chosen="takes any block and any device")

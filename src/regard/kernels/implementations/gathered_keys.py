@@ -87,9 +87,9 @@ def _masked(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries 
 
 
 NATIVE = Implementation(
-    "native", _native, _refuses, _auto_skips, merit="regard's own kernels, which read the rows of the chosen keys"
+    "native", _native, _refuses, _auto_skips, why_chosen="regard's own kernels, which read the rows of the chosen keys"
 )
-MASKED = Implementation("masked", _masked, merit="takes any device and any number of derivatives")
+MASKED = Implementation("masked", _masked, why_chosen="takes any device and any number of derivatives")
 
 
 _CELLS_AT_ONCE = 1 << 23

@@ -31,7 +31,7 @@ ADDITIVE = ScoreOperator("additive", "additive", ("of_query", "of_key", "vector"
 
 @final
 @dataclass(frozen=True)
-class MlpScore:
+class MLPScore:
     """Parts of the score: functions that compute a of queries and b of keys, in their dtype, and v (heads, inner); and
     b of all keys if it was computed before (``project_keys``).
     """
@@ -88,7 +88,7 @@ def _repeat_heads(
     return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
 
 
-def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
+def _native(request: Request, score: MLPScore) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention with the kernel; half precision is computed in float32 and rounded once, at the end.
 
     Non-finite tokens are replaced by 0 before the projection, else they would make the weights' gradients NaN.
@@ -105,7 +105,7 @@ def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads que
     return output.to(request.query.dtype)
 
 
-def _reference(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
+def _reference(request: Request, score: MLPScore) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention in plain torch."""
     known = score.projected_keys
     problem = reference_attention.make_problem(
@@ -119,5 +119,5 @@ def _reference(request: Request, score: MlpScore) -> Float[Tensor, "batch heads 
     return reference_attention.compute_output(problem, dropout=request.terms.dropout, dtype=request.query.dtype)
 
 
-NATIVE = Implementation("native", _native, request_unsupported_reason, merit="the fused kernel, made for this CPU")
-REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device and for every bias")
+NATIVE = Implementation("native", _native, request_unsupported_reason, why_chosen="the fused kernel, made for this CPU")
+REFERENCE = Implementation("reference", _reference, why_chosen="plain torch, on any device and for every bias")

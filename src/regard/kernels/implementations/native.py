@@ -109,6 +109,6 @@ ATTENTION = Implementation(
     _attention,
     dot_product_unsupported_reason,
     _auto_skips,
-    merit="regard's own kernels, made for this CPU",
+    why_chosen="regard's own kernels, made for this CPU",
 )
 OBSERVE = Implementation("native", _observe, dot_product_unsupported_reason)

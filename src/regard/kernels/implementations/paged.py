@@ -103,6 +103,6 @@ IN_PLACE = Implementation(
     "native",
     compute=_attend_in_place,
     refuses=_refuses_in_place,
-    merit="reads the pages where they lie",
+    why_chosen="reads the pages where they lie",
 )
-GATHERED = Implementation("gathered", compute=_attend_gathered, merit="takes any mask, any device and gradients")
+GATHERED = Implementation("gathered", compute=_attend_gathered, why_chosen="takes any mask, any device and gradients")

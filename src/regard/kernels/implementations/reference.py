@@ -48,6 +48,6 @@ def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
 
 BACKEND = Backend("reference", unavailable_reason=lambda: None, details=_details)
 ATTENTION = Implementation(
-    "reference", _attention, merit="exact for every mask and bias, at the price of holding the weights"
+    "reference", _attention, why_chosen="exact for every mask and bias, at the price of holding the weights"
 )
 OBSERVE = Implementation("reference", _observe)

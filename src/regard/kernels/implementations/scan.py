@@ -173,5 +173,5 @@ SCAN = Operator(
     save=_save,
     differentiate=_differentiate,
 )
-NATIVE = Implementation("native", _native, _refuses, merit="regard's own kernels, made for this CPU")
-REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device, any number of derivatives")
+NATIVE = Implementation("native", _native, _refuses, why_chosen="regard's own kernels, made for this CPU")
+REFERENCE = Implementation("reference", _reference, why_chosen="plain torch, on any device, any number of derivatives")

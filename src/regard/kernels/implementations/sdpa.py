@@ -3,7 +3,7 @@
 The kernel multiplies forbidden keys by a weight of 0, and 0 * NaN is NaN. So this file adds, around the call:
 
     a query that may attend to no key has an output of exactly 0;
-    on a CPU, wild tokens are replaced by zeros, and the rows that they affect are computed in plain torch
+    on a CPU, unsafe tokens are replaced by zeros, and the rows that they affect are computed in plain torch
     (``implementations.nonfinite_guard``): forbidden tokens have no influence, whatever their values;
     on a GPU, where reading values would stall the device, only keys hidden from every query (padding) are replaced by
     zeros;
@@ -62,7 +62,7 @@ def _refuses(request: Request) -> str | None:
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute attention with torch's kernel, and in plain torch for the rows that wild tokens affect."""
+    """Compute attention with torch's kernel, and in plain torch for the rows that unsafe tokens affect."""
     dtype, request = request.query.dtype, request.with_rebalanced_scale
     if request.device.type == "cpu":
         if torch.compiler.is_compiling():
@@ -93,7 +93,7 @@ def _copy_overlapping_tensors(request: Request) -> Request:
 
 
 def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute a request without wild tokens with torch's kernel."""
+    """Compute a request without unsafe tokens with torch's kernel."""
     mask = request.mask
     if request.query.numel() == 0 or request.frame.keys == 0:
         return _run_empty(request)
@@ -201,5 +201,5 @@ def _find_visible_keys(request: Request, mask: Mask) -> Bool[Tensor, "#batch #ke
 
 BACKEND = Backend("sdpa", unavailable_reason=lambda: None, details=_details)  # every torch has the kernel
 ATTENTION = Implementation(
-    "sdpa", _attention, _refuses, merit="torch's fused kernel, with regard's meaning of masks and empty rows"
+    "sdpa", _attention, _refuses, why_chosen="torch's fused kernel, with regard's meaning of masks and empty rows"
 )

@@ -32,8 +32,8 @@ def _native(request: Request, score_bias: float | None) -> Float[Tensor, "batch 
 
 
 NATIVE = Implementation(
-    "native", _native, dot_product_unsupported_reason, merit="regard's own kernels, made for this CPU"
+    "native", _native, dot_product_unsupported_reason, why_chosen="regard's own kernels, made for this CPU"
 )
 REFERENCE = Implementation(
-    "reference", reference_sigmoid.compute_output, merit="plain torch, on any device and for every bias"
+    "reference", reference_sigmoid.compute_output, why_chosen="plain torch, on any device and for every bias"
 )

@@ -34,7 +34,7 @@ def _native(request: Request, mixing: HeadMixing) -> Float[Tensor, "batch heads 
     return output if scaled is request else output.to(request.query.dtype)
 
 
-NATIVE = Implementation("native", _native, request_unsupported_reason, merit="the fused kernel, made for this CPU")
+NATIVE = Implementation("native", _native, request_unsupported_reason, why_chosen="the fused kernel, made for this CPU")
 REFERENCE = Implementation(
-    "reference", reference_talking_heads.compute_output, merit="plain torch, on any device and for every bias"
+    "reference", reference_talking_heads.compute_output, why_chosen="plain torch, on any device and for every bias"
 )

@@ -104,8 +104,8 @@ def _run_kernel(
         return
     if value_dim == 0:
         output, value = empty_token_major(query, queries, 1), zero_values(value)
-    cut = rounding_residual_or_none(rounding)
-    native.forward(query, key, value, output, lse, normalizer=normalizer, rounding=cut, **terms.to_kwargs())
+    residual = rounding_residual_or_none(rounding)
+    native.forward(query, key, value, output, lse, normalizer=normalizer, rounding=residual, **terms.to_kwargs())
 
 
 def rounding_residual_or_none(rounding: Tensor | None) -> Tensor | None:

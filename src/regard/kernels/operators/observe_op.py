@@ -81,11 +81,12 @@ def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
     if value.shape[3] == 0:
         output, value = empty_token_major(query, query.shape[2], 1), zero_values(value)
     selected = (None, None) if rows is None else (rows, rows_weights)
-    cut = rounding_residual_or_none(rounding)
+    residual = rounding_residual_or_none(rounding)
     options = KernelArguments(*terms).to_kwargs()
     if "sinks" in options:
         options["sink_weight"] = sink_weight
-    native.observe(query, key, value, output, *statistics, *selected, normalizer=normalizer, rounding=cut, **options)
+    options |= {"normalizer": normalizer, "rounding": residual}
+    native.observe(query, key, value, output, *statistics, *selected, **options)
     return columns
 
 

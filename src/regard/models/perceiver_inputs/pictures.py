@@ -20,8 +20,8 @@ from torch.nn import functional
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, ShapeError, check_weights, short_repr
 from regard.layers.batch_norm_2d import BatchNorm2d
-from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
+from regard.layers.to_channels_last import to_channels_last
 from regard.models.hyperparameters import size_field
 from regard.models.perceiver_inputs.base import (
     InputLayer,
@@ -186,7 +186,7 @@ class _ConvolutionLayer(InputLayer):
                 got=str(tuple(inputs.shape)),
                 do="enlarge the picture, or use PixelInput",
             )
-        features = self.norm(self.convolution(last_channels(inputs)))
+        features = self.norm(self.convolution(to_channels_last(inputs)))
         features = functional.relu(functional.max_pool2d(features, kernel_size=3, stride=2))  # pool(relu) is the same
         positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
         return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))

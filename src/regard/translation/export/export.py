@@ -66,7 +66,7 @@ def export(
         )
         write_folder(folder, files, hugging_face.tensors(model))
         return
-    with atomic_model_folder(folder) as aside:
-        ctranslate2.write(model, target, tokens, aside)
+    with atomic_model_folder(folder) as temporary:
+        ctranslate2.write(model, target, tokens, temporary)
         for name, content in subword_texts(subwords).items():
-            (aside / name).write_text(content, encoding="utf-8")
+            (temporary / name).write_text(content, encoding="utf-8")

@@ -11,7 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def last_channels(plane: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels height width"]:
+def to_channels_last(
+    plane: Float[Tensor, "batch channels height width"],
+) -> Float[Tensor, "batch channels height width"]:
     """Put the channels of a pixel side by side, on a CPU; elsewhere the map is returned unchanged."""
     if plane.device.type != "cpu":
         return plane
