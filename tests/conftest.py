@@ -121,7 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
         hypothesis.settings.load_profile(
             "without slow tests"
-        )  # tests/hypothesis_examples.py lowers a test's own number
+        )  # tests/support/hypothesis_examples.py lowers a test's own number
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ProofRecorder(path), "proof_recorder")

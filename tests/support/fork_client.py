@@ -1,7 +1,7 @@
 """Client of ``fork_server``: runs a command in a fork and forwards streams, signals, limits and exit code.
 
-    python -I -S [-W error] tests/fork_client.py ADDRESS regard list
-    python -I -S tests/fork_client.py ADDRESS python - < program.py
+    python -I -S [-W error] tests/support/fork_client.py ADDRESS regard list
+    python -I -S tests/support/fork_client.py ADDRESS python - < program.py
 
 It imports little, in order to start fast.
 """
