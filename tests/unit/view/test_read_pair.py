@@ -1,5 +1,8 @@
 """A sentence and its translation in one translator's attention: rows and columns, and their numbers in float64."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +11,13 @@ from torch import nn
 from oracles.attention import attention
 from oracles.positions import alibi
 from regard.errors import DataError, RefusedError
+from regard.recording import record
 from regard.text.placeholders import protect
+from regard.translation import Translator
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading
 from regard.view.words_from_tokens import aggregate_by_word, words_of
+from small_t5 import save_t5
 from small_translators import ENGLISH, HEADS, JOINT_SUBWORDS, SOURCE, TARGET, WIDTH, recurrent, transformer
 
 START, END = 2, 3
@@ -95,6 +101,36 @@ def test_transformers_of_all_options_can_be_read(options: dict) -> None:
     aligned = translator.aligned_pair(SOURCE, TARGET)
     assert pair.alignment_layer == 0
     np.testing.assert_allclose(alignment_of_words(pair), aligned.weights.numpy(), atol=1e-5)
+
+
+def t5(folder) -> Translator:
+    return Translator.load(save_t5(folder / "t5"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: transformer(decoder_layers=3),
+        lambda _: recurrent("additive"),
+        lambda _: recurrent("luong_dot"),
+        t5,
+    ],
+    ids=["transformer", "additive", "luong_dot", "t5"],
+)
+def test_models_say_what_each_layer_attends_to(make: Callable[[Path], Translator], tmp_path: Path) -> None:
+    """Every recorded layer has a kind, and alignments are read from the layer that the model names."""
+    translator = make(tmp_path)
+    model, kinds = translator.model, translator.model.attention_layers
+    names = {module: name for name, module in model.named_modules()}
+    source, target = translator.source.encode(["A dog runs."])[0], translator.target.encode(["A cat."])[0]
+    with record(model) as seen:
+        model(torch.tensor([[*source, model.end_id]]), torch.tensor([[model.start_id, *target]]))
+    assert {call.name for call in seen} == {names[module] for modules in kinds for module in modules}
+    pair = read_pair(translator, "A dog runs.", "A cat.")
+    aligning = pair.alignment.layers[pair.alignment_layer]
+    assert aligning.name == names[kinds.alignment_layer]
+    np.testing.assert_allclose(aligning.mean_weights(), translator.weights(source, target), atol=1e-5)
+    assert not recurrent("none").model.attention_layers.cross
 
 
 def test_rows_are_target_tokens_and_columns_source_tokens() -> None:
