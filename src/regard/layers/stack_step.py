@@ -1,7 +1,7 @@
 """All layers of a decoder in a decoding step, in one native call (``kernels.operators.decoder_stack_op``).
 
     a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)       h (batch, length, width), few tokens, without gradients
-    h_L = norm(feed_forward_L(a_L))
+    h_L = norm(feed_forward_L(a_L))                              in pages h (texts, width), the last token of each text
 
 The layers are read once and kept as long as their modules are, with a record of what was read. Each step first asks
 whether it still holds: a hook, an adapter, a replaced or moved parameter, and any other attribute that was set, ends
@@ -10,7 +10,7 @@ it. Then the layers are read again; where they do more than the kernel computes,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, final
 from weakref import WeakKeyDictionary
@@ -20,17 +20,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.contract import Frame
+from regard.kernels.implementations.paged import find_band
 from regard.kernels.operators.decoder_stack_op import (
     AttentionOfLayer,
     DecoderStack,
     FeedForwardOfLayer,
+    PagesOfLayer,
     StepOfLayer,
     compute_stack,
+    compute_stack_in_pages,
     read_stack,
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.kernels.operators.paged_attention_op import MAX_GROUP_SIZE, PagedKeysValues
 from regard.kernels.operators.sublayer_op import RotationFactors
-from regard.kernels.request import Terms
+from regard.kernels.request import Terms, is_scale_in_range
 from regard.layers.decoder import DecoderBlock
 from regard.layers.decoder_cache import DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
@@ -46,6 +50,7 @@ from regard.layers.sublayer_step import (
 )
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.ragged_pages import RaggedStep
 from regard.mechanisms.window_cache import WindowCache
 from regard.positions.base import Rotation
 
@@ -93,7 +98,8 @@ def stack_step(
         return None
     batch, length, _ = tokens.shape
     terms = _lower_masks(read, states, masks, batch, length, tokens.dtype)
-    rotations = _find_factors(read, tokens, states[0].length)
+    first = states[0].length
+    rotations = _find_factors(read, lambda rotation, head_dim: rotation.factors(tokens, head_dim, first, length))
     if terms is None or rotations is None or not _fit(read, states, tokens):
         return None
     following = [_reserve(state, length) for state in states]
@@ -103,6 +109,35 @@ def stack_step(
     ]
     outputs = compute_stack(read.stack, tokens, steps)
     return outputs, tuple(DecoderCache(state.trimmed()) for state in following)
+
+
+def paged_stack_step(
+    layers: nn.ModuleList,
+    norm: nn.Module,
+    tokens: Float[Tensor, "texts width"],
+    step: RaggedStep,
+    masks: Sequence[Mask | None],
+) -> Float[Tensor, "texts width"] | None:
+    """Compute the normalised output of the last layer, and write the keys and values of the tokens into their pages.
+
+    None, with nothing written, if blocks must be called: also if a text has several new tokens.
+    """
+    each = tokens[:, None]
+    if step.several or not can_step(each):
+        return None
+    read = read_layers(layers, norm, each)
+    if read is None:
+        return None
+    rotations = _find_factors(read, lambda rotation, head_dim: rotation.factors_at(each, head_dim, step.positions))
+    if rotations is None:
+        return None
+    steps = []
+    for number, (attention, mask, rotation) in enumerate(zip(read.attentions, masks, rotations, strict=True)):
+        pages, band = step.pages_of(number), find_band(mask)
+        if band is None or not _fit_pages(attention, pages, each):
+            return None
+        steps.append(PagesOfLayer(*pages, *band, rotation))
+    return compute_stack_in_pages(read.stack, each, steps)[-1, :, 0]
 
 
 def _read_states(caches: Sequence[DecoderCache]) -> list[_Cache] | None:
@@ -149,8 +184,10 @@ def _lower_masks(
     return terms
 
 
-def _find_factors(read: ReadLayers, tokens: Tensor, first: int) -> list[RotationFactors | None] | None:
-    """Find the factors of each layer's rotation at positions from ``first`` on; None if one of them has none."""
+def _find_factors(
+    read: ReadLayers, find: Callable[[Rotation, int], RotationFactors | None]
+) -> list[RotationFactors | None] | None:
+    """Find the factors of each layer's rotation, for heads of a size; None if one of them has none."""
     found: dict[tuple[int, int], RotationFactors | None] = {}
     factors = []
     for attention, rotation in zip(read.attentions, read.rotations, strict=True):
@@ -159,7 +196,7 @@ def _find_factors(read: ReadLayers, tokens: Tensor, first: int) -> list[Rotation
             if rotation is None:
                 found[kind] = None
             else:
-                found[kind] = rotation.factors(tokens, attention.head_dim, first, tokens.shape[1])
+                found[kind] = find(rotation, attention.head_dim)
                 if found[kind] is None or not is_unmodified(rotation):
                     return None
         factors.append(found[kind])
@@ -173,6 +210,19 @@ def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
         if not fit_heads(key, value, tokens, attention.key_heads, attention.head_dim, attention.value_dim):
             return False
     return True
+
+
+def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tensor) -> bool:
+    """Whether the kernel reads such pages, and they are those of the layer."""
+    key, value = pages.key_pages, pages.value_pages
+    return (
+        attention.heads <= MAX_GROUP_SIZE * attention.key_heads
+        and is_scale_in_range(attention.scale)
+        and key.shape[1:] == (attention.key_heads, key.shape[2], attention.head_dim)
+        and value.shape == (*key.shape[:3], attention.value_dim)
+        and key.dtype is value.dtype is tokens.dtype
+        and key.is_cpu
+    )
 
 
 def read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> ReadLayers | None:

@@ -25,8 +25,7 @@ from regard import masks
 from regard.errors import OptionError, RefusedError, ShapeError, check_flag, short_repr
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache, MultiHeadAttention
-from regard.layers.paged_stack_step import paged_stack_step
-from regard.layers.stack_step import stack_step
+from regard.layers.stack_step import paged_stack_step, stack_step
 from regard.masks import Mask
 from regard.masks.band import Band
 from regard.mechanisms.dot_product import DotProduct

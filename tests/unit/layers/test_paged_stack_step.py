@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.kernels.extension import native
 from regard.kernels.support import is_portable
-from regard.layers import paged_stack_step
+from regard.layers import stack_step
 from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
 from regard.models.int8_weights import convert_weights
 from small_decoders import LAYERS, MODELS, draw_ids, make_gpt2, make_llama
@@ -23,13 +23,13 @@ ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
 def calls(monkeypatch):
     """The number of layers of each call."""
     found = []
-    compute = paged_stack_step.compute_stack_in_pages
+    compute = stack_step.compute_stack_in_pages
 
     def count(stack, tokens, steps):
         found.append(len(steps))
         return compute(stack, tokens, steps)
 
-    monkeypatch.setattr(paged_stack_step, "compute_stack_in_pages", count)
+    monkeypatch.setattr(stack_step, "compute_stack_in_pages", count)
     return found
 
 
@@ -189,9 +189,7 @@ def test_gradients_need_blocks(calls):
     sequence = PagedSequence(pool, model.page_layout)
     sequence.extend(1)
     step = RaggedStep(pool, model.page_layout, [sequence], [1])
-    assert (
-        paged_stack_step.paged_stack_step(model.layers, model.norm, torch.ones(1, 36), step, model.layer_masks) is None
-    )
+    assert stack_step.paged_stack_step(model.layers, model.norm, torch.ones(1, 36), step, model.layer_masks) is None
 
 
 def test_the_kernel_checks_pages():
@@ -203,7 +201,7 @@ def test_the_kernel_checks_pages():
         sequence.extend(5)
     tokens, outputs = torch.ones(2, 1, 36), torch.empty(LAYERS, 2, 1, 36)
     with torch.no_grad():
-        read = paged_stack_step.read_layers(model.layers, model.norm, tokens)
+        read = stack_step.read_layers(model.layers, model.norm, tokens)
     step = RaggedStep(pool, model.page_layout, sequences, [1, 1])
     good = [(*step.pages_of(number), None, 0, None) for number in range(LAYERS)]
 
