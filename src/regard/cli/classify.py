@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import load_classifier, open_model
 from regard.cli.media_input import MediaInput, open_media, read_media, refuse_options, write_answers
 from regard.cli.option_group import expand_option_groups
@@ -26,6 +25,8 @@ from regard.cli.shared_options import (
     Threshold,
     Truncate,
     drop_none,
+    format_option,
+    model_option,
 )
 from regard.cli.text_input import TruncationCounts, check_text_options
 from regard.cli.translation_formats import to_one_line
@@ -104,24 +105,13 @@ def classify(
     texts: Texts = None,
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder that `regard train classify` wrote; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder that `regard train classify` wrote; required."),
     ] = "",
     data: Data = None,
     out: OutputFile = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: tsv, jsonl or labels.",
-            autocompletion=choice_completer(FORMATS),
-        ),
+        format_option("Output format: tsv, jsonl or labels.", FORMATS),
     ] = "tsv",
     field: Field = None,
     *,

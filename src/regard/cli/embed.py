@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
-from regard.cli.completion import choice_completer
 from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import describe_counts, describe_model, report_summary
@@ -29,6 +28,7 @@ from regard.cli.shared_options import (
     Texts,
     Truncate,
     check_resume,
+    format_option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
@@ -143,13 +143,7 @@ def embed(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="npy, jsonl or parquet. Default: the suffix of --out.",
-            show_default=False,
-            autocompletion=choice_completer(FORMATS),
-        ),
+        format_option("npy, jsonl or parquet. Default: the suffix of --out.", FORMATS, show_default=False),
     ] = None,
     model: ModelName = None,
     *,

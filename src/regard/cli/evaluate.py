@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
-from regard.cli.completion import model_completer
 from regard.cli.loaded_model import report_prefix
 from regard.cli.option_group import expand_option_groups
 from regard.cli.search_options import BeamOptions, make_search
@@ -23,6 +22,7 @@ from regard.cli.shared_options import (
     ScoreFormat,
     check_score_format,
     drop_none,
+    model_option,
 )
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
@@ -114,13 +114,7 @@ def translate(
     ],
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder of the translator to measure.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder of the translator to measure."),
     ] = None,
     hypotheses: Annotated[
         Path | None,

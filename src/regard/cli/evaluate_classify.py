@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.completion import model_completer
 from regard.cli.loaded_model import load_classifier, open_model
 from regard.cli.media_input import read_entries, refuse_options
 from regard.cli.shared_options import (
@@ -23,6 +22,7 @@ from regard.cli.shared_options import (
     Truncate,
     check_score_format,
     drop_none,
+    model_option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import TruncationCounts
@@ -80,13 +80,7 @@ def classify(
     ],
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder of the classifier to measure; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder of the classifier to measure; required."),
     ] = "",
     columns: LabelColumns = None,
     threshold: Threshold = None,

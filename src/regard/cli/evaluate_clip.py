@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.completion import model_completer
 from regard.cli.loaded_model import require_model
-from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format
+from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
@@ -52,13 +51,7 @@ def clip(
     ],
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="The CLIP to measure: a folder, or a name on the Hub; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("The CLIP to measure: a folder, or a name on the Hub; required.", metavar="MODEL"),
     ] = "",
     columns: TextColumns = None,
     skip_bad: SkipBad = False,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.completion import model_completer
 from regard.cli.loaded_model import convert_loaded_model, require_model
 from regard.cli.shared_options import (
     Device,
@@ -21,6 +20,7 @@ from regard.cli.shared_options import (
     Weights,
     check_number_formats,
     check_score_format,
+    model_option,
 )
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
@@ -54,13 +54,7 @@ def lm(
     data: Documents,
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Folder of the language model to measure, or a name on the Hub; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder of the language model to measure, or a name on the Hub; required.", metavar="MODEL"),
     ] = "",
     field: TextField = "text",
     lines: Lines = False,

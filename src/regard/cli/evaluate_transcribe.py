@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.completion import model_completer
 from regard.cli.media_input import read_entries
-from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format
+from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
 from regard.cli.stderr import say
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
@@ -69,13 +68,7 @@ def transcribe(
     ],
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder of the model to measure; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder of the model to measure; required."),
     ] = "",
     columns: TextColumns = None,
     worst: Annotated[int, typer.Option("--worst", min=0, help="Number of the worst texts to show.")] = 5,

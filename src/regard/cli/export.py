@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
+from regard.cli.completion import model_completer
+from regard.cli.shared_options import format_option
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import check_choice
@@ -51,12 +52,8 @@ def export(
     ],
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Target format: transformers, onnx, ctranslate2, marian or pegasus.",
-            show_default=False,
-            autocompletion=choice_completer(FORMATS),
+        format_option(
+            "Target format: transformers, onnx, ctranslate2, marian or pegasus.", FORMATS, show_default=False
         ),
     ],
     out: Annotated[

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import convert_loaded_model, require_model
 from regard.cli.option_group import Before, expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
@@ -26,6 +25,8 @@ from regard.cli.shared_options import (
     Weights,
     check_number_formats,
     drop_none,
+    format_option,
+    model_option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
@@ -196,25 +197,17 @@ def generate(
     texts: Texts = None,
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Folder of a language model or a T5, or a name on the Hub; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder of a language model or a T5, or a name on the Hub; required.", metavar="MODEL"),
     ] = "",
     data: Data = None,
     out: OutputFile = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text (prompt and continuation, or a T5's answer) or jsonl. "
+        format_option(
+            "Output format: text (prompt and continuation, or a T5's answer) or jsonl. "
             "Default: by the suffix of --out, else text for prompts as arguments and jsonl for files.",
+            FORMATS,
             show_default=False,
-            autocompletion=choice_completer(FORMATS),
         ),
     ] = None,
     field: Field = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,19 @@ DEFAULT_MODEL = "minilm"
 PRECISIONS = ("float32", "bfloat16")
 WEIGHT_FORMATS = ("int8",)
 SCORE_FORMATS = ("text", "json")
+
+
+def model_option(text: str, *, metavar: str = "FOLDER") -> Any:
+    """The option ``--model`` of a command whose model has no default; ``text`` is its help."""
+    return typer.Option("--model", metavar=metavar, help=text, show_default=False, autocompletion=model_completer())
+
+
+def format_option(text: str, formats: Sequence[str], *, show_default: bool = True) -> Any:
+    """The option ``--format`` of a command that writes one of ``formats``; ``text`` is its help."""
+    return typer.Option(
+        "--format", metavar="FORMAT", help=text, show_default=show_default, autocompletion=choice_completer(formats)
+    )
+
 
 Texts = Annotated[
     list[str] | None,
@@ -123,12 +137,7 @@ ClassifierBatchTokens = Annotated[
 
 ScoreFormat = Annotated[
     str,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="Output format: text or json.",
-        autocompletion=choice_completer(("text", "json")),
-    ),
+    format_option("Output format: text or json.", SCORE_FORMATS),
 ]
 Device = Annotated[
     str | None,

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import require_model
 from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.output_file import check_output_file
-from regard.cli.shared_options import Device, OutputFile, Overwrite
+from regard.cli.shared_options import Device, OutputFile, Overwrite, format_option, model_option
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
@@ -55,13 +54,7 @@ def transcribe(
     ] = None,
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder that `regard train transcribe` wrote; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder that `regard train transcribe` wrote; required."),
     ] = "",
     data: Annotated[
         str | None,
@@ -76,12 +69,7 @@ def transcribe(
     out: OutputFile = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text, tsv or jsonl.",
-            autocompletion=choice_completer(FORMATS),
-        ),
+        format_option("Output format: text, tsv or jsonl.", FORMATS),
     ] = "text",
     field: Annotated[
         str | None,

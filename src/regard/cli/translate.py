@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
 from regard.cli.interactive import check_interactive_options, run_interactive
 from regard.cli.loaded_model import report_prefix
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.search_options import BeamOptions, TranslationSearchOptions
-from regard.cli.shared_options import BatchTokens, Data, Device, Field, OutputFile, Overwrite, Prefix, Texts, drop_none
+from regard.cli.shared_options import (
+    BatchTokens,
+    Data,
+    Device,
+    Field,
+    OutputFile,
+    Overwrite,
+    Prefix,
+    Texts,
+    drop_none,
+    format_option,
+    model_option,
+)
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
 from regard.cli.translation_formats import FORMATS, format_translation, remarks
@@ -72,24 +83,13 @@ def translate(
     texts: Texts = None,
     model: Annotated[
         str,
-        typer.Option(
-            "--model",
-            metavar="FOLDER",
-            help="Folder that `regard train translate` wrote, or of a T5; required.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
+        model_option("Folder that `regard train translate` wrote, or of a T5; required."),
     ] = "",
     data: Data = None,
     out: OutputFile = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text, tsv, jsonl or pharaoh.",
-            autocompletion=choice_completer(FORMATS),
-        ),
+        format_option("Output format: text, tsv, jsonl or pharaoh.", FORMATS),
     ] = "text",
     field: Field = None,
     prefix: Prefix = None,
