@@ -128,18 +128,15 @@ struct AdditiveBackward {
         vector.carve(c, p);
         ExactPair<A> pair;
         pair.carve(c, p);
-        number* exact = c.take<number>(rows_per_group * tile);
-        number* bias_rows = c.take<number>(rows_per_group * tile);
-        number* grad_key = c.take<number>(stride * tile);
-        number* head_grad_key = c.take<number>(stride * tile);
-        number* ratio_sums = c.take<number>(stride * width);
-        number* exact_sums = c.take<number>(stride);
-        number* total = c.take<number>(width);
-        number* block = c.take<number>(tile * tile);
-        if (!b) return;
-        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_rows = bias_rows, b->grad_key = grad_key;
-        b->head_grad_key = head_grad_key, b->ratio_sums = ratio_sums, b->exact_sums = exact_sums, b->total = total;
-        b->block = block;
+        c.take(b, &AdditiveBackward::exact, rows_per_group * tile);
+        c.take(b, &AdditiveBackward::bias_rows, rows_per_group * tile);
+        c.take(b, &AdditiveBackward::grad_key, stride * tile);
+        c.take(b, &AdditiveBackward::head_grad_key, stride * tile);
+        c.take(b, &AdditiveBackward::ratio_sums, stride * width);
+        c.take(b, &AdditiveBackward::exact_sums, stride);
+        c.take(b, &AdditiveBackward::total, width);
+        c.take(b, &AdditiveBackward::block, tile * tile);
+        if (b) b->vector = vector, b->pair = pair;
     }
 
     AdditiveBackward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,

@@ -31,9 +31,9 @@ struct AdditiveForward {
         vector.carve(c, p);
         ExactPair<A> pair;
         pair.carve(c, p);
-        number* pull = c.take<number>(tile * padded_width<A>(p.head_dim));
-        number* exact = c.take<number>(rows_per_group * tile);
-        if (f) f->vector = vector, f->pair = pair, f->pull = pull, f->exact = exact;
+        c.take(f, &AdditiveForward::pull, tile * padded_width<A>(p.head_dim));
+        c.take(f, &AdditiveForward::exact, rows_per_group * tile);
+        if (f) f->vector = vector, f->pair = pair;
     }
 
     AdditiveForward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,

@@ -50,9 +50,7 @@ struct Backward : BackwardHead<A> {
 
     static BackwardSizes sizes(const Problem& p) {
         BackwardSizes s = Packing::sizes(p);
-        ScratchLayout c{nullptr};
-        carve(c, p, nullptr);
-        s.scratch = max_of(c.used_bytes, BackwardQueries<A>::scratch());
+        s.scratch = max_of(bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr); }), BackwardQueries<A>::scratch());
         return s;
     }
 
@@ -73,27 +71,21 @@ struct Backward : BackwardHead<A> {
     number *products, *turned;  // for the matrix unit: those of a pair of tiles; dK or dV
 
     static void carve(ScratchLayout& c, const Problem& p, Backward* b) {
-        number* grad_key = c.take<number>(tile * padded_width<A>(p.head_dim));
-        number* grad_value = c.take<number>(tile * padded_width<A>(p.value_dim));
-        number* weights = c.take<number>(tile * tile);
-        number* inner = c.take<number>((A::per_unit == 1 || !Weights::is_normalized ? tile : strip) * tile);
-        number* bias_rows = c.take<number>(strip * tile);
-        number* exponents = c.take<number>(tile * tile);
-        number* extra = c.take<number>(strip * tile);
-        number* skewed_sums = c.take<number>(BiasGradient<number>::skewed_numbers);
-        unit* paired_weights = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
-        unit* paired_inner = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
-        unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
-        uint64_t* bits = c.take<uint64_t>(tile);
-        number* slopes = c.take<number>(p.softcap > 0 ? tile * tile : 0);
-        number* products = c.take<number>(A::has_matrix_unit ? tile * tile : 0);
-        number* turned = c.take<number>(A::has_matrix_unit ? tile * padded_width<A>(max_of(p.head_dim, p.value_dim)) : 0);
-        if (!b) return;
-        b->products = products, b->turned = turned;
-        b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
-        b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed_sums = skewed_sums;
-        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits,
-        b->slopes = slopes;
+        c.take(b, &Backward::grad_key, tile * padded_width<A>(p.head_dim));
+        c.take(b, &Backward::grad_value, tile * padded_width<A>(p.value_dim));
+        c.take(b, &Backward::weights, tile * tile);
+        c.take(b, &Backward::inner, (A::per_unit == 1 || !Weights::is_normalized ? tile : strip) * tile);
+        c.take(b, &Backward::bias_rows, strip * tile);
+        c.take(b, &Backward::exponents, tile * tile);
+        c.take(b, &Backward::extra, strip * tile);
+        c.take(b, &Backward::skewed_sums, BiasGradient<number>::skewed_numbers);
+        c.take(b, &Backward::paired_weights, A::per_unit == 1 ? 0 : unit_tile * tile);
+        c.take(b, &Backward::paired_inner, A::per_unit == 1 ? 0 : unit_tile * tile);
+        c.take(b, &Backward::inner_rows, A::per_unit == 1 ? 0 : tile * unit_tile);
+        c.take(b, &Backward::bits, tile);
+        c.take(b, &Backward::slopes, p.softcap > 0 ? tile * tile : 0);
+        c.take(b, &Backward::products, A::has_matrix_unit ? tile * tile : 0);
+        c.take(b, &Backward::turned, A::has_matrix_unit ? tile * padded_width<A>(max_of(p.head_dim, p.value_dim)) : 0);
     }
 
     Backward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, const BackwardResults& results,

@@ -34,13 +34,11 @@ struct BackwardQueries : BackwardHead<A> {
         return bytes_of_parts([&](ScratchLayout& c) { carve(c, nullptr); });
     }
     static void carve(ScratchLayout& c, BackwardQueries* b) {
-        uint64_t* bits = c.take<uint64_t>(tiles_together * tile);
-        number* bias_rows = c.take<number>(strip * tile);
-        number* exponents = c.take<number>(strip * tile);
-        number* extra = c.take<number>(strip * tile);
-        number* sums = c.take<number>(max_decode_rows * width);
-        if (!b) return;
-        b->bits = bits, b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->sums = sums;
+        c.take(b, &BackwardQueries::bits, tiles_together * tile);
+        c.take(b, &BackwardQueries::bias_rows, strip * tile);
+        c.take(b, &BackwardQueries::exponents, strip * tile);
+        c.take(b, &BackwardQueries::extra, strip * tile);
+        c.take(b, &BackwardQueries::sums, max_decode_rows * width);
     }
 
     static void prepare(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,

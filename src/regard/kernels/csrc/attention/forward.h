@@ -85,18 +85,16 @@ struct Forward {
     }
 
     static void carve(ScratchLayout& c, const Problem& p, Forward* f) {
-        unit* query = c.take<unit>(tile * units_in_row(p));
-        number* output = c.take<number>(tile * padded_width<A>(p.value_dim));
-        number* scores = c.take<number>(rows_together<A> * row);
-        number* bias_rows = c.take<number>(strip * tile);
-        unit* weights = c.take<unit>(rows_together<A> * unit_row);
-        number* largest = c.take<number>(tile);
-        number* sums = c.take<number>(tile * width);
-        number* divisors = A::per_unit == 1 ? sums : c.take<number>(tile * width);
-        uint64_t* bits = c.take<uint64_t>(group * tile);
-        if (!f) return;
-        f->query = query, f->output = output, f->scores = scores, f->bias_rows = bias_rows, f->weights = weights;
-        f->largest = largest, f->sums = sums, f->divisors = divisors, f->bits = bits;
+        c.take(f, &Forward::query, tile * units_in_row(p));
+        c.take(f, &Forward::output, tile * padded_width<A>(p.value_dim));
+        c.take(f, &Forward::scores, rows_together<A> * row);
+        c.take(f, &Forward::bias_rows, strip * tile);
+        c.take(f, &Forward::weights, rows_together<A> * unit_row);
+        c.take(f, &Forward::largest, tile);
+        c.take(f, &Forward::sums, tile * width);
+        if (A::per_unit != 1) c.take(f, &Forward::divisors, tile * width);
+        c.take(f, &Forward::bits, group * tile);
+        if (f && A::per_unit == 1) f->divisors = f->sums;
     }
 
     Forward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile, char* scratch,

@@ -168,9 +168,9 @@ Array Call::read_indices(nb::handle object, const char* name, int64_t stop, None
 }
 
 const int32_t* Call::copy_indices(nb::handle object, const char* name, Shape shape, int64_t stop) {
-    const Array copied = read_copy(object, name, shape, Dtype::int32);
-    const auto* indices = static_cast<const int32_t*>(copied.data);
-    const int64_t count = copied.shape[0] * copied.shape[1] * copied.shape[2] * copied.shape[3];
+    const auto* indices = copy_numbers<int32_t>(object, name, shape);
+    int64_t count = 1;
+    for (int64_t size : shape) count *= size;
     for (int64_t i = 0; i < count; ++i) {
         if (indices[i] < -1 || indices[i] >= stop)
             throw_value_error(std::string(name) + ": an index is out of range");

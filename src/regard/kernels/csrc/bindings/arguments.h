@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bindings/array.h"
@@ -38,6 +39,10 @@ void check_shape(const Array& array, const char* name, std::initializer_list<int
 void check_countable(std::initializer_list<int64_t> sizes);
 
 bool is_empty(const Array& array);
+
+// Words of bits are arrays of int64.
+template <class Number>
+constexpr Dtype dtype_of = sizeof(Number) == 8 ? Dtype::int64 : std::is_integral_v<Number> ? Dtype::int32 : Dtype::float32;
 
 // Keyword arguments that operations share.
 struct Options {
@@ -84,6 +89,15 @@ public:
     // As `read` and `write`, for arrays that must be contiguous.
     Array read_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
     Array write_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
+    // The numbers of an array that `read_copy` copies, or `write_contiguous` reads, in the dtype of their type.
+    template <class Number>
+    Number* copy_numbers(nanobind::handle object, const char* name, Shape shape) {
+        return static_cast<Number*>(read_copy(object, name, shape, dtype_of<Number>).data);
+    }
+    template <class Number>
+    Number* write_numbers(nanobind::handle object, const char* name, Shape shape) {
+        return static_cast<Number*>(write_contiguous(object, name, shape, dtype_of<Number>).data);
+    }
     // Reads an array that broadcasts to (batch, heads, queries, columns) of the problem, or None. Its strides of axes of
     // size 1 become 0.
     Array broadcast(nanobind::handle object, const char* name, int64_t columns);

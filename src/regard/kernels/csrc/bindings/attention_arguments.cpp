@@ -20,16 +20,13 @@ void read_tile_map(Call& call) {
     require(mask.tile_batch == 1 || mask.tile_batch == p.batch, "row_start: expected 1 or batch groups");
     require(mask.tile_heads == 1 || mask.tile_heads == p.heads, "row_start: expected 1 or heads groups");
     const int64_t query_tiles = p.query_tiles();
-    const Array row_start =
-        call.read_copy(options.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
+    mask.row_start =
+        call.copy_numbers<int64_t>(options.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1});
     const int64_t entries = call.take(options.key_tile, "key_tile").shape[3];
     const int64_t distinct = call.take(options.bitmaps, "bitmaps").shape[2];
-    const Array key_tile = call.read_copy(options.key_tile, "key_tile", {entries}, Dtype::int32);
-    const Array bitmap = call.read_copy(options.bitmap, "bitmap", {entries}, Dtype::int32);
+    mask.key_tile = call.copy_numbers<int32_t>(options.key_tile, "key_tile", {entries});
+    mask.bitmap = call.copy_numbers<int32_t>(options.bitmap, "bitmap", {entries});
     const Array bitmaps = call.read_contiguous(options.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
-    mask.row_start = static_cast<const int64_t*>(row_start.data);
-    mask.key_tile = static_cast<const int32_t*>(key_tile.data);
-    mask.bitmap = static_cast<const int32_t*>(bitmap.data);
     mask.bitmaps = static_cast<const uint64_t*>(bitmaps.data);
 
     const int64_t key_tiles = p.key_tiles();
@@ -158,7 +155,7 @@ void read_band(Problem& problem, std::optional<int64_t> low, std::optional<int64
 const int64_t* copy_bounds(Call& call, nb::handle object, const char* name) {
     if (object.is_none()) return nullptr;
     const Problem& p = call.problem;
-    auto* bounds = static_cast<int64_t*>(call.read_copy(object, name, {p.batch}, Dtype::int64).data);
+    auto* bounds = call.copy_numbers<int64_t>(object, name, {p.batch});
     for (int64_t entry = 0; entry < p.batch; ++entry) bounds[entry] = std::clamp<int64_t>(bounds[entry], 0, p.keys);
     return bounds;
 }

@@ -64,8 +64,7 @@ BucketArguments read_cells(Call& call, nb::handle query_token, nb::handle key_to
     given.key_token = call.copy_indices(key_token, "key_token", {given.groups, given.key_places}, given.keys);
     check_countable({round, buckets});
     const auto read_codes = [&](nb::handle object, const char* name, int64_t tokens) {
-        const Array codes = call.read_copy(object, name, {given.groups, tokens, given.rounds}, Dtype::int32);
-        const auto* copied = static_cast<const int32_t*>(codes.data);
+        const auto* copied = call.copy_numbers<int32_t>(object, name, {given.groups, tokens, given.rounds});
         for (int64_t i = 0; round > 0 && i < given.groups * tokens * given.rounds; ++i) {
             if (copied[i] < -1 || copied[i] >= buckets)
                 throw_value_error(std::string(name) + ": a bucket is out of range");
@@ -73,8 +72,7 @@ BucketArguments read_cells(Call& call, nb::handle query_token, nb::handle key_to
         return copied;
     };
     if (chunk > 0) {
-        const Array last = call.read_copy(last_chunk, "last_chunk", {given.groups}, Dtype::int64);
-        given.last_chunk = static_cast<const int64_t*>(last.data);
+        given.last_chunk = call.copy_numbers<int64_t>(last_chunk, "last_chunk", {given.groups});
         const int64_t in_round = std::max<int64_t>(given.key_places / given.rounds / chunk, 1);
         for (int64_t group = 0; group < given.groups; ++group)
             require(given.last_chunk[group] >= 0 && given.last_chunk[group] < in_round,
@@ -83,12 +81,9 @@ BucketArguments read_cells(Call& call, nb::handle query_token, nb::handle key_to
     given.query_buckets = read_codes(query_buckets, "query_buckets", given.queries);
     given.key_buckets = read_codes(key_buckets, "key_buckets", given.keys);
     const int64_t entries = call.take(key_tile, "key_tile").shape[3];
-    const Array rows = call.read_copy(row_start, "row_start", {given.groups, query_tiles + 1}, Dtype::int64);
-    const Array tiles = call.read_copy(key_tile, "key_tile", {entries}, Dtype::int32);
-    given.row_start = static_cast<const int64_t*>(rows.data);
-    given.key_tile = static_cast<const int32_t*>(tiles.data);
-    given.bitmaps =
-        static_cast<uint64_t*>(call.write_contiguous(bitmaps, "bitmaps", {entries, tile}, Dtype::int64).data);
+    given.row_start = call.copy_numbers<int64_t>(row_start, "row_start", {given.groups, query_tiles + 1});
+    given.key_tile = call.copy_numbers<int32_t>(key_tile, "key_tile", {entries});
+    given.bitmaps = call.write_numbers<uint64_t>(bitmaps, "bitmaps", {entries, tile});
     for (int64_t group = 0; group < given.groups; ++group) {
         const int64_t* row = given.row_start + group * (query_tiles + 1);
         require(row[0] >= 0 && row[query_tiles] <= entries, "row_start: it reaches beyond key_tile");
@@ -114,12 +109,10 @@ HashArguments read_hash(Call& call, nb::handle tokens, nb::handle rotations, nb:
     check_countable({batch, heads, length, std::max(given.rounds, given.head_dim)});
     check_countable({heads, given.rounds, given.head_dim, given.columns});
     require(given.columns <= max_columns && given.head_dim <= max_columns, "rotations: they are too large");
-    given.rotations = static_cast<const float*>(
-        call.read_copy(rotations, "rotations", {heads, given.rounds, given.head_dim, given.columns}, Dtype::float32).data);
-    const Array sizes = call.take(factors, "factors");
-    const Array copied = call.read_copy(factors, "factors", {sizes.shape[3]}, Dtype::int64);
-    given.factors = static_cast<const int64_t*>(copied.data);
-    given.factor_count = copied.shape[3];
+    given.rotations =
+        call.copy_numbers<float>(rotations, "rotations", {heads, given.rounds, given.head_dim, given.columns});
+    given.factor_count = call.take(factors, "factors").shape[3];
+    given.factors = call.copy_numbers<int64_t>(factors, "factors", {given.factor_count});
     int64_t columns = 0, product = 1;
     for (int64_t f = 0; f < given.factor_count; ++f) {
         const int64_t factor = given.factors[f];
@@ -147,8 +140,7 @@ BucketCounts read_codes_of(Call& call, nb::handle codes, int64_t buckets) {
 
 BucketCounts read_sizes(Call& call, nb::handle codes, nb::handle sizes) {
     BucketCounts given = read_codes_of(call, codes, call.take(sizes, "sizes").shape[3] - 2);
-    given.sizes = static_cast<int64_t*>(
-        call.write_contiguous(sizes, "sizes", {given.groups, given.rounds, given.buckets + 2}, Dtype::int64).data);
+    given.sizes = call.write_numbers<int64_t>(sizes, "sizes", {given.groups, given.rounds, given.buckets + 2});
     return given;
 }
 
@@ -156,14 +148,11 @@ BucketPlaces read_places(Call& call, nb::handle codes, nb::handle start, nb::han
     BucketPlaces given;
     given.of = read_codes_of(call, codes, call.take(start, "start").shape[3] - 2);
     const BucketCounts& of = given.of;
-    given.start = static_cast<const int64_t*>(
-        call.read_copy(start, "start", {of.groups, of.rounds, of.buckets + 2}, Dtype::int64).data);
+    given.start = call.copy_numbers<int64_t>(start, "start", {of.groups, of.rounds, of.buckets + 2});
     given.places = call.take(token, "token").shape[3];
     require(given.places <= INT32_MAX, "token: there are too many places");
-    given.token = static_cast<int32_t*>(
-        call.write_contiguous(token, "token", {of.groups, given.places}, Dtype::int32).data);
-    given.place = static_cast<int32_t*>(
-        call.write_contiguous(place, "place", {of.groups, of.rounds, of.tokens}, Dtype::int32).data);
+    given.token = call.write_numbers<int32_t>(token, "token", {of.groups, given.places});
+    given.place = call.write_numbers<int32_t>(place, "place", {of.groups, of.rounds, of.tokens});
     return given;
 }
 
@@ -184,21 +173,20 @@ BucketTiles read_tiles(Call& call, nb::handle query_token, nb::handle key_token,
     given.query_token = call.copy_indices(query_token, "query_token", {given.groups, given.query_tiles * tile}, INT32_MAX);
     given.key_token = call.copy_indices(key_token, "key_token", {given.groups, given.key_tiles * tile}, INT32_MAX);
     const auto read_starts = [&](nb::handle object, const char* name, int64_t tiles) {
-        const Array copied = call.read_copy(object, name, {given.groups, given.buckets + 1}, Dtype::int64);
-        const auto* starts = static_cast<const int64_t*>(copied.data);
-        for (int64_t group = 0; group < given.groups; ++group, starts += given.buckets + 1) {
+        const int64_t* copied = call.copy_numbers<int64_t>(object, name, {given.groups, given.buckets + 1});
+        for (int64_t group = 0; group < given.groups; ++group) {
+            const int64_t* starts = copied + group * (given.buckets + 1);
             require(starts[0] >= 0 && starts[given.buckets] <= tiles, "query_start and key_start: a tile is not there");
             require(std::is_sorted(starts, starts + given.buckets + 1),
                     "query_start and key_start: expected no falling numbers");
         }
-        return static_cast<const int64_t*>(copied.data);
+        return copied;
     };
     given.query_start = read_starts(query_start, "query_start", given.query_tiles);
     given.key_start = read_starts(key_start, "key_start", given.key_tiles);
-    given.row_start = static_cast<int64_t*>(
-        call.write_contiguous(row_start, "row_start", {given.groups, given.query_tiles + 1}, Dtype::int64).data);
+    given.row_start = call.write_numbers<int64_t>(row_start, "row_start", {given.groups, given.query_tiles + 1});
     given.room = call.take(key_tile, "key_tile").shape[3];
-    given.key_tile = static_cast<int32_t*>(call.write_contiguous(key_tile, "key_tile", {given.room}, Dtype::int32).data);
+    given.key_tile = call.write_numbers<int32_t>(key_tile, "key_tile", {given.room});
     return given;
 }
 

@@ -90,19 +90,18 @@ struct Decode {
     static REGARD_INLINE void carve(ScratchLayout& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
         int64_t rows = p.group() * p.queries, stride = pad_to_units<T>(p.head_dim);
         int64_t widest = max_of(p.head_dim, p.value_dim);
-        factor_type* query = c.take<factor_type>(rows * stride);
-        number* scores = c.take<number>(rows * row_scores);
-        number* bias_buffer = c.take<number>(tile);
-        uint64_t* bits = c.take<uint64_t>(rows * max_chunk_tiles);
-        uint64_t* tile_bits = c.take<uint64_t>(tile);
+        c.take(d, &Decode::query, rows * stride);
+        c.take(d, &Decode::scores, rows * row_scores);
+        c.take(d, &Decode::bias_buffer, tile);
+        c.take(d, &Decode::bits, rows * max_chunk_tiles);
+        c.take(d, &Decode::tile_bits, tile);
         T* zeros = c.take<T>(widest);
-        T* one_query = c.take<T>(p.head_dim);
+        c.take(d, &Decode::one_query, p.head_dim);
         T* keys = c.take<T>(tile * p.head_dim);
         T* values = c.take<T>(tile * p.value_dim);
         if (!d) return;
-        d->query = query, d->scores = scores, d->bias_buffer = bias_buffer, d->bits = bits, d->tile_bits = tile_bits;
         memset((void*)zeros, 0, sizeof(T) * (size_t)widest);
-        d->key.zeros = d->value.zeros = zeros, d->one_query = one_query;
+        d->key.zeros = d->value.zeros = zeros;
         d->key.copies = copy_keys ? keys : nullptr, d->value.copies = copy_values ? values : nullptr;
     }
 

@@ -20,6 +20,12 @@ struct ScratchLayout {
         used_bytes += align_up(sizeof(T) * (size_t)count);
         return part;
     }
+    // The same for a member of an object; without an object it only counts.
+    template <class Object, class T>
+    REGARD_INLINE void take(Object* into, T* Object::*member, int64_t count) {
+        T* part = take<T>(count);
+        if (into) into->*member = part;
+    }
 };
 
 // The bytes of a block that a function divides, which is called with a layout.

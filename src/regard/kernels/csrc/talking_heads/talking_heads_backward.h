@@ -46,23 +46,20 @@ struct TalkingHeadsBackward {
         });
     }
     static void carve(ScratchLayout& c, const Problem& p, TalkingHeadsBackward* b) {
-        number* blocks[5];
-        for (number*& block : blocks) block = c.take<number>(p.heads * Block::head_stride);
-        number* bias_row = c.take<number>(tile);
-        uint64_t* bits = c.take<uint64_t>(tile);
-        uint64_t* in_head = c.take<uint64_t>(p.heads);
-        if (!b) return;
-        b->scores = blocks[0], b->weights = blocks[1], b->grad_weights = blocks[2], b->inner = blocks[3];
-        b->products = blocks[4], b->bias_row = bias_row, b->bits = bits, b->in_head = in_head;
+        c.take(b, &TalkingHeadsBackward::scores, p.heads * Block::head_stride);
+        c.take(b, &TalkingHeadsBackward::weights, p.heads * Block::head_stride);
+        c.take(b, &TalkingHeadsBackward::grad_weights, p.heads * Block::head_stride);
+        c.take(b, &TalkingHeadsBackward::inner, p.heads * Block::head_stride);
+        c.take(b, &TalkingHeadsBackward::products, p.heads * Block::head_stride);
+        c.take(b, &TalkingHeadsBackward::bias_row, tile);
+        c.take(b, &TalkingHeadsBackward::bits, tile);
+        c.take(b, &TalkingHeadsBackward::in_head, p.heads);
     }
     static void carve_sums(ScratchLayout& c, const Problem& p, TalkingHeadsBackward* b) {
-        number* grad_key = c.take<number>(p.key_heads * tile * padded_width<A>(p.head_dim));
-        number* grad_value = c.take<number>(p.key_heads * tile * padded_width<A>(p.value_dim));
-        number* of_score_mixing = c.take<number>(p.heads * p.heads * width);
-        number* of_weight_mixing = c.take<number>(p.heads * p.heads * width);
-        if (!b) return;
-        b->grad_key = grad_key, b->grad_value = grad_value;
-        b->of_score_mixing = of_score_mixing, b->of_weight_mixing = of_weight_mixing;
+        c.take(b, &TalkingHeadsBackward::grad_key, p.key_heads * tile * padded_width<A>(p.head_dim));
+        c.take(b, &TalkingHeadsBackward::grad_value, p.key_heads * tile * padded_width<A>(p.value_dim));
+        c.take(b, &TalkingHeadsBackward::of_score_mixing, p.heads * p.heads * width);
+        c.take(b, &TalkingHeadsBackward::of_weight_mixing, p.heads * p.heads * width);
     }
 
     TalkingHeadsBackward(const Problem& p, const TalkingHeads& mixing, int64_t batch, char* block)

@@ -47,18 +47,16 @@ struct TalkingHeadsForward {
     }
 
     static void carve(ScratchLayout& c, const Problem& p, TalkingHeadsForward* f) {
-        number* query = c.take<number>(p.heads * tile * padded_width<A>(p.head_dim));
-        number* output = c.take<number>(p.heads * tile * padded_width<A>(p.value_dim));
-        number* scores = c.take<number>(p.heads * Block::head_stride);
-        number* mixed = c.take<number>(p.heads * Block::head_stride * (keeps(p) ? p.key_tiles() * strips : 1));
-        number* bias_row = c.take<number>(tile);
-        number* largest = c.take<number>(p.heads * tile);
-        number* sums = c.take<number>(p.heads * tile);
-        uint64_t* bits = c.take<uint64_t>(tile);
+        c.take(f, &TalkingHeadsForward::query, p.heads * tile * padded_width<A>(p.head_dim));
+        c.take(f, &TalkingHeadsForward::output, p.heads * tile * padded_width<A>(p.value_dim));
+        c.take(f, &TalkingHeadsForward::scores, p.heads * Block::head_stride);
+        c.take(f, &TalkingHeadsForward::mixed, p.heads * Block::head_stride * (keeps(p) ? p.key_tiles() * strips : 1));
+        c.take(f, &TalkingHeadsForward::bias_row, tile);
+        c.take(f, &TalkingHeadsForward::largest, p.heads * tile);
+        c.take(f, &TalkingHeadsForward::sums, p.heads * tile);
+        c.take(f, &TalkingHeadsForward::bits, tile);
         uint64_t* in_head = c.take<uint64_t>(p.heads);
-        if (!f) return;
-        f->query = query, f->output = output, f->scores = scores, f->mixed = mixed, f->bias_row = bias_row;
-        f->largest = largest, f->sums = sums, f->bits = bits, f->bad.in_head = in_head;
+        if (f) f->bad.in_head = in_head;
     }
 
     TalkingHeadsForward(const Problem& p, const TalkingHeads& mixing, int64_t batch, int64_t query_tile, char* block,
