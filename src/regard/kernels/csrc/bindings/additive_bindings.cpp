@@ -23,7 +23,7 @@ void bind_additive(nb::module_& module) {
             const ForwardResults results = {write_output(call, arrays[4]), write_lse(call, arrays[5]), {},
                                             write_normalizer(call, further[0])};
             const nb::gil_scoped_release unlocked;
-            additive_forward(call.problem, additive, results, call.options.threads);
+            additive_forward(call.problem, additive, results, call.threads);
         });
     define<13, 1>(
         module, "additive_backward", "Gradients of additive attention.",
@@ -40,7 +40,7 @@ void bind_additive(nb::module_& module) {
                 call.write(arrays[9], "grad_vector", {p.heads, p.head_dim}, call.accumulation_dtype()),
                 call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept)};
             const nb::gil_scoped_release unlocked;
-            additive_backward(p, additive, {output, {}, {}, normalizer}, gradients, call.options.threads);
+            additive_backward(p, additive, {output, {}, {}, normalizer}, gradients, call.threads);
         });
 }
 

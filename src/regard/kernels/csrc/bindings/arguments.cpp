@@ -38,12 +38,6 @@ void require_array(nb::handle object, const char* name, Call::None none) {
         throw_value_error(std::string(name) + ": expected an array, got None");
 }
 
-Options with_threads(int threads) {
-    Options options;
-    options.threads = threads;
-    return options;
-}
-
 }  // namespace
 
 std::string shape_text(const int64_t* shape, int dimensions) {
@@ -103,10 +97,8 @@ bool is_empty(const Array& array) {
     return std::any_of(array.shape, array.shape + 4, [](int64_t size) { return size == 0; });
 }
 
-Call::Call(int threads) : Call(with_threads(threads)) {}
-
-Call::Call(const Options& given) : options(given) {
-    require(options.threads >= 1, "threads: expected at least 1");
+Call::Call(int threads, const Options& options) : options(options), threads(threads) {
+    require(threads >= 1, "threads: expected at least 1");
     set_dropout(options.dropout, options.seed);
     problem.scale = options.scale;
     problem.table_lowest = options.table_lowest;

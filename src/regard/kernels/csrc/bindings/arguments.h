@@ -46,7 +46,6 @@ constexpr Dtype dtype_of = sizeof(Number) == 8 ? Dtype::int64 : std::is_integral
 
 // Keyword arguments that operations share.
 struct Options {
-    int threads = 1;
     std::optional<int64_t> low, high;
     nanobind::handle start, stop, row_start, key_tile, bitmap, bitmaps, dense;
     double scale = 1;
@@ -55,6 +54,7 @@ struct Options {
     double dropout = 0;
     int64_t seed = 0;
 };
+inline const Options default_options;
 
 // One call: its options, the problem, and the arrays that it borrows for its duration.
 //
@@ -66,8 +66,8 @@ public:
     using Shape = std::initializer_list<int64_t>;
     enum class None { reject, accept };  // accepted, None becomes an absent array
 
-    explicit Call(const Options& given);
-    explicit Call(int threads);  // with the other options as they are by default
+    // The options outlive the call.
+    explicit Call(int threads, const Options& options = default_options);
 
     // Sets the dropout of the problem.
     void set_dropout(double dropout, int64_t seed);
@@ -107,7 +107,8 @@ public:
     Dtype accumulation_dtype() const { return dtype_of_sums(problem.query.dtype); }
     Dtype dtype() const { return problem.query.dtype; }
 
-    const Options options;
+    const Options& options;
+    const int threads;
     Problem problem;
     std::vector<char> table_memory;  // of the table of the problem
 

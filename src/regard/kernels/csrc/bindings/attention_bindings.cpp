@@ -25,7 +25,7 @@ void bind_forward(nb::module_& module) {
             read_cap_and_sinks(call, further[2], further[3]);
             const ForwardResults results = write_results(call, arrays[3], arrays[4], further[0], further[1]);
             const nb::gil_scoped_release unlocked;
-            forward(call.problem, results, call.options.threads);
+            forward(call.problem, results, call.threads);
         });
 }
 
@@ -61,7 +61,7 @@ void bind_backward(nb::module_& module) {
             g.sink_weight = read_sums(further[11], "sink_weight_grad", of_queries);
             require_pair(g.sink_weight, "sink_weight_grad", p.sinks, "sinks");
             const nb::gil_scoped_release unlocked;
-            backward(p, {output, {}, rounding, normalizer}, g, call.options.threads);
+            backward(p, {output, {}, rounding, normalizer}, g, call.threads);
         });
 }
 
@@ -94,7 +94,7 @@ void bind_observe(nb::module_& module) {
             require_pair(s.rows_weights, "rows_weights", s.rows, "rows");
             require_pair(s.rows, "rows", s.rows_weights, "rows_weights");
             const nb::gil_scoped_release unlocked;
-            observe(p, results, s, call.options.threads);
+            observe(p, results, s, call.threads);
         });
 }
 
@@ -107,7 +107,7 @@ void bind_sigmoid(nb::module_& module) {
             const Array score_bias = call.read(further[0], "score_bias", {1}, Dtype::float64, accept);
             const ForwardResults results = {write_output(call, arrays[3]), {}, {}, write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
-            sigmoid_forward(call.problem, score_bias, results, call.options.threads);
+            sigmoid_forward(call.problem, score_bias, results, call.threads);
         });
     define<10, 0>(
         module, "sigmoid_backward", "Gradients of attention whose weights are sigmoids of the scores.",
@@ -120,7 +120,7 @@ void bind_sigmoid(nb::module_& module) {
             const TokenGradients gradients =
                 read_gradients(call, arrays[0], arrays[5], arrays[6], arrays[7], arrays[8], arrays[9]);
             const nb::gil_scoped_release unlocked;
-            sigmoid_backward(call.problem, normalizer, gradients, call.options.threads);
+            sigmoid_backward(call.problem, normalizer, gradients, call.threads);
         });
 }
 

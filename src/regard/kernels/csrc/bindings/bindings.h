@@ -33,8 +33,9 @@ void define(nb::module_& module, const char* name, const char* doc, const Names<
               std::optional<int64_t> high, nb::handle start, nb::handle stop, nb::handle row_start, nb::handle key_tile,
               nb::handle bitmap, nb::handle bitmaps, nb::handle dense, double scale, nb::handle bias, nb::handle table,
               int64_t table_lowest, double dropout, int64_t seed, int threads) {
-            Call call(Options{threads, low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, scale, bias,
-                              table, table_lowest, dropout, seed});
+            const Options options{low,   high,  start, stop,         row_start, key_tile, bitmap, bitmaps, dense,
+                                  scale, bias,  table, table_lowest, dropout,   seed};
+            Call call(threads, options);
             run(call, {arrays...}, {further...});
         },
         nb::arg(positional[Positional]).none()..., nb::kw_only(), (nb::arg(keyword[Keyword]).none() = nb::none())...,

@@ -162,7 +162,7 @@ void bind_selection(nb::module_& module) {
             const HighestArguments given = read_highest(call, arrays[0], arrays[1], arrays[2], further[0], arrays[3],
                                                         !further[1].is_none() && nb::cast<bool>(further[1]));
             const nb::gil_scoped_release unlocked;
-            highest_keys(given, call.options.threads);
+            highest_keys(given, call.threads);
         });
     module.def("chosen_blocks_forward", operation(read_chosen_forward, chosen_blocks_forward), "query"_a, "key"_a,
                "value"_a, "chosen"_a, "output"_a, "normalizer"_a, nb::kw_only(), "block"_a,

@@ -86,7 +86,7 @@ void bind_sublayers(nb::module_& module) {
                        {further[0], further[3], further[1], further[2], further[7], further[8]}, further[9]);
             read_cap_and_sinks(call, further[10], further[11]);
             const nb::gil_scoped_release unlocked;
-            attention_sublayer(given, call.problem, call.options.threads);
+            attention_sublayer(given, call.problem, call.threads);
         });
 }
 

@@ -24,7 +24,7 @@ void bind_talking_heads(nb::module_& module) {
             const TalkingHeads mixing = read_mixing(call, arrays[3], arrays[4]);
             const ForwardResults results = {write_output(call, arrays[5]), {}, {}, write_normalizer(call, further[0])};
             const nb::gil_scoped_release unlocked;
-            talking_heads_forward(call.problem, mixing, results, call.options.threads);
+            talking_heads_forward(call.problem, mixing, results, call.threads);
         });
     define<14, 0>(
         module, "talking_heads_backward", "Gradients of talking-heads attention.",
@@ -41,7 +41,7 @@ void bind_talking_heads(nb::module_& module) {
                 call.write(arrays[10], "grad_score_mixing", {p.heads, p.heads}, call.accumulation_dtype()),
                 call.write(arrays[11], "grad_weight_mixing", {p.heads, p.heads}, call.accumulation_dtype())};
             const nb::gil_scoped_release unlocked;
-            talking_heads_backward(p, mixing, normalizer, gradients, call.options.threads);
+            talking_heads_backward(p, mixing, normalizer, gradients, call.threads);
         });
 }
 
