@@ -20,6 +20,27 @@ def reload(peer, folder, dtype=torch.float32):
     return load(folder, dtype=dtype)
 
 
+def save_and_read(model, folder, kind, shard=10**9, *, unused=(), **options):
+    """Save a model in a new folder, read it again with regard, and return what this class of transformers reads."""
+    model.save(folder, max_shard_bytes=shard)
+    again, info = kind.from_pretrained(folder, output_loading_info=True, **options)
+    assert set(info["missing_keys"]) <= set(unused)
+    assert not info["unexpected_keys"]
+    assert not info["mismatched_keys"]
+    reloaded = load(folder)
+    assert reloaded.config == model.config
+    for name, weight in model.state_dict().items():
+        assert torch.equal(reloaded.state_dict()[name], weight), name
+        assert reloaded.state_dict()[name].dtype is weight.dtype
+    return again.eval()
+
+
+def assert_same_parameters(peer, again):
+    """Compare the weights of two models of transformers, which have the same bits."""
+    for name, weight in peer.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight)
+
+
 def assert_near(ours, theirs, tolerance=TOLERANCE, floor=1.0):
     bound = tolerance * max(theirs.abs().max().item(), floor) if theirs.numel() else 0.0
     torch.testing.assert_close(ours, theirs, atol=bound, rtol=0)
@@ -220,3 +241,12 @@ def assert_usual_error_ratio(triples):
         for side in (0, 1)
     )
     assert (ours - theirs).exp() <= BFLOAT16_ERROR_RATIO, (ours.exp(), theirs.exp())
+
+
+def assert_search_of_each_alone(model, search):
+    """Prompts of different lengths are continued in a batch as each alone."""
+    prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
+    together = search.search(model, prompts, lengths, max_tokens=8)
+    for row, found in enumerate(together):
+        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8)[0]
+        assert [one.ids for one in found] == [one.ids for one in alone]

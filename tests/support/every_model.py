@@ -71,7 +71,7 @@ def _bert(kind: type[nn.Module], config: type) -> nn.Module:
 
 def _gpt2() -> nn.Module:
     none = {"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0}
-    return models.Gpt2(models.Gpt2Config(31, **_SIZES, max_length=13, **none))
+    return models.Gpt2(models.Gpt2Config(31, **_SIZES, max_length=19, **none))
 
 
 def _modernbert() -> nn.Module:
@@ -200,7 +200,9 @@ EXAMPLES: Mapping[type[nn.Module], Callable[[], Example]] = {
     models.Roberta: _of_ids(lambda: _bert(models.Roberta, models.RobertaConfig)),
     models.ModernBert: _of_ids(_modernbert),
     models.Gpt2: _of_ids(_gpt2),
-    models.Llama: _of_ids(lambda: models.Llama(models.LlamaConfig(31, **_SIZES, inner=17, max_length=13))),
+    models.Llama: _of_ids(
+        lambda: models.Llama(models.LlamaConfig(31, **_SIZES, key_value_heads=1, inner=17, max_length=19))
+    ),
     models.Mamba: _of_ids(
         lambda: models.Mamba(models.MambaConfig(31, width=24, layers=2, heads=4, head_dim=12, state_size=6, groups=2))
     ),

@@ -1,5 +1,7 @@
 """Image encoders against transformers: every output, forward and backward, and at other picture sizes."""
 
+import copy
+
 import torch
 
 from attention_parity import assert_same_weights, weights_of_peer
@@ -32,7 +34,7 @@ def peer_outputs(peer, pixels, **options):
 def assert_same_outputs(model, peer, pixels, tolerance=1e-5, **options):
     """Compare the embedding, each layer's output, all outputs that transformers has, and the weights of attention."""
     with torch.no_grad(), record(model) as seen:
-        ours, theirs = model(pixels, keep_layers=True), peer_outputs(peer, pixels, **options)
+        ours, theirs = model(pixels, keep_layers=True), peer_outputs(fresh(peer), pixels, **options)
     assert len(ours.layers) == len(theirs["layers"])
     for mine, other in zip(ours.layers, theirs.pop("layers"), strict=True):
         assert_near(mine, other, tolerance=tolerance)
@@ -41,6 +43,11 @@ def assert_same_outputs(model, peer, pixels, tolerance=1e-5, **options):
     for name, other in compared.items():
         assert_near(getattr(ours, name), other, tolerance=tolerance)
     assert_same_weights(seen, weights_of_peer(peer, lambda one: one(pixels, **options)))
+
+
+def fresh(peer):
+    """A copy of a peer: the layers of a Swin keep the window of the smallest picture that they have seen."""
+    return copy.deepcopy(peer)
 
 
 def assert_returned_weights(peer, pixels):
@@ -63,7 +70,7 @@ def result_of(output):
 
 def gradients(model, peer, pixels, factors, **options):
     """Gradients of the sum of results times ``factors``, by names in the file, and of the pixels: ours, the peer's."""
-    collected = []
+    collected, peer = [], fresh(peer)
     for one, more in ((model, {}), (peer, options)):
         one.zero_grad()
         leaf = pixels.clone().to(next(one.parameters()).dtype).requires_grad_()
@@ -73,30 +80,39 @@ def gradients(model, peer, pixels, factors, **options):
         {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     )
     theirs = peer_gradients(peer)
-    assert len(ours) == len(theirs)
+    assert ours.keys() == theirs.keys()
     return ours | {"pixels": collected[0]}, theirs | {"pixels": collected[1]}
 
 
 def peer_gradients(peer):
     """The gradients of a model of transformers by the names of its file."""
     weights = {name: weight for name, weight in peer.named_parameters() if weight.grad is not None}
-    renamed = {}
-    for name, weight in weights.items():
-        renamed[file_name(name)] = weight.grad
-    return renamed
+    return {file_name(name, peer.config.model_type): weight.grad for name, weight in weights.items()}
 
 
-def file_name(name):
-    """The name in a file of a weight of a ViT in transformers, which renames weights as it reads and writes them."""
-    for new, old in (
-        ("layers.", "encoder.layer."),
-        ("q_proj", "attention.query"),
-        ("k_proj", "attention.key"),
-        ("v_proj", "attention.value"),
-        ("o_proj", "output.dense"),
-        ("mlp.fc1", "intermediate.dense"),
-        ("mlp.fc2", "output.dense"),
-    ):
+_RENAMED = {
+    "layers.": "encoder.layer.",
+    "q_proj": "attention.query",
+    "k_proj": "attention.key",
+    "v_proj": "attention.value",
+    "o_proj": "output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+_RENAMED_IN_SWIN = {
+    "attention.q_proj": "attention.self.query",
+    "attention.k_proj": "attention.self.key",
+    "attention.v_proj": "attention.self.value",
+    "attention.relative_position_bias.": "attention.self.",
+    "attention.o_proj": "attention.output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+
+
+def file_name(name, model_type):
+    """The name in a file of a weight of a ViT or Swin in transformers, which renames weights as it reads and writes."""
+    for new, old in (_RENAMED_IN_SWIN if model_type == "swin" else _RENAMED).items():
         name = name.replace(new, old)
     return name
 
@@ -108,7 +124,7 @@ def assert_same_gradients(model, peer, pixels, *, tolerance, **options):
     not times inputs, so it is as exact as that one.
     """
     with torch.no_grad():
-        factors = torch.randn_like(result_of(peer(pixels, **options)))
+        factors = torch.randn_like(result_of(fresh(peer)(pixels, **options)))
     ours, theirs = gradients(model, peer, pixels, factors, **options)
     floor = gradient_floor(theirs)
     for name, gradient in theirs.items():
@@ -117,35 +133,38 @@ def assert_same_gradients(model, peer, pixels, *, tolerance, **options):
         assert_near(ours[name], gradient, tolerance=tolerance, floor=size)
 
 
-def assert_same_model(peer, folder, **options):
-    """Compare everything in float32 and in float64."""
+def assert_same_model(peer, folder, size=None, *, tolerance=1e-5, **options):
+    """Compare everything in float32, with this tolerance of outputs, and in float64."""
     model = reload(peer, folder)
     assert model.notes == ()
-    assert_same_outputs(model, peer, random_pixels(model, 3), **options)
-    assert_same_gradients(model, peer, random_pixels(model, 2), tolerance=1e-4, **options)
+    assert_same_outputs(model, peer, random_pixels(model, 3, size), tolerance, **options)
+    assert_same_gradients(model, peer, random_pixels(model, 2, size), tolerance=1e-4, **options)
     wide = load(folder, dtype=torch.float64)
     peer.double()
-    pixels = random_pixels(model, 2, dtype=torch.float64)
+    pixels = random_pixels(model, 2, size, dtype=torch.float64)
     assert_same_outputs(wide, peer, pixels, tolerance=1e-9, **options)
     assert_same_gradients(wide, peer, pixels, tolerance=1e-9, **options)
     peer.float()
     return model
 
 
-def assert_bfloat16(peers, folder):
+def assert_bfloat16(peers, folder, size=None):
     """Compare the errors of results and gradients in bfloat16, each against float32 in transformers, over all peers."""
     results, slopes = [], []
     for number, peer in enumerate(peers):
         model = reload(peer, folder / str(number), torch.bfloat16)
-        pixels = random_pixels(model, _PICTURES).bfloat16().float()  # rounding the pixels is no error of the models
-        exact_result = result_of(peer(pixels)).detach()
+        pixels = (
+            random_pixels(model, _PICTURES, size).bfloat16().float()
+        )  # rounding the pixels is no error of the models
+        exact_peer = fresh(peer)
+        exact_result = result_of(exact_peer(pixels))
         factors = torch.randn_like(exact_result)
-        (result_of(peer(pixels)) * factors).sum().backward()
-        exact = {name: gradient.clone() for name, gradient in peer_gradients(peer).items()}
+        (exact_result * factors).sum().backward()
+        exact = peer_gradients(exact_peer)
         peer.to(torch.bfloat16)
         with torch.no_grad():
             half = pixels.bfloat16()
-            results.append((result_of(model(half)), result_of(peer(half)), exact_result))
+            results.append((result_of(model(half)), result_of(fresh(peer)(half)), exact_result.detach()))
         ours, theirs = gradients(model, peer, half, factors)
         # The gradient of the bias of keys is 0 but for rounding, so it has no size that errors could be relative to.
         floor = 1e-4 * max(best.norm() for best in exact.values())

@@ -131,6 +131,7 @@ def make_tokenizer(kind: str) -> Tokenizer:
 
 
 def change_config(folder: Path, **fields: Any) -> None:
-    """Set fields of config.json."""
+    """Set fields of config.json; ``...`` removes one."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+    config = json.loads(path.read_text(encoding="utf-8")) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}), encoding="utf-8")

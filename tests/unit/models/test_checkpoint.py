@@ -16,6 +16,7 @@ from regard.errors import CheckpointError, DataError, DeviceError, DtypeError, M
 from regard.models import Bert, BertConfig, load
 from regard.models.model_folder import resolve_folder
 from regard.text import Pooling, Tokenizer
+from small_checkpoints import change_config
 from small_translators import transformer
 
 SMALL = BertConfig(vocabulary=17, width=14, layers=3, heads=2, inner=11, max_length=7, segments=2)
@@ -40,12 +41,6 @@ def tensors(folder):
 
 def save(folder, tensors):
     save_file(tensors, folder / "model.safetensors")
-
-
-def change_config(folder, **fields):
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | fields
-    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
 
 
 def assert_same(one, other):

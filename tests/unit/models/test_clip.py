@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from attention_parity import assert_same_weights, weights_of_peer
-from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload, save_and_read
 from hypothesis_examples import examples
 from regard import masks, record
 from regard.errors import CheckpointError, DtypeError, OptionError, RegardError, ShapeError
@@ -27,9 +27,6 @@ from regard.models import (
     EncoderDecoder,
     ImageEncoder,
     TokenGrid,
-    clip_vit_base_16,
-    clip_vit_base_32,
-    clip_vit_large_14,
     contrastive_loss,
     load,
 )
@@ -242,17 +239,9 @@ class TestParity:
         def check(peer, shard):
             folder = tmp_path_factory.mktemp("peer")
             model = reload(peer, folder)
-            model.save(folder / "copy", max_shard_bytes=shard)
-            again, info = type(peer).from_pretrained(folder / "copy", output_loading_info=True)
-            assert not info["missing_keys"]
-            assert not info["unexpected_keys"]
-            assert not info["mismatched_keys"]
+            again = save_and_read(model, folder / "copy", type(peer), shard)
             assert again.config.architectures == [kind]
-            Pair(model, again.eval()).check(1e-4)
-            reloaded = load(folder / "copy")
-            assert reloaded.config == model.config
-            for name, weight in model.state_dict().items():
-                assert torch.equal(reloaded.state_dict()[name], weight), name
+            Pair(model, again).check(1e-4)
 
         check()
 
@@ -338,13 +327,8 @@ class TestPictures:
         assert torch.equal(spoiled.grad[..., ~hidden], clean_pixels.grad[..., ~hidden])
         assert not clean_pixels.grad[..., hidden].any()
 
-    def test_token_grids_and_recording(self):
-        model = make_clip().vision
-        assert model.token_grids(21, 35) == (TokenGrid(3, 5, ("class",)),) * 2
-        with record(model) as seen, torch.no_grad():
-            model(random_pixels(model.config, 2, (21, 35)))
-        assert [call.name for call in seen] == ["layers.0.attention", "layers.1.attention"]
-        assert seen[0].weights(rows=[0]).shape == (2, 2, 1, model.token_grids(21, 35)[0].tokens)
+    def test_token_grids(self):
+        assert make_clip().vision.token_grids(21, 35) == (TokenGrid(3, 5, ("class",)),) * 2
 
     def test_a_head_is_saved_as_a_type_of_our_own(self, tmp_path):
         model = ClipVision(ClipVisionConfig(**VISION, projection=5, labels=("cat", "dog"))).eval()
@@ -556,21 +540,6 @@ class TestBadInput:
             ClipConfig(text, ClipVisionConfig(**VISION, projection=5, labels=("cat",)))
         with pytest.raises(OptionError, match="wrong config"):
             Clip(text)
-
-
-@pytest.mark.parametrize(
-    ("build", "millions"),
-    [
-        (clip_vit_base_32, 151.3),
-        (clip_vit_base_16, 149.6),
-        pytest.param(clip_vit_large_14, 427.6, marks=pytest.mark.slow),
-    ],
-)
-def test_published_sizes(build, millions):
-    """The parameters of the published models."""
-    with torch.device("meta"):
-        model = build()
-    assert sum(weight.numel() for weight in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
 def check_compiled():

@@ -11,14 +11,19 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config as PeerConfig
 from transformers import GPT2LMHeadModel as Peer
 
-import regard
-from causal_parity import assert_bfloat16, assert_same_model, assert_same_prompts, reload
+from causal_parity import (
+    assert_bfloat16,
+    assert_same_model,
+    assert_same_parameters,
+    assert_same_prompts,
+    reload,
+    save_and_read,
+)
 from hypothesis_examples import examples
 from regard import masks
 from regard.errors import CheckpointError, OptionError, ShapeError
 from regard.models import Gpt2, Gpt2Config, load
-from regard.models import gpt2 as sizes
-from regard.search import Beam, Greedy
+from regard.search import Greedy
 
 SMALL = Gpt2Config(vocabulary=31, width=22, layers=3, heads=2, inner=13, max_length=19, start_id=1, end_ids=(2,))
 
@@ -89,17 +94,9 @@ def test_bfloat16(tmp_path):
 def test_folders_are_read_by_transformers_and_again(tmp_path_factory, peer, shard):
     folder = tmp_path_factory.mktemp("peer")
     model = reload(peer, folder)
-    model.save(folder / "copy", max_shard_bytes=shard)
-    assert (folder / "copy" / "model.safetensors").exists() != (
-        folder / "copy" / "model.safetensors.index.json"
-    ).exists()
-    again, info = Peer.from_pretrained(folder / "copy", output_loading_info=True)
-    assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    for name, weight in peer.state_dict().items():
-        assert torch.equal(again.state_dict()[name], weight)
-    reloaded = load(folder / "copy")
-    assert reloaded.config == model.config
-    assert all(torch.equal(reloaded.state_dict()[name], weight) for name, weight in model.state_dict().items())
+    assert_same_parameters(peer, save_and_read(model, folder / "copy", Peer, shard))
+    index = folder / "copy" / "model.safetensors.index.json"
+    assert (folder / "copy" / "model.safetensors").exists() != index.exists()
 
 
 def test_sharded_files_of_transformers(tmp_path):
@@ -135,18 +132,6 @@ def test_overwriting_replaces_shards(model, tmp_path):
     assert files == ["config.json", "generation_config.json", "model.safetensors"]
 
 
-def test_hidden_tokens_have_no_influence(model):
-    ids, lengths = torch.randint(1, 31, (2, 7)), torch.tensor([7, 3])
-    other = ids.clone()
-    other[1, 3:] = (ids[1, 3:] + 3) % 31
-    one, two = (model(tokens, mask=masks.padding(lengths)).logits for tokens in (ids, other))
-    assert torch.equal(one[0], two[0])
-    assert torch.equal(one[1, :3], two[1, :3])
-    later = ids.clone()
-    later[:, 5:] = (ids[:, 5:] + 3) % 31
-    assert torch.equal(model(ids).logits[:, :5], model(later).logits[:, :5])
-
-
 def test_not_a_number_in_a_later_token_has_no_influence(model):
     clean = model(torch.tensor([[3, 4, 5]])).logits
     with torch.no_grad():
@@ -166,30 +151,6 @@ def test_packed_documents_equal_each_alone(model):
     torch.testing.assert_close(packed[:, 5:], model(ids[:, 5:]).logits, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(3)])
-def test_search_continues_prompts_of_different_lengths_as_each_alone(model, search):
-    prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
-    together = search.search(model, prompts, lengths, max_tokens=8)
-    for row, found in enumerate(together):
-        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8)[0]
-        assert [one.ids for one in found] == [one.ids for one in alone]
-
-
-def test_recorded_layers(model):
-    with regard.record(model) as recording:
-        model(torch.randint(0, 31, (1, 5)))
-    assert [layer.name for layer in recording] == [f"layers.{number}.attention" for number in range(3)]
-    weights = recording[0].weights()
-    assert torch.equal(weights, weights.tril())
-    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 5))
-
-
-def test_every_weight_gets_a_gradient_in_training(model):
-    model.train()
-    model(torch.arange(19)[None]).logits.square().sum().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
-
-
 def test_initial_weights():
     """Radford et al. 2019, section 2.3: residual layers by 1 / sqrt(N), with N residual layers."""
     model = Gpt2(Gpt2Config(vocabulary=101, width=256, layers=8, heads=4))
@@ -198,23 +159,6 @@ def test_initial_weights():
         torch.testing.assert_close(layer.feed_forward.up.weight.std().item(), 0.02, atol=1e-3, rtol=0)
         for last in (layer.attention.output_projection, layer.feed_forward.down):
             torch.testing.assert_close(last.weight.std().item(), 0.02 / 4, atol=2e-4, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("builder", "millions"),
-    [
-        ("gpt2_small", 124),
-        *(
-            pytest.param(*size, marks=pytest.mark.slow)
-            for size in (("gpt2_medium", 355), ("gpt2_large", 774), ("gpt2_xl", 1558))
-        ),
-    ],
-)
-def test_published_sizes(builder, millions):
-    """Parameters of the released models."""
-    with torch.device("meta"):
-        model = getattr(sizes, builder)()
-    assert round(sum(weight.numel() for weight in model.parameters()) / 1e6) == millions
 
 
 class TestErrors:

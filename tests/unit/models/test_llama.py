@@ -12,24 +12,25 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-import regard
 from causal_parity import (
     assert_bfloat16,
     assert_same_model,
     assert_same_outputs,
+    assert_same_parameters,
     assert_same_prompts,
+    assert_search_of_each_alone,
     random_ids,
     reload,
+    save_and_read,
 )
 from hypothesis_examples import examples
-from regard import masks
 from regard.errors import CheckpointError, OptionError, RefusedError
 from regard.models import Llama, LlamaConfig, RotaryConfig, load
-from regard.models import llama as sizes
 from regard.models.llama_types import MODEL_TYPES, OWN_TYPE
 from regard.positions import DynamicScaling, LinearScaling, LongRopeScaling
 from regard.search import Beam, Greedy
 from slow_parameters import slow_except
+from small_checkpoints import change_config
 
 LENGTH = 13
 CLASSES = {
@@ -188,18 +189,10 @@ class TestParity:
         def check(peer, shard):
             folder = tmp_path_factory.mktemp("peer")
             model = reload(peer, folder)
-            model.save(folder / "copy", max_shard_bytes=shard)
-            again, info = AutoModelForCausalLM.from_pretrained(
-                folder / "copy", output_loading_info=True, experts_implementation="eager"
-            )
+            again = save_and_read(model, folder / "copy", AutoModelForCausalLM, shard, experts_implementation="eager")
             assert type(again) is type(peer)
-            assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-            for name, weight in peer.state_dict().items():
-                assert torch.equal(again.state_dict()[name], weight)
-            assert_same_outputs(model, again.eval(), random_ids(peer, 2, LENGTH))
-            reloaded = load(folder / "copy")
-            assert reloaded.config == model.config
-            assert all(torch.equal(reloaded.state_dict()[name], one) for name, one in model.state_dict().items())
+            assert_same_parameters(peer, again)
+            assert_same_outputs(model, again, random_ids(peer, 2, LENGTH))
 
         check()
 
@@ -282,12 +275,6 @@ class TestScalings:
         assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
 
 
-def change_config(folder, **fields):
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | fields
-    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
-
-
 @pytest.fixture
 def model():
     torch.manual_seed(5)
@@ -340,15 +327,6 @@ def test_the_published_config_of_gemma_2(tmp_path):
     assert_same_outputs(model, again, random_ids(peer, 2, LENGTH))
 
 
-@pytest.mark.parametrize("search", [Greedy(), Beam(3)])
-def test_search_continues_prompts_of_different_lengths_as_each_alone(model, search):
-    prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
-    together = search.search(model, prompts, lengths, max_tokens=8)
-    for row, found in enumerate(together):
-        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8)[0]
-        assert [one.ids for one in found] == [one.ids for one in alone]
-
-
 LONG_TEXTS = {
     "dynamic": {"max_length": 5, "rotary": RotaryConfig(scaling=DynamicScaling(3.0, 5))},
     "longrope": {
@@ -375,54 +353,12 @@ class TestLengthDependence:
 
     @pytest.mark.parametrize("search", [Greedy(), Beam(3)])
     def test_prompts_of_different_lengths_do_not_depend_on_one_another(self, name, search):
-        test_search_continues_prompts_of_different_lengths_as_each_alone(model_of_long_texts(name), search)
+        assert_search_of_each_alone(model_of_long_texts(name), search)
 
     def test_prompts_of_different_lengths_are_not_read_together(self, name):
         model = model_of_long_texts(name)
         with pytest.raises(RefusedError, match="prompts of different lengths"):
             model.prefill(torch.randint(0, 31, (2, 9)), lengths=torch.tensor([9, 4]))
-
-
-def test_hidden_tokens_have_no_influence(model):
-    ids, lengths = torch.randint(1, 31, (2, 7)), torch.tensor([7, 3])
-    other = ids.clone()
-    other[1, 3:] = (ids[1, 3:] + 3) % 31
-    one, two = (model(tokens, mask=masks.padding(lengths)).logits for tokens in (ids, other))
-    assert torch.equal(one[0], two[0])
-    assert torch.equal(one[1, :3], two[1, :3])
-
-
-def test_every_weight_gets_a_gradient(model):
-    model.train()
-    model(torch.arange(19)[None]).logits.square().sum().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
-
-
-def test_recorded_layers(model):
-    with regard.record(model) as recording:
-        model(torch.randint(0, 31, (1, 5)))
-    assert [layer.name for layer in recording] == [f"layers.{number}.attention" for number in range(3)]
-    assert recording[0].query.shape == (1, 3, 5, 10)
-    assert recording[0].key.shape == (1, 1, 5, 10)
-
-
-@pytest.mark.parametrize(
-    ("builder", "millions"),
-    # Parameters as published, in the papers or model cards.
-    [
-        pytest.param("llama_3_1_8b", 8030, marks=pytest.mark.slow),
-        ("llama_3_2_1b", 1236),
-        ("mistral_7b", 7242),
-        ("qwen_2_5_0_5b", 494),
-        pytest.param("qwen_3_0_6b", 596, marks=pytest.mark.slow),
-        ("gemma_2_2b", 2614),
-        ("gemma_3_1b", 1000),
-    ],
-)
-def test_published_sizes(builder, millions):
-    with torch.device("meta"):
-        model = getattr(sizes, builder)()
-    assert round(sum(weight.numel() for weight in model.parameters()) / 1e6) == millions
 
 
 class TestErrors:

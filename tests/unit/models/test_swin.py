@@ -1,8 +1,5 @@
 """Swin against transformers, its folders, windows, other picture sizes, promises and bad input."""
 
-import copy
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -12,18 +9,19 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import regard
-from attention_parity import assert_same_weights, weights_of_peer
-from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
+from attention_parity import weights_of_peer
+from causal_parity import reload, save_and_read
 from hypothesis_examples import examples
+from image_parity import assert_bfloat16, assert_same_model, assert_same_outputs
 from oracles import windows as oracle
-from regard import masks
-from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, ShapeError
+from regard.errors import CheckpointError, OptionError
 from regard.layers.patch_merging import PatchMerging
 from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
-from regard.models import ImageEncoder, Swin, SwinConfig, TokenGrid, load, swin_base, swin_small, swin_tiny
+from regard.models import ImageEncoder, Swin, SwinConfig, TokenGrid, load
 from script_process import run_script
 from slow_parameters import slow_except
+from small_checkpoints import change_config
 
 SMALL = {
     "picture_size": (33, 44),
@@ -35,16 +33,6 @@ SMALL = {
     "window": 5,
     "inner_ratio": 1.5,
 }
-RENAMED = {
-    "attention.q_proj": "attention.self.query",
-    "attention.k_proj": "attention.self.key",
-    "attention.v_proj": "attention.self.value",
-    "attention.relative_position_bias.": "attention.self.",
-    "attention.o_proj": "attention.output.dense",
-    "mlp.fc1": "intermediate.dense",
-    "mlp.fc2": "output.dense",
-}
-"""Names of weights in transformers, which renames them as it reads and writes a file."""
 COMPILED = f"""
 import torch
 from regard.models import Swin, SwinConfig
@@ -80,11 +68,6 @@ def make_peer(seed=0, *, head=True, **fields):
     return peer
 
 
-def fresh(peer):
-    """A copy of a peer: its layers keep the window of the smallest picture that they have seen."""
-    return copy.deepcopy(peer)
-
-
 @st.composite
 def peers(draw):
     """A random small model, with the size of a picture whose maps are not smaller than a window, which fails there."""
@@ -112,80 +95,18 @@ def peers(draw):
     return peer, (side + extra[0], side + extra[1])
 
 
-def result_of(output):
-    """What gradients are compared of: the logits, or else the mean of the hidden states."""
-    logits = getattr(output, "logits", None)
-    if logits is not None:
-        return logits
-    return output.pooled if hasattr(output, "pooled") else output.pooler_output
-
-
-def assert_same_outputs(model, peer, pixels, tolerance, **options):
-    """Compare the embedding, each stage's output, all outputs that transformers has, and the weights of attention."""
-    with torch.no_grad(), regard.record(model) as seen:
-        ours, theirs = model(pixels, keep_layers=True), fresh(peer)(pixels, output_hidden_states=True, **options)
-    for mine, other in zip(ours.layers, theirs.hidden_states, strict=True):
-        assert_near(mine, other, tolerance=tolerance)
-    named = {"hidden": "last_hidden_state", "pooled": "pooler_output", "logits": "logits"}
-    found = {name: theirs[other] for name, other in named.items() if other in theirs}
-    assert found
-    for name, other in found.items():
-        assert_near(getattr(ours, name), other, tolerance=tolerance)
-    assert_same_weights(seen, weights_of_peer(peer, lambda one: one(pixels, **options)))
-
-
-def gradients(model, peer, pixels, factors, **options):
-    """Gradients of the sum of results times ``factors``, by names in the file, and of the pixels: ours, the peer's."""
-    collected, peer = [], fresh(peer)
-    for one, more in ((model, {}), (peer, options)):
-        one.zero_grad()
-        leaf = pixels.clone().requires_grad_()
-        (result_of(one(leaf, **more)).to(factors) * factors).sum().backward()
-        collected.append(leaf.grad)
-    weights = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    theirs = {}
-    for name, weight in peer.named_parameters():
-        for new, old in RENAMED.items():
-            name = name.replace(new, old)
-        if weight.grad is not None:
-            theirs[name] = weight.grad
-    ours = model.weight_names.to_file(weights)
-    assert ours.keys() == theirs.keys()
-    return ours | {"pixels": collected[0]}, theirs | {"pixels": collected[1]}
-
-
-def assert_same_gradients(model, peer, pixels, tolerance, **options):
-    with torch.no_grad():
-        factors = torch.randn_like(result_of(fresh(peer)(pixels, **options)))
-    ours, theirs = gradients(model, peer, pixels, factors, **options)
-    assert_near_gradients(ours, theirs, tolerance)
-
-
-def assert_same_model(peer, folder, size, **options):
-    """Compare everything in float32 and in float64."""
-    model = reload(peer, folder)
-    assert model.notes == ()
-    pixels = torch.randn(2, model.channels, *size)
-    assert_same_outputs(model, peer, pixels, 1e-4, **options)
-    assert_same_gradients(model, peer, pixels, 1e-4, **options)
-    wide, wide_peer = load(folder, dtype=torch.float64), fresh(peer).double()
-    assert_same_outputs(wide, wide_peer, pixels.double(), 1e-9, **options)
-    assert_same_gradients(wide, wide_peer, pixels.double(), 1e-9, **options)
-    return model
-
-
 class TestParity:
     def test_random_small_models_and_pictures(self, tmp_path_factory):
         @examples(30, without_slow=4)
         @given(drawn=peers())
         def check(drawn):
-            assert_same_model(drawn[0], tmp_path_factory.mktemp("peer"), drawn[1])
+            assert_same_model(drawn[0], tmp_path_factory.mktemp("peer"), drawn[1], tolerance=1e-4)
 
         check()
 
     @pytest.mark.parametrize("size", slow_except({(50, 61)}, [(48, 48), (50, 61), (49, 97), (72, 24)]))
     def test_padding_of_patches_windows_and_maps(self, tmp_path, size):
-        assert_same_model(make_peer(), tmp_path / "peer", size)
+        assert_same_model(make_peer(), tmp_path / "peer", size, tolerance=1e-4)
 
     def test_weights_of_parity_are_those_of_output_attentions(self):
         """Which returns those of the last layer of each stage only."""
@@ -197,43 +118,20 @@ class TestParity:
 
     def test_interpolated_absolute_positions(self, tmp_path):
         peer = make_peer(use_absolute_embeddings=True)
-        assert_same_model(peer, tmp_path / "peer", (72, 56), interpolate_pos_encoding=True)
+        assert_same_model(peer, tmp_path / "peer", (72, 56), tolerance=1e-4, interpolate_pos_encoding=True)
 
     @pytest.mark.slow  # no code of the model depends on the dtype; that of its layers is tested in bfloat16 for others
     def test_bfloat16(self, tmp_path):
-        results, slopes = [], []
-        for seed in range(5):
-            peer = make_peer(seed)
-            model = reload(peer, tmp_path / str(seed), torch.bfloat16)
-            pixels = torch.randn(3, 3, 52, 40).bfloat16()  # rounding the pixels is no error of the models
-            exact_result = result_of(fresh(peer)(pixels.float())).detach()
-            factors = torch.randn_like(exact_result)
-            _, exact = gradients(load(tmp_path / str(seed)), peer, pixels.float(), factors)
-            half = fresh(peer).to(torch.bfloat16)
-            with torch.no_grad():
-                results.append((result_of(model(pixels)), result_of(fresh(half)(pixels)), exact_result))
-            ours, theirs = gradients(model, half, pixels, factors)
-            # The gradient of the bias of keys is 0 but for rounding, so it has no size that errors are relative to.
-            floor = 1e-4 * max(best.norm() for best in exact.values())
-            slopes += [(ours[name], theirs[name], best) for name, best in exact.items() if best.norm() > floor]
-        assert_error_ratio(results)
-        assert_error_ratio(slopes)
+        assert_bfloat16([make_peer(seed) for seed in range(5)], tmp_path, (52, 40))
 
     @pytest.mark.parametrize("head", [True, False])
     def test_folders_are_read_by_transformers_and_again(self, tmp_path, head):
         peer = make_peer(head=head, use_absolute_embeddings=True, id2label={0: "cat", 1: "dog"}, num_labels=2)
         model = reload(peer, tmp_path / "peer")
         assert model.labels == (("cat", "dog") if head else ())
-        model.save(tmp_path / "copy", max_shard_bytes=10_000)
-        again, info = type(peer).from_pretrained(tmp_path / "copy", output_loading_info=True)
-        assert not info["missing_keys"]
-        assert not info["unexpected_keys"]
-        assert not info["mismatched_keys"]
+        again = save_and_read(model, tmp_path / "copy", type(peer), 10_000)
         assert again.config.architectures == [type(peer).__name__]
-        assert_same_outputs(model, again.eval(), torch.randn(2, 3, 48, 48), 1e-5)
-        reloaded = load(tmp_path / "copy")
-        assert reloaded.config == model.config
-        assert all(torch.equal(one, model.state_dict()[name]) for name, one in reloaded.state_dict().items())
+        assert_same_outputs(model, again, torch.randn(2, 3, 48, 48), 1e-5)
 
     def test_masked_image_modelling_leaves_a_note(self, tmp_path):
         peer = transformers.SwinForMaskedImageModeling(make_peer().config).eval()
@@ -312,13 +210,6 @@ class TestWindows:
 
 
 class TestPromises:
-    def test_pictures_of_a_batch_are_independent(self):
-        model = Swin(SwinConfig(**SMALL)).eval()
-        pixels = torch.randn(2, 2, 33, 44)
-        poisoned = pixels.clone()
-        poisoned[0] = torch.nan
-        assert torch.equal(model(poisoned).hidden[1], model(pixels).hidden[1])
-
     def test_a_nan_stays_in_its_window_and_region(self):
         """Of a map of 10 x 10 in windows of 5 x 5, the token in the first row and column changes its own window."""
         config = SwinConfig(**(SMALL | {"picture_size": (30, 40), "depths": (2,), "heads": (2,)}))
@@ -399,19 +290,6 @@ class TestParts:
 
 @pytest.mark.usefixtures("without_shape_checks")
 class TestBadInput:
-    def test_masks_are_refused(self):
-        with pytest.raises(RefusedError, match=r"(?s)takes no mask.*merge tokens.*use a ViT"):
-            Swin(SwinConfig(**SMALL))(torch.zeros(1, 2, 33, 44), mask=masks.causal())
-
-    def test_pixels(self):
-        model = Swin(SwinConfig(**SMALL))
-        with pytest.raises(ShapeError, match=r"(?s)wrong shape.*\(batch, 2, height, width\)"):
-            model(torch.zeros(1, 3, 33, 44))
-        with pytest.raises(DtypeError, match="normalised numbers"):
-            model(torch.zeros(1, 2, 33, 44, dtype=torch.uint8))
-        with pytest.raises(OptionError, match="wrong height"):
-            model(torch.zeros(1, 2, 0, 44))
-
     @pytest.mark.parametrize(
         ("changed", "facts"),
         [
@@ -438,23 +316,6 @@ class TestBadInput:
     )
     def test_files(self, tmp_path, field, value):
         Swin(SwinConfig(**SMALL)).save(tmp_path / "model")
-        path = tmp_path / "model" / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+        change_config(tmp_path / "model", **{field: value})
         with pytest.raises(CheckpointError):
             load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("build", "millions"),
-    [
-        (swin_tiny, 28.3),
-        pytest.param(swin_small, 49.6, marks=pytest.mark.slow),
-        pytest.param(swin_base, 87.8, marks=pytest.mark.slow),
-    ],
-)
-def test_published_sizes(build, millions):
-    """Numbers of weights in Liu et al. 2021, table 1, with a head of 1,000 labels."""
-    with torch.device("meta"):
-        model = build(tuple(map(str, range(1000))))
-    weights = sum(weight.numel() for weight in model.parameters())
-    assert weights / 1e6 == pytest.approx(millions, abs=0.06)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 from safetensors import safe_open
@@ -20,6 +18,7 @@ from regard.models import (
     TransformerEncoder,
     TransformerEncoderConfig,
 )
+from small_checkpoints import change_config
 from small_classifiers import TEXTS, classifier
 
 IDS = torch.tensor([[2, 5, 6, 7, 8, 0, 0], [2, 9, 8, 7, 6, 5, 4]])
@@ -185,8 +184,7 @@ def test_tokenizer_is_saved_with_its_training_limit(tmp_path):
 )
 def test_damaged_config_is_refused(tmp_path, change, without_shape_checks):
     classifier().save(tmp_path / "m")
-    path = tmp_path / "m" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    change_config(tmp_path / "m", **change)
     with pytest.raises(CheckpointError):
         regard.load(tmp_path / "m")
 
