@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks import plot_style
 from benchmarks.learning import results
-from benchmarks.learning.classification_report import ASSETS, Section, rank
+from benchmarks.learning.classification_report import Section, rank
+from benchmarks.learning.report import ASSETS
 from benchmarks.plot_style import GRID_COLOURS, SCHEMES, TEXT_COLOURS
 
 _COLOURS = {"light": "#0072b2", "dark": "#56b4e9"}

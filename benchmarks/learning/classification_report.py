@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from benchmarks.learning.report import FOLDER, name_versions
 from benchmarks.plot_style import SCHEMES
-
-FOLDER = Path(__file__).resolve().parent / "results"
-ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
 
 _LISTOPS_TEXT = """\
 A text is an expression such as `[MAX 2 [MIN 4 7 ] 0 ]`, with 500 to 2,000 tokens and nested up to ten deep; the label
@@ -126,7 +124,6 @@ class Section:
             yield f"![{self.alt_text}](assets/{self.name}-{scheme}.svg#only-{scheme})"
         yield f"\n{self.table(found)}\n"
         first = next(iter(found.values()))
-        versions = first["versions"]
         interrupted = any(one["processor seconds"] is None for one in found.values())
         unknown = "They are unknown for trainings that were interrupted. " if interrupted else ""
         yield (
@@ -135,7 +132,7 @@ class Section:
             f"frequent label is right for {_percent(first['baseline'])} of the {first[self.examples]:,} test "
             f"{self.examples}. {self.source}\n"
         )
-        yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
+        yield f"<small>{name_versions(first['versions'])}</small>\n"
 
     @property
     def alt_text(self) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.learning import results, shakespeare_report
+from benchmarks.learning import report, results
 from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
 from benchmarks.machine import machine, versions
 from regard.train.numeric_backends import choose_precision
@@ -122,7 +122,7 @@ def main() -> int:
         "versions": versions(),
     }
     if asked.publish:
-        results.add(shakespeare_report.SPEEDS, machine()["processor"], result)
+        results.add(report.SHAKESPEARE_SPEEDS, machine()["processor"], result)
     print(json.dumps(result, indent=2))
     return 0
 

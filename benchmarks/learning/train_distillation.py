@@ -13,7 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.learning import distillation_report, results
+from benchmarks.learning import results
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import DISTILLATION
 from benchmarks.learning.train import train_table
 from benchmarks.learning.train_pictures import DATA, RECIPES, find_test_pictures
 
@@ -22,15 +24,11 @@ TEACHER, WITHOUT, WITH = "teacher", "without a teacher", "with the distillation 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_distillation", description=__doc__)
+    parser = make_parser("train_distillation", __doc__, "trained/distillation", "dtype", "device")
     parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
-    parser.add_argument("--out", type=Path, default=Path("trained/distillation"), metavar="FOLDER", help="of models")
     parser.add_argument("--teacher-minutes", type=float, default=15.0, help="of the teacher's training")
     parser.add_argument("--steps", type=int, default=1500, help="of the training of each student")
     parser.add_argument("--seeds", type=int, default=3, help="students of each kind")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -49,8 +47,8 @@ def main() -> int:
         runs[f"{WITH}, seed {seed}"] = [*student, *taught]
     found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
     if asked.publish:
-        results.publish(distillation_report.RESULTS, found)
-    print(distillation_report.table(found))
+        results.publish(DISTILLATION.path, found)
+    print(DISTILLATION.table(found))
     return 0
 
 

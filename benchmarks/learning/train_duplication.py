@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.learning import duplication_report, results
+from benchmarks.learning import results
 from benchmarks.learning.duplication import SIZES, DuplicationModel, accuracy, draw_sequences, loss_of
+from benchmarks.learning.report import DUPLICATION
 from benchmarks.machine import machine, versions
 from regard.mechanisms import Reformer
 
@@ -97,8 +98,8 @@ def main() -> int:
     results.add(asked.out, name, result)
     print(f"{asked.length:,} symbols, trained with {asked.rounds} rounds: {steps:,} steps in {minutes:.1f} minutes\n")
     if asked.publish:
-        results.add(duplication_report.RESULTS, name, result)
-    print(duplication_report.table({name: result}))
+        results.add(DUPLICATION.path, name, result)
+    print(DUPLICATION.table({name: result}))
     return 0
 
 

@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import gato_report, results
+from benchmarks.learning import results
 from benchmarks.learning.digits import write_digits
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import GATO
 from benchmarks.learning.train import train_model, trains_on_gpu
 from regard.vision.idx_files import TRAINING
 
@@ -27,15 +29,12 @@ ALL, TEXT, PICTURES = "all of them", "text", "pictures"
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_gato_tasks", description=__doc__)
+    parser = make_parser("train_gato_tasks", __doc__, "trained/gato", "device")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="plain text")
-    parser.add_argument("--out", type=Path, default=Path("trained/gato"), metavar="FOLDER", help="models, results")
     parser.add_argument("--minutes", type=float, default=40.0, help="of the network of all tasks")
     parser.add_argument("--alone", type=float, default=5.0, help="minutes of each network of one source")
     parser.add_argument("--size", default="tiny", choices=("tiny", "small", "base"))
     parser.add_argument("--episodes", type=int, default=50, help="episodes to play in each environment")
-    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -63,8 +62,8 @@ def main() -> int:
             measured["environments"] = play(model, asked.episodes, options)
         found = results.add(path, name, measured)
     if asked.publish:
-        results.publish(gato_report.RESULTS, found)
-    print(gato_report.tables(found))
+        results.publish(GATO.path, found)
+    print(GATO.table(found))
     return 0
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from benchmarks.learning import results
-from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import KEYWORDS
+from benchmarks.learning.program import make_parser, report_classifiers
 from benchmarks.learning.sound_convolution import SoundConvolution, build_of_size
 from benchmarks.learning.train import measure_training
 from regard.audio.sound_file import SOUNDS
@@ -34,19 +34,14 @@ _TRAIN = "--train-one"
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_keywords", description=__doc__)
+    parser = make_parser("train_keywords", __doc__, "trained/keywords", "seed", "dtype", "device")
     parser.add_argument("--data", type=Path, default=Path("keywords"), metavar="FOLDER", help="folder of the sounds")
-    parser.add_argument("--out", type=Path, default=Path("trained/keywords"), metavar="FOLDER", help="models, results")
     parser.add_argument("--model", default="conformer,convolution", metavar="NAMES", help="conformer,convolution")
     parser.add_argument("--minutes", type=float, default=30.0, help="minutes of each training")
     parser.add_argument("--steps", type=int, help="most steps of each training; default: no limit")
     parser.add_argument("--size", default="tiny", choices=("tiny", "small", "base"), help="of the Conformer")
     parser.add_argument("--augment", default="light", choices=("none", "light", "strong"))
     parser.add_argument("--batch", type=int, default=64, help="sounds of a batch")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     parser.add_argument(_TRAIN, metavar="FOLDER", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -134,10 +129,7 @@ def main() -> int:
             continue
         print(name, file=sys.stderr)
         found = results.add(path, name, train_and_evaluate(asked, name))
-    if asked.publish:
-        publish(KEYWORDS, found)
-    print(results.table(found))
-    return 0
+    return report_classifiers(KEYWORDS, found, asked)
 
 
 if __name__ == "__main__":

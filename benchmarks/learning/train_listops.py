@@ -13,11 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.learning import results
-from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import LISTOPS
 from benchmarks.learning.listops import MAX_LENGTH
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from benchmarks.learning.program import make_parser, report_classifiers
 from benchmarks.learning.train import train_table
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "dropout": 0.1}
@@ -25,9 +24,8 @@ SIZES = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "dropout": 0.1}
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_listops", description=__doc__)
+    parser = make_parser("train_listops", __doc__, "trained/listops", "seed", "dtype", "minutes", "device")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="train.tsv, valid.tsv and test.tsv")
-    parser.add_argument("--out", type=Path, default=Path("trained/listops"), metavar="FOLDER", help="models, results")
     parser.add_argument("--mechanism", default="all", metavar="NAMES", help="dot_product,linear,.. or all")
     parser.add_argument("--option", action="append", default=[], metavar="NAME.OPTION=VALUE", help="of a mechanism")
     parser.add_argument("--steps", type=int, default=5000)
@@ -37,11 +35,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--pooling", default="mean", choices=("mean", "cls"))
     parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--warmup", type=int, default=500)
-    parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -92,10 +85,7 @@ def main() -> int:
         for name in choose_mechanisms(asked.mechanism)
     }
     found = train_table(asked.out, runs, ["--data", str(asked.data / "test.tsv")])
-    if asked.publish:
-        publish(LISTOPS, found)
-    print(results.table(found))
-    return 0
+    return report_classifiers(LISTOPS, found, asked)
 
 
 if __name__ == "__main__":

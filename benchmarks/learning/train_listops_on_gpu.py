@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import listops_curves_report, results
+from benchmarks.learning import results
 from benchmarks.learning.listops import MAX_LENGTH
 from benchmarks.learning.mechanisms import mechanism_options
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import LISTOPS_CURVES
 from benchmarks.learning.train_listops import training_options
 from benchmarks.machine import machine, versions
 from regard.train.run_folder import RunFolder
@@ -45,14 +47,10 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_listops_on_gpu", description=__doc__)
+    parser = make_parser("train_listops_on_gpu", __doc__, "trained/listops-gpu")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="train.tsv, valid.tsv")
-    parser.add_argument(
-        "--out", type=Path, default=Path("trained/listops-gpu"), metavar="FOLDER", help="models, results"
-    )
     parser.add_argument("--training", action="append", choices=TRAININGS, help="repeat for more; default: all")
     parser.add_argument("--minutes", type=float, default=7.0, help="of each training, all at once")
-    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
     return parser.parse_args()
 
 
@@ -68,8 +66,8 @@ def main() -> int:
         measured = measure(_model_folder(asked.out, name))
         found = results.add(asked.out / "results.json", name, {"options": options_of(command), **measured})
     if asked.publish:
-        results.publish(listops_curves_report.RESULTS, found)
-    print(listops_curves_report.table(found))
+        results.publish(LISTOPS_CURVES.path, found)
+    print(LISTOPS_CURVES.table(found))
     return 0
 
 

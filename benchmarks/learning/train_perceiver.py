@@ -23,6 +23,7 @@ from benchmarks.learning import results
 from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import DIGITS, TONES
 from benchmarks.learning.digits import write_digits
+from benchmarks.learning.program import make_parser
 from benchmarks.learning.tones import LABELS, SAMPLES, draw_sounds
 from benchmarks.learning.train import train_table
 from benchmarks.machine import machine, versions
@@ -43,8 +44,7 @@ DIGIT_MODELS = {
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_perceiver", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("trained/perceiver"), metavar="FOLDER", help="models, results")
+    parser = make_parser("train_perceiver", __doc__, "trained/perceiver", "seed", "dtype")
     parser.add_argument("--models", default=";".join(DIGIT_MODELS), metavar="NAMES", help="of digits, or none")
     parser.add_argument("--epochs", type=int, default=60, help="passes over the digits")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the Perceivers of digits")
@@ -52,9 +52,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--tests", type=int, default=1000, help="sounds of the test")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results and plots to this repository too")
     return parser.parse_args()
 
 

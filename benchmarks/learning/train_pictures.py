@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from benchmarks.learning import results
-from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import PICTURES
+from benchmarks.learning.program import make_parser, report_classifiers
 from benchmarks.learning.train import train_table
 
 DATA = Path("/usr/share/datasets/fashion-mnist")
@@ -65,9 +64,8 @@ RECIPES = {
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_pictures", description=__doc__)
+    parser = make_parser("train_pictures", __doc__, "trained/pictures", "seed", "dtype", "device")
     parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
-    parser.add_argument("--out", type=Path, default=Path("trained/pictures"), metavar="FOLDER", help="models, results")
     parser.add_argument("--model", default=",".join(RECIPES), metavar="NAMES", help="vit-tiny,deit-tiny,..")
     parser.add_argument("--minutes", type=float, default=15.0, help="minutes of each training")
     parser.add_argument("--steps", type=int, help="most steps of each training; default: no limit")
@@ -78,10 +76,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rate", help="peak learning rate; default: the recipe's")
     parser.add_argument("--batch", type=int, default=128, help="pictures of a batch")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -114,10 +108,7 @@ def main() -> int:
     asked = parse_options()
     runs = {name: make_options(asked, name) for name in asked.model.split(",")}
     found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
-    if asked.publish:
-        publish(PICTURES, found)
-    print(results.table(found))
-    return 0
+    return report_classifiers(PICTURES, found, asked)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ import torch
 
 import regard
 from benchmarks import atomic_write
-from benchmarks.learning import language_report, results
+from benchmarks.learning import results
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import PRETRAINING
 from benchmarks.learning.train import train_model, train_table
 from regard.models.masked_language_model import MaskedLanguageModel
 
@@ -46,17 +48,14 @@ is below that of a BERT after 4,000. AdamW and Muon lead to the same loss."""
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_pretraining", description=__doc__)
+    parser = make_parser("train_pretraining", __doc__, "trained/pretraining", "dtype")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of sst2_train.tsv.gz, ..")
-    parser.add_argument("--out", type=Path, default=Path("trained/pretraining"), metavar="FOLDER")
     parser.add_argument("--mlm-steps", type=int, default=5000, help="steps of masked language modelling")
     parser.add_argument("--epochs", type=int, default=6, help="epochs of each classifier")
     parser.add_argument("--rates", default="1e-4,3e-4,1e-3", metavar="RATES", help="peak learning rates of classifiers")
     parser.add_argument("--pooling", default="mean", choices=("mean", "cls"))
     parser.add_argument("--seed", type=int, default=1, help="of masked language modelling")
     parser.add_argument("--seeds", default="1,2,3", metavar="SEEDS", help="of classifiers")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
@@ -83,8 +82,8 @@ def main() -> int:
     for seed in seeds:
         summary[f"{STARTS['encoder']}, seed {seed}"]["encoder"] = encoder
     if asked.publish:
-        results.publish(language_report.PRETRAINING, summary)
-    print(language_report.pretraining_table(summary))
+        results.publish(PRETRAINING.path, summary)
+    print(PRETRAINING.table(summary))
     return 0
 
 

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import recall_plot, recall_report, results
+from benchmarks.learning import recall_plot, report, results
+from benchmarks.learning.program import make_parser
 from benchmarks.learning.recall import RecallProblem
 from benchmarks.learning.recall_models import check_model, count_weights, default_models
 from benchmarks.learning.recall_task import RecallTask
+from benchmarks.learning.report import RECALL
 from benchmarks.machine import machine, versions
 from benchmarks.optional_imports import missing_package_error
 from regard.errors import RegardError
@@ -34,15 +36,11 @@ _UNSHARED = ("out", "models", "device", "publish")
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_recall", description=__doc__)
-    parser.add_argument(
-        "--out", type=Path, default=Path("trained/recall"), metavar="FOLDER", help="models, plot, results"
-    )
+    parser = make_parser("train_recall", __doc__, "trained/recall", "seed", "minutes", "device")
     parser.add_argument(
         "--models", metavar="NAMES", help="gru,convolution,dot_product,..; default: all of the comparison"
     )
     parser.add_argument("--steps", type=int, default=1500, help="steps of each model")
-    parser.add_argument("--minutes", type=float, help="most minutes of each model; default: no limit")
     parser.add_argument("--octaves", type=int, default=7, metavar="N", help="distances from 2 to 2^(N+1) - 1")
     parser.add_argument("--length", type=int, default=320, metavar="N", help="tokens of a sequence")
     parser.add_argument("--width", type=int, default=64)
@@ -50,9 +48,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32, metavar="N", help="sequences in a step")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--warmup", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -130,9 +125,9 @@ def main() -> int:
     for path in recall_plot.write_plots(found, asked.out):
         print(path, file=sys.stderr)
     if asked.publish:
-        atomic_write.write(recall_report.RESULTS, json.dumps(found, indent=2) + "\n")
-        recall_plot.write_plots(found, recall_report.ASSETS)
-    print(recall_report.table(found))
+        atomic_write.write(RECALL.path, json.dumps(found, indent=2) + "\n")
+        recall_plot.write_plots(found, report.ASSETS)
+    print(RECALL.table(found))
     return 0
 
 

@@ -17,7 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import results, shakespeare_report
+from benchmarks.learning import results
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import SHAKESPEARE
 from benchmarks.machine import machine, versions
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.train import Schedule, Settings, run
@@ -28,14 +30,11 @@ SIZES = {"layers": 4, "heads": 4, "width": 128, "dropout": 0.0, "embedding_dropo
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_shakespeare", description=__doc__)
+    parser = make_parser("train_shakespeare", __doc__, "trained/shakespeare", "seed")
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="tinyshakespeare.txt.gz")
-    parser.add_argument("--out", type=Path, default=Path("trained/shakespeare"), metavar="FOLDER")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--rate", type=float, default=PEAK, help="peak learning rate")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
     return parser.parse_args()
 
 
@@ -71,7 +70,7 @@ def main() -> int:
     }
     found |= {"machine": machine(), "versions": versions()}
     if asked.publish:
-        results.add(shakespeare_report.RESULTS, f"{asked.rate:g}", found)
+        results.add(SHAKESPEARE.path, f"{asked.rate:g}", found)
     print(json.dumps(found, indent=2))
     return 0
 

@@ -12,10 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.learning import results
-from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import SST2
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from benchmarks.learning.program import make_parser, report_classifiers
 from benchmarks.learning.train import train_table
 
 MOST_TOKENS = 96
@@ -26,9 +25,8 @@ SIZES = {"layers": 2, "width": 128, "heads": 4, "inner": 256, "dropout": 0.2}
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_sst2", description=__doc__)
+    parser = make_parser("train_sst2", __doc__, "trained/sst2", "seed", "dtype", "minutes", "device")
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of sst2_train.tsv.gz, ..")
-    parser.add_argument("--out", type=Path, default=Path("trained/sst2"), metavar="FOLDER", help="models, results")
     parser.add_argument("--mechanism", default="all", metavar="NAMES", help="dot_product,linear,.., all, or none")
     parser.add_argument("--option", action="append", default=[], metavar="NAME.OPTION=VALUE", help="of a mechanism")
     parser.add_argument(
@@ -37,11 +35,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--perceiver", action="store_true", help="train a Perceiver on the bytes of the texts, too")
     parser.add_argument("--epochs", type=int, default=10, help="epochs from scratch")
     parser.add_argument("--fine-tuning-epochs", type=int, default=3)
-    parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
-    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
 
@@ -64,10 +57,7 @@ def main() -> int:
         tuned = ["--from", name, "--epochs", str(asked.fine_tuning_epochs)]
         runs[f"{Path(name).name}, fine-tuned"] = [*common, *tuned]
     found = train_table(asked.out, runs, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
-    if asked.publish:
-        publish(SST2, found)
-    print(results.table(found))
-    return 0
+    return report_classifiers(SST2, found, asked)
 
 
 if __name__ == "__main__":

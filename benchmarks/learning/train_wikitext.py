@@ -17,7 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning import language_report, results
+from benchmarks.learning import results
+from benchmarks.learning.program import make_parser
+from benchmarks.learning.report import WIKITEXT
 from benchmarks.learning.train import train_model
 
 SIZES = {"layers": 4, "width": 192, "heads": 6, "dropout": 0.2, "embedding_dropout": 0.2, "attention_dropout": 0.1}
@@ -28,16 +30,13 @@ VOCABULARY, BLOCK, BATCH, RATE, WEIGHT_DECAY = 3000, 128, 16, 1e-3, 0.1
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_wikitext", description=__doc__)
+    parser = make_parser("train_wikitext", __doc__, "trained/wikitext", "seed")
     parser.add_argument(
         "--data", type=Path, required=True, metavar="FOLDER", help="folder of wikitext2_valid.txt.gz, .."
     )
-    parser.add_argument("--out", type=Path, default=Path("trained/wikitext"), metavar="FOLDER", help="model, results")
     parser.add_argument("--model", default="gpt2,llama", metavar="NAMES", help="gpt2, llama or both")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"), help="of matrix products")
-    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
@@ -50,8 +49,8 @@ def main() -> int:
         result = measure(asked, name)
         found = results.add(asked.out / "results.json", name, result)
         if asked.publish:
-            results.add(language_report.WIKITEXT, name, result)
-    print(language_report.wikitext_table(found))
+            results.add(WIKITEXT.path, name, result)
+    print(WIKITEXT.table(found))
     return 0
 
 

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import (
-    distillation_report,
-    duplication_report,
-    gato_report,
-    language_report,
-    listops_curves_report,
-    recall_report,
-    shakespeare_report,
-)
+from benchmarks.learning import report as learning_report
 from benchmarks.learning import results as learning_results
 from benchmarks.learning.classification_report import DIGITS, KEYWORDS, LISTOPS, PICTURES, SST2, TONES
 from benchmarks.translation import results
@@ -100,20 +92,14 @@ def render_page(found: list[Result]) -> str:
     """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
-    parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
-    for section in (LISTOPS, SST2, PICTURES, DIGITS, KEYWORDS, TONES):
+    for section in (
+        learning_report.RECALL, LISTOPS, learning_report.LISTOPS_CURVES, SST2, PICTURES, learning_report.DISTILLATION,
+        DIGITS, KEYWORDS, TONES, learning_report.GATO, learning_report.DUPLICATION, learning_report.WIKITEXT,
+        learning_report.PRETRAINING,
+    ):  # fmt: skip
         parts += section.render(learning_results.read(section.path))
-        if section is LISTOPS:
-            curves = learning_results.read(listops_curves_report.RESULTS)
-            parts += listops_curves_report.render_section(curves)
-        if section is PICTURES:
-            parts += distillation_report.render_section(learning_results.read(distillation_report.RESULTS))
-    parts += gato_report.render_section(learning_results.read(gato_report.RESULTS))
-    parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
-    published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
-    parts += language_report.render_sections(*published)
-    shakespeare = (learning_results.read(file) for file in (shakespeare_report.RESULTS, shakespeare_report.SPEEDS))
-    parts += shakespeare_report.render_section(*shakespeare)
+    files = (learning_report.SHAKESPEARE.path, learning_report.SHAKESPEARE_SPEEDS)
+    parts += learning_report.render_shakespeare(*map(learning_results.read, files))
     return "\n".join(parts)
 
 

@@ -17,9 +17,8 @@ import pytest
 import torch
 
 from benchmarks.learning import (
-    language_report,
+    report,
     results,
-    shakespeare_report,
     train_listops,
     train_pictures,
     train_sst2,
@@ -27,6 +26,7 @@ from benchmarks.learning import (
 from benchmarks.learning.classification_report import LISTOPS, PICTURES, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from benchmarks.learning.report import PRETRAINING, WIKITEXT
 from picture_files import shape_picture, write_idx
 from regard import catalogue
 from regard.errors import OptionError
@@ -186,7 +186,7 @@ def test_sections_of_language_models():
         "pre-trained, seed 2": validated[1] | {"accuracy": 0.875, "rate": "3e-4", "encoder": one},
         "random, seed 1": validated[0] | {"accuracy": 0.625, "rate": "1e-3"},
     }
-    lines = "\n".join(language_report.render_sections(wikitext, pretraining)).splitlines()
+    lines = "\n".join([*WIKITEXT.render(wikitext), *PRETRAINING.render(pretraining)]).splitlines()
     rows = [line for line in lines if line.startswith("| ") and "minutes" not in line]
     assert rows == [
         "| llama | 61.0 | 211.2 | 1.625 | 1,234 | 1.5 | 0.50 |",
@@ -195,7 +195,7 @@ def test_sections_of_language_models():
         "| random | 62.5 % | 62.5 to 62.5 % | 62.5 % | 1e-3 | 1.5 |  |",
     ]
     assert lines.count("On 2 threads of P.") == 2
-    assert "train_pretraining" in "\n".join(language_report.render_sections({}, {}))
+    assert "train_pretraining" in "\n".join(PRETRAINING.render({}))
 
 
 def test_section_of_shakespeare():
@@ -204,7 +204,7 @@ def test_section_of_shakespeare():
     found = {"0.001": one | {"validation loss": 1.9162}, "0.003": one | {"validation loss": 1.75}}
     rates = {"regard, bfloat16": 3000, "regard, float32": 1100, "nanoGPT": 1000}
     speeds = {"P": {"tokens per second": rates, "chosen": "bfloat16"}}
-    lines = "\n".join(shakespeare_report.render_section(found, speeds)).splitlines()
+    lines = "\n".join(report.render_shakespeare(found, speeds)).splitlines()
     assert [line for line in lines if line.startswith("| ")] == [
         "| learning rate | validation loss | minutes | tokens per second |",
         "| 0.003 | 1.750 | 1.5 | 12,345 |",
@@ -214,7 +214,7 @@ def test_section_of_shakespeare():
         "| P | bfloat16, the default here | 3,000 | 1,000 | 3.00 |",
         "| P | float32 | 1,100 | 1,000 | 1.10 |",
     ]
-    assert "train_shakespeare" in "\n".join(shakespeare_report.render_section({}, {}))
+    assert "train_shakespeare" in "\n".join(report.render_shakespeare({}, {}))
 
 
 @pytest.mark.slow

@@ -9,11 +9,12 @@ import sys
 import pytest
 import torch
 
-from benchmarks.learning import recall_report, train_recall
+from benchmarks.learning import train_recall
 from benchmarks.learning.recall import KEYS, VALUES, VOCABULARY, RecallBatch, RecallProblem
 from benchmarks.learning.recall_models import SCAN_FAMILY, count_weights, default_models, make_model
 from benchmarks.learning.recall_plot import describe
 from benchmarks.learning.recall_task import CHANCE, RecallTask
+from benchmarks.learning.report import RECALL
 from regard.errors import OptionError
 from regard.train import RankShard, RunContext, Settings
 
@@ -176,13 +177,13 @@ def test_the_curve_is_read_from_the_metrics_of_a_run(tmp_path):
 
 def test_table_section_and_legend():
     one = {"octaves": {"2-3": 1.0, "4-7": 0.5}, "weights": 1234, "processor seconds": 90.0}
-    assert recall_report.table({"gru": one}).splitlines()[2:] == [
+    assert RECALL.table({"gru": one}).splitlines()[2:] == [
         "| gru | 100.0 % | 50.0 % | 1,234 | 1.5 |",
         "| chance | 6.2 % | 6.2 % | | |",
     ]
     assert describe("gru", one) == "gru\n90 s, 1,234 weights"
     assert describe("gru", one | {"processor seconds": None}) == "gru\n1,234 weights"
-    assert "train_recall" in "\n".join(recall_report.render_section({}))
+    assert "train_recall" in "\n".join(RECALL.render({}))
 
 
 @pytest.mark.slow

@@ -101,18 +101,27 @@ def names_of(kinds):
     return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.__name__)
 
 
+PADDED_ON_THE_RIGHT = (models.Recurrent, models.TextClassifier, models.ClipText)
+
+
 @names_of([kind for kind in READERS if not issubclass(kind, models.ImageEncoder)])
 @torch.no_grad()
 def test_hidden_tokens_have_no_influence(kind):
+    for side in ("right",) if kind in PADDED_ON_THE_RIGHT else ("right", "left"):
+        assert_hidden_tokens_have_no_influence(kind, side)
+
+
+def assert_hidden_tokens_have_no_influence(kind, side):
     model, (ids, *target), _ = make_example(kind)
     model.eval()
     lengths = torch.tensor([ids.shape[1], 5, 3, 2, 1])
     if kind is models.ClipText:  # the embedding is that of the end token
         ids[torch.arange(len(ids)), lengths - 1] = model.config.end_id
     hidden = torch.arange(ids.shape[1]) >= lengths[:, None]
+    hidden = hidden.flip(1) if side == "left" else hidden
     results = []
     for tokens in (ids, torch.where(hidden, 5 + ids % 7, ids)):
-        found = model(tokens, *target, mask=masks.padding(lengths))
+        found = model(tokens, *target, mask=masks.padding(lengths, side=side))
         results.append([found.hidden, *([found.logits] if hasattr(found, "logits") else [])])
     for one, other in zip(*results, strict=True):
         if one is not None:
