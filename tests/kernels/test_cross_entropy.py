@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from any_threads import assert_same_bits
 from hypothesis_examples import examples
 from long_lengths import many
 from regard.errors import RefusedError
@@ -244,14 +245,14 @@ class TestKernel:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_same_bits_with_any_number_of_threads(self, dtype):
-        results = []
         logits, targets = make_inputs(dtype, rows=211)
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
+
+        def compute():
             loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
             backward = torch.ops.regard.cross_entropy_backward.default
-            results.append((loss, normalizer, backward(loss, logits, targets, normalizer, 0.1, IGNORED)))
-        assert all(torch.equal(*pair) for other in results for pair in zip(results[0], other, strict=True))
+            return loss, normalizer, backward(loss, logits, targets, normalizer, 0.1, IGNORED)
+
+        assert_same_bits(compute)
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_every_element_is_written_and_no_other(self, dtype):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import regard
+from any_threads import assert_same_bits
 from oracles import attention as oracle
 from regard import masks, positions
 from regard.kernels import extension
@@ -367,13 +368,7 @@ def test_expanded_key_with_stride_0():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_bits_with_any_number_of_threads(dtype):
     inputs = tensors(tokens(3, 5001, head_dim=17), dtype)
-    mask, before, results = masks.causal() & masks.padding([5001, 1234]), torch.get_num_threads(), []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        results.append(attend(*inputs, mask=mask))
-    torch.set_num_threads(before)
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
+    assert_same_bits(lambda: attend(*inputs, mask=masks.causal() & masks.padding([5001, 1234])))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from any_threads import assert_same_bits
 from oracles import dropout as oracle
 from regard.kernels import extension, results
 from regard.kernels.operators.dropout_op import drop
@@ -162,19 +163,10 @@ class TestValues:
 
 
 class TestThreads:
-    @pytest.fixture(autouse=True)
-    def _restore_one_thread(self):
-        yield
-        torch.set_num_threads(1)
-
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_same_bits_with_any_number_of_threads(self, dtype):
         tokens = torch.randn(100_003).to(dtype)
-        results = []
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            results.append(OPERATOR(tokens, 0.1, make_seed(47)))
-        assert all(torch.equal(one, results[0]) for one in results)
+        assert_same_bits(lambda: OPERATOR(tokens, 0.1, make_seed(47)), threads=(1, 2, 3, 7))
 
     def test_concurrent_calls(self):
         tokens = torch.randn(50_021)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import regard
+from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
 from oracles import attention as oracle
 from regard import masks
@@ -135,14 +136,13 @@ def test_agrees_with_the_oracle(dtype: torch.dtype, key_heads: int, position_hea
 
 
 def test_bits_do_not_depend_on_threads() -> None:
-    tokens, positions, results = make_tokens(301, 301, 2), random_positions(301, 301, 6, 31), []
-    before = torch.get_num_threads()
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
+    tokens, positions = make_tokens(301, 301, 2), random_positions(301, 301, 6, 31)
+
+    def compute():
         output = NATIVE.compute(request_of(tokens, positions))
-        results.append((output, *torch.autograd.grad(output, tokens, torch.ones_like(output))))
-    torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+        return output, *torch.autograd.grad(output, tokens, torch.ones_like(output))
+
+    assert_same_bits(compute, threads=(1, 3))
 
 
 def test_nan_reaches_the_queries_that_chose_it_alone() -> None:

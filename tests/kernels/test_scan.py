@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
+from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
 from oracles import complex_step
 from oracles import scan as oracle
@@ -238,13 +239,12 @@ class TestKernel:
     def test_same_bits_with_any_number_of_threads(self, variant, heads, dtype):
         """With fewer heads than threads, value columns are divided among threads, and chunks of the backward pass."""
         inputs = make_inputs(variant, value_dim=67, batch=1, heads=heads, dtype=dtype)
-        results = []
-        for threads in (1, 2, 5, 8):
-            torch.set_num_threads(threads)
+
+        def compute():
             output, state, gradients = with_gradients(native, inputs)
-            results.append((output, state, *gradients.values()))
-        torch.set_num_threads(1)
-        assert all(torch.equal(*pair) for other in results for pair in zip(results[0], other, strict=True))
+            return output, state, *gradients.values()
+
+        assert_same_bits(compute, threads=(1, 2, 5, 8))
 
     def test_same_results_for_any_strides(self, variant):
         inputs = make_inputs(variant, dtype=torch.float32)

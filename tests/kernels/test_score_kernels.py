@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 import regard
+from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
 from kernels.score_kernels import (
     HEAD_DIM,
@@ -155,20 +157,17 @@ def test_dropout_drops_weights_and_scales_the_others(kernel):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize(("name", "dtype"), IN_DTYPES)
 def test_same_bits_with_any_number_of_threads(name, dtype, dropout):
-    kernel, before = KERNELS[name], torch.get_num_threads()
-    for queries, keys in kernel.thread_lengths:
+    kernel = KERNELS[name]
+
+    def compute(queries, keys):
         inputs = kernel.make_inputs(queries, keys, dtype=dtype)
         bias = torch.zeros(1, 1, 1, keys, requires_grad=True)
-        computed = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            torch.manual_seed(43)
-            mask = masks.causal() & masks.padding([keys, 130])
-            results = kernel.call(*inputs, bias=bias, mask=mask, dropout=dropout)
-            computed.append([*results, *torch.autograd.grad(results, [*inputs, bias], kernel.upstream(results))])
-        torch.set_num_threads(before)
-        for other in computed[1:]:
-            assert all(map(torch.equal, other, computed[0]))
+        torch.manual_seed(43)
+        results = kernel.call(*inputs, bias=bias, mask=masks.causal() & masks.padding([keys, 130]), dropout=dropout)
+        return [*results, *torch.autograd.grad(results, [*inputs, bias], kernel.upstream(results))]
+
+    for lengths in kernel.thread_lengths:
+        assert_same_bits(partial(compute, *lengths))
 
 
 # The operators

@@ -5,7 +5,7 @@ gradients are its derivatives by complex steps, along random signs. The toleranc
 ``conformance.test_agreement``).
 """
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import regard
+from any_threads import assert_same_bits
 from mask_forms import BATCH, MASKS
 from oracles import attention as oracle
 from oracles.complex_step import slope
@@ -401,20 +402,17 @@ def test_visible_nonfinite_tokens_give_nan(softcap):
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_do_not_depend_on_the_number_of_threads(dtype):
-    before = torch.get_num_threads()
-    for queries, keys in ((131, 577), (2, 1031)):
-        results = []
-        for threads in (1, 2, 3, 5):
-            torch.set_num_threads(threads)
-            tensors = to_tensors(make_arrays(queries, keys, (1, HEADS, 1, 1)), dtype)
-            seen = regard.observe(**tensors, mask=masks.causal(), softcap=1.5, impl="native")
-            output = regard.attention(**tensors, mask=masks.causal(), softcap=1.5, impl="native")
-            upstream = torch.from_numpy(random_signs(output.shape)).to(dtype)
-            gradients = torch.autograd.grad(output, list(tensors.values()), upstream)
-            results.append([output, seen.output, seen.lse, seen.entropy, seen.received, seen.sink_weight, *gradients])
-        torch.set_num_threads(before)
-        for other in results[1:]:
-            assert all(torch.equal(one, same) for one, same in zip(results[0], other, strict=True))
+
+    def compute(lengths):
+        tensors = to_tensors(make_arrays(*lengths, (1, HEADS, 1, 1)), dtype)
+        seen = regard.observe(**tensors, mask=masks.causal(), softcap=1.5, impl="native")
+        output = regard.attention(**tensors, mask=masks.causal(), softcap=1.5, impl="native")
+        upstream = torch.from_numpy(random_signs(output.shape)).to(dtype)
+        gradients = torch.autograd.grad(output, list(tensors.values()), upstream)
+        return [output, seen.output, seen.lse, seen.entropy, seen.received, seen.sink_weight, *gradients]
+
+    for lengths in ((131, 577), (2, 1031)):
+        assert_same_bits(partial(compute, lengths), threads=(1, 2, 3, 5))
 
 
 @pytest.mark.usefixtures("without_shape_checks")

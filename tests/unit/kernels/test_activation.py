@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from any_threads import assert_same_bits
 from regard.kernels.extension import native
 from regard.kernels.operators import activation_op
 from regard.kernels.operators.activation_op import activate
@@ -86,15 +87,9 @@ class TestValues:
 
     def test_bits_do_not_depend_on_threads_or_neighbours(self, name, dtype):
         tokens = torch.randn(70_001, generator=torch.Generator().manual_seed(3)).to(dtype)
-        before, outputs = torch.get_num_threads(), []
-        try:
-            for threads in (1, 2, 5):
-                torch.set_num_threads(threads)
-                outputs.append(torch.stack(with_gradient(partial(activate, activation=name), tokens, tokens)))
-        finally:
-            torch.set_num_threads(before)
-        assert all(torch.equal(output, outputs[0]) for output in outputs)
-        assert torch.equal(activate(tokens[5:18], name), outputs[0][0, 5:18])
+        compute = partial(with_gradient, partial(activate, activation=name), tokens, tokens)
+        assert_same_bits(compute, threads=(1, 2, 5))
+        assert torch.equal(activate(tokens[5:18], name), compute()[0][5:18])
 
 
 @pytest.mark.parametrize("name", ORACLES)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import regard
+from any_threads import assert_same_bits
 from regard import masks
 from regard.kernels.extension import native
 from regard.kernels.operators import sublayer_op
@@ -241,14 +242,7 @@ class TestEqualToModules:
 class TestBits:
     def test_do_not_depend_on_threads(self, activation, dtype):
         layer = make_block(activation=activation).to(dtype)
-        before, outputs = torch.get_num_threads(), []
-        try:
-            for threads in (1, 2, 5):
-                torch.set_num_threads(threads)
-                outputs.append(run_steps(layer, dtype=dtype)[0])
-        finally:
-            torch.set_num_threads(before)
-        assert all(torch.equal(output, outputs[0]) for output in outputs)
+        assert_same_bits(lambda: run_steps(layer, dtype=dtype)[0], threads=(1, 2, 5))
 
     def test_do_not_depend_on_other_rows(self, activation, dtype):
         layer = make_block(activation=activation).to(dtype)

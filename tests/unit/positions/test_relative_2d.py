@@ -7,6 +7,7 @@ from torch.testing import assert_close
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
 import regard
+from any_threads import assert_same_bits
 from oracles import windows as oracle
 from oracles.softmax import softmax, visible_keys
 from regard import masks, positions
@@ -111,15 +112,13 @@ def test_masked_tokens_have_no_influence_and_empty_rows_are_0():
 def test_bits_do_not_depend_on_the_number_of_threads():
     bias = make_bias(7, torch.float32)
     query, key, value = (torch.randn(13, HEADS, 49, HEAD_DIM, requires_grad=True) for _ in range(3))
-    upstream, runs, before = torch.randn(13, HEADS, 49, HEAD_DIM), [], torch.get_num_threads()
-    try:
-        for threads in (1, 3, 7):
-            torch.set_num_threads(threads)
-            output = regard.attention(query, key, value, bias=bias, impl="native")
-            runs.append((output, *torch.autograd.grad(output, (query, key, value, bias.weight), upstream)))
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for run in runs for one, other in zip(runs[0], run, strict=True))
+    upstream = torch.randn(13, HEADS, 49, HEAD_DIM)
+
+    def compute():
+        output = regard.attention(query, key, value, bias=bias, impl="native")
+        return output, *torch.autograd.grad(output, (query, key, value, bias.weight), upstream)
+
+    assert_same_bits(compute, threads=(1, 3, 7))
 
 
 def test_in_a_layer():
