@@ -1,5 +1,6 @@
-"""The kernels of attention with a score or weight of its own: inputs, formula, call and error of each.
+"""Kernels of attention: inputs, formula, call and error of each.
 
+    exact            w_ij = softmax(scale q_i . k_j + bias_ij)                        Vaswani et al. 2017, section 3.2.1
     sigmoid          w_ij = sigmoid(scale q_i . k_j + bias_ij + b_i)                    Ramapuram et al. 2025, section 2
     talking heads    w_f = sum_g softmax(sum_h scale q_h . k_h P_hg + bias_g) R_gf      Shazeer et al. 2020, section 4
     additive         score_ij = v . tanh(a_i + b_j) + bias_ij                 Bahdanau et al. 2015, appendix A.1.2
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,9 @@ from regard.kernels import results
 from regard.kernels.implementations.mlp_score import ADDITIVE as ADDITIVE_OPERATOR
 from regard.kernels.implementations.sigmoid import SIGMOID_ATTENTION
 from regard.kernels.implementations.talking_heads import TALKING_HEADS as TALKING_HEADS_OPERATOR
+from regard.kernels.operators.attention_op import ATTENTION as EXACT_FORWARD
+from regard.kernels.operators.attention_op import ATTENTION_BACKWARD
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
-from regard.kernels.operators.score_op import ScoreOperator
 from regard.validation import make_request
 
 HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, INNER, VALUE_DIM = 6, 3, 7, 11, 19, 5, 13
@@ -61,9 +64,12 @@ class ScoreKernel:
         thread_lengths: numbers (queries, keys) that are divided among threads.
         mixes_heads: whether a query or key affects all heads.
         numbers: values of the operator's numbers that a test passes, in turn.
+        summed: terms that have a gradient.
+        returns_lse: whether lse is a result.
+        operator: has the operators ``forward`` and ``backward``.
     """
 
-    operator: ScoreOperator
+    operator: Any
     tensors: tuple[str, ...]
     make_inputs: Callable[..., list[Tensor]]
     formula: Callable[..., tuple[Tensor, ...]]
@@ -77,6 +83,8 @@ class ScoreKernel:
     draw: Callable[..., Tensor] = normal
     mixes_heads: bool = False
     numbers: Sequence[tuple[float | None, ...]] = ((),)
+    summed: Sequence[str] = ("bias", "table")
+    returns_lse: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def make_terms(self, inputs: Sequence[Tensor], **terms: Any) -> KernelArguments:
@@ -102,7 +110,8 @@ class ScoreKernel:
         allowed = None if mask is None else mask.dense(queries, keys)
         exact = self.formula(*exact_leaves, allowed=allowed, **options)
         outputs = self.call(*inputs, mask=mask, bias=bias, **options)
-        assert {output.dtype for output in outputs} == {inputs[0].dtype}
+        assert outputs[0].dtype == inputs[0].dtype
+        assert all(lse.dtype == results.accumulation_dtype(inputs[0].dtype) for lse in outputs[1:])
         upstream = self.upstream(outputs)
         actual = [*outputs, *torch.autograd.grad(outputs, leaves, upstream)]
         expected = [*exact, *torch.autograd.grad(exact, exact_leaves, [part.double() for part in upstream])]
@@ -146,6 +155,46 @@ def _sum_error(inputs: Sequence[Tensor], terms: int) -> float:
 def _count_once(name: str, inputs: Sequence[Tensor]) -> int:
     return 1
 
+
+# Exact attention
+
+
+def _softmax(scores: Tensor, value: Tensor, allowed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The output and lse of scores; a score of -inf hides a key, as a mask does."""
+    seen = torch.ones_like(scores, dtype=torch.bool) if allowed is None else allowed.expand_as(scores)
+    seen = seen & (scores.detach() > -torch.inf)
+    empty = ~seen.any(-1, keepdim=True)
+    lse = scores.masked_fill(~seen, -torch.inf).masked_fill(empty, 0.0).logsumexp(-1, keepdim=True)
+    weights = (scores.masked_fill(~seen, -torch.inf) - lse).exp()
+    return weights @ value, lse.masked_fill(empty, -torch.inf)[..., 0]
+
+
+def _exact_formula(query, key, value, bias=None, *, allowed=None):
+    key, value = repeat_heads((key, value), query.shape[1] // key.shape[1])
+    scores = query @ key.transpose(-2, -1) * query.shape[3] ** -0.5
+    return _softmax(scores if bias is None else scores + bias, value, allowed)
+
+
+def exact(*inputs: Tensor, **terms: Any) -> tuple[Tensor, ...]:
+    """Output and lse."""
+    arguments = to_kernel_arguments(make_request(*inputs, scale=inputs[0].shape[3] ** -0.5, **terms))
+    found: tuple[Tensor, ...] = EXACT_FORWARD.compute_with_grad(*inputs, *arguments)[:2]
+    return found
+
+
+EXACT = ScoreKernel(
+    SimpleNamespace(forward=EXACT_FORWARD, backward=ATTENTION_BACKWARD),
+    ("query", "key", "value"),
+    make_tokens,
+    _exact_formula,
+    exact,
+    lambda inputs: _sum_error(inputs, inputs[0].shape[3] + inputs[2].shape[3]) + 4 * torch.finfo(inputs[0].dtype).eps,
+    _count_once,
+    head_sizes=[(1, 7), (7, 1), (67, 131), (640, 17), (17, 640)],
+    thread_lengths=[(131, 257), (1, 4099)],
+    summed=("bias", "table", "sinks"),
+    returns_lse=True,
+)
 
 # Sigmoid
 
@@ -247,13 +296,7 @@ def _additive_inputs(
 def _additive_formula(query, key, vector, value, bias=None, *, allowed=None):
     key, value = repeat_heads((key, value), query.shape[1] // key.shape[1])
     scores = torch.einsum("bhqkw,hw->bhqk", torch.tanh(query[:, :, :, None] + key[:, :, None]), vector)
-    scores = scores if bias is None else scores + bias
-    seen = torch.ones_like(scores, dtype=torch.bool) if allowed is None else allowed.expand_as(scores)
-    seen = seen & (scores.detach() > -torch.inf)
-    empty = ~seen.any(-1, keepdim=True)
-    lse = scores.masked_fill(~seen, -torch.inf).masked_fill(empty, 0.0).logsumexp(-1, keepdim=True)
-    weights = (scores.masked_fill(~seen, -torch.inf) - lse).exp()
-    return weights @ value, lse.masked_fill(empty, -torch.inf)[..., 0]
+    return _softmax(scores if bias is None else scores + bias, value, allowed)
 
 
 def additive(*inputs: Tensor, **terms: Any) -> tuple[Tensor, ...]:
@@ -282,5 +325,6 @@ ADDITIVE = ScoreKernel(
     scale=1.0,
     dtypes=(torch.float64, torch.float32),
     draw=sixteenths,
+    returns_lse=True,
 )
-KERNELS = {"sigmoid": SIGMOID, "talking heads": TALKING_HEADS, "additive": ADDITIVE}
+KERNELS = {"exact": EXACT, "sigmoid": SIGMOID, "talking heads": TALKING_HEADS, "additive": ADDITIVE}

@@ -6,22 +6,12 @@ import pytest
 import torch
 
 import regard
-from kernels.opcheck_cases import parametrize_opcheck
-from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import tracing
-from regard.kernels.operators import attention_op
-from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
-from regard.validation import make_request
 from script_process import run_script
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")
-SUMMED = ("bias", "table", "sinks")
-
-
-def random_bools(*shape, chance=0.7, seed=29):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < chance
 
 
 def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM):
@@ -30,94 +20,6 @@ def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM
     # in the memory layout of layers, (batch, length, heads, head_dim)
     result = [torch.randn(BATCH, length, heads, size, generator=generator) for heads, length, size in shapes]
     return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in result]
-
-
-def make_kernel_arguments(mask=None, bias=None, dropout=0.0, softcap=None, sinks=None, **sizes) -> KernelArguments:
-    terms = {"mask": mask, "bias": bias, "scale": None, "softcap": softcap, "sinks": sinks, "dropout": dropout}
-    return to_kernel_arguments(make_request(*tensors(**sizes), **terms))
-
-
-def leaf(*shape):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(37)).requires_grad_()
-
-
-OPERATOR_ARGUMENTS = {
-    "nothing": lambda: make_kernel_arguments(),
-    "half precision": lambda: make_kernel_arguments(dtype=torch.float16),
-    "band and interval": lambda: make_kernel_arguments(
-        masks.window(5, 1) & masks.padding([11, 4]) & masks.padding([7, 9], side="left")
-    ),
-    "cells": lambda: make_kernel_arguments(masks.keep(random_bools(BATCH, 1, QUERIES, KEYS))),
-    "tiles": lambda: make_kernel_arguments(
-        masks.documents(torch.arange(67) // 5) | masks.global_tokens([0]), queries=67, keys=67, value_dim=2
-    ),
-    "bias": lambda: make_kernel_arguments(masks.causal(), leaf(1, HEADS, 1, KEYS)),
-    "bias of another dtype": lambda: make_kernel_arguments(bias=torch.randn(BATCH, 1, QUERIES, KEYS).requires_grad_()),
-    "table": lambda: make_kernel_arguments(masks.causal())._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
-    "table of all heads": lambda: make_kernel_arguments(bias=positions.ALiBi(1)),
-    "dropout": lambda: make_kernel_arguments(masks.causal(), dropout=0.3),
-    "softcap": lambda: make_kernel_arguments(masks.causal(), leaf(1, HEADS, 1, KEYS), softcap=0.75),
-    "sinks": lambda: make_kernel_arguments(masks.causal(), sinks=leaf(1, HEADS, 1, 1)),
-    "sinks of queries": lambda: make_kernel_arguments(
-        masks.window(2, 1), sinks=leaf(BATCH, HEADS, QUERIES, 1), softcap=0.75, dropout=0.3
-    ),
-    "no keys": lambda: make_kernel_arguments(masks.causal(), keys=0, sinks=leaf(1, HEADS, 1, 1)),
-    "no queries": lambda: make_kernel_arguments(masks.causal(), queries=0),
-    "no values": lambda: make_kernel_arguments(masks.causal(), leaf(1, 1, QUERIES, 1), value_dim=0),
-}
-
-
-def sizes_of(name):
-    return {
-        "half precision": {"dtype": torch.float16},
-        "tiles": {"queries": 67, "keys": 67, "value_dim": 2},
-        "no keys": {"keys": 0},
-        "no queries": {"queries": 0},
-        "no values": {"value_dim": 0},
-    }.get(name, {})
-
-
-@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table", "sinks"])
-def test_operator_passes_opcheck(name, utilities, without_shape_checks):
-    inputs = (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
-    torch.library.opcheck(torch.ops.regard.attention.default, inputs, test_utils=utilities)
-
-
-# Tracing the other operator traces its backward pass, too.
-@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["bias"])
-def test_backward_operator_passes_opcheck(name, utilities, without_shape_checks):
-    inputs = [
-        part.detach() if isinstance(part, torch.Tensor) else part
-        for part in (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
-    ]
-    output, lse, *others = torch.ops.regard.attention.default(*inputs)
-    expected = [inputs[3 + KernelArguments._fields.index(kind)] is not None for kind in SUMMED]
-    for grad_lse in (None, torch.randn_like(lse)):
-        torch.library.opcheck(
-            torch.ops.regard.attention_backward.default,
-            (torch.randn_like(output), grad_lse, *inputs[:3], output, *others, *expected, *inputs[3:]),
-            test_utils=utilities,
-        )
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in OPERATOR_ARGUMENTS if not name.startswith(("no ", "half", "tiles", "bias of another"))]
-)
-@pytest.mark.parametrize(
-    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a direction", "per element"]
-)
-@pytest.mark.parametrize("path", ["operator", "eager"])
-def test_gradients_agree_with_finite_differences(name, path, fast, without_shape_checks):
-    arguments = OPERATOR_ARGUMENTS[name]()
-    trained = [kind for kind in SUMMED if getattr(arguments, kind) is not None]
-    function = torch.ops.regard.attention.default if path == "operator" else attention_op.ATTENTION.compute_with_grad
-
-    def both(query, key, value, *rest):
-        output, lse, *_ = function(query, key, value, *arguments._replace(**dict(zip(trained, rest, strict=True))))
-        return output, lse.masked_fill(lse == -torch.inf, 0.0)
-
-    leaves = [getattr(arguments, kind).detach().requires_grad_() for kind in trained]
-    assert torch.autograd.gradcheck(both, (*tensors(), *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
 def test_results_are_stored_with_length_before_heads():

@@ -1,4 +1,4 @@
-"""What the kernels of sigmoid, talking-heads and additive attention share: results, NaN, threads, torch's contract.
+"""What kernels of attention share, exact, sigmoid, talking-heads, additive: results, NaN, threads, torch's contract.
 
 ``score_kernels.py`` has the formulas that they are compared with. Files named after a kernel test the rest.
 """
@@ -174,69 +174,99 @@ def test_same_bits_with_any_number_of_threads(name, dtype, dropout):
 
 SIZES = {
     "tiles": {"queries": 67, "keys": 67, "value_dim": 2, "head_dim": 2},
+    "half precision": {"dtype": torch.float16},
     "no keys": {"keys": 0},
+    "sinks and no keys": {"keys": 0},
     "no queries": {"queries": 0},
     "no values": {"value_dim": 0},
 }
 TERMS = {
     "nothing": dict,
-    "band and interval": lambda: {"mask": masks.window(5, 1) & masks.padding([11, 4])},
+    "band and interval": lambda: {
+        "mask": masks.window(5, 1) & masks.padding([11, 4]) & masks.padding([7, 9], side="left")
+    },
     "cells": lambda: {"mask": masks.keep(random_cells(QUERIES, KEYS))},
     "tiles": lambda: {"mask": masks.documents(torch.arange(67) // 5) | masks.global_tokens([0])},
     "bias": lambda: {"mask": masks.causal(), "bias": (1, HEADS, 1, KEYS)},
     "bias of another dtype": lambda: {"bias": torch.zeros(BATCH, 1, QUERIES, KEYS).requires_grad_()},
-    "table": dict,
+    "table": lambda: {"mask": masks.causal()},
+    "table of all heads": lambda: {"bias": positions.ALiBi(1)},
+    "half precision": dict,
     "dropout": lambda: {"mask": masks.causal(), "dropout": 0.3},
     "no keys": lambda: {"mask": masks.causal()},
     "no queries": lambda: {"mask": masks.causal()},
     "no values": lambda: {"mask": masks.causal(), "bias": (1, 1, QUERIES, 1)},
+    # of exact attention alone
+    "softcap": lambda: {"mask": masks.causal(), "bias": (1, HEADS, 1, KEYS), "softcap": 0.75},
+    "sinks": lambda: {"mask": masks.causal(), "sinks": (1, HEADS, 1, 1)},
+    "sinks of queries": lambda: {
+        "mask": masks.window(2, 1), "sinks": (BATCH, HEADS, QUERIES, 1), "softcap": 0.75, "dropout": 0.3,
+    },
+    "sinks and no keys": lambda: {"mask": masks.causal(), "sinks": (1, HEADS, 1, 1)},
+}  # fmt: skip
+CASES = {
+    f"{name}, {term}": (kernel, term)
+    for name, kernel in KERNELS.items()
+    for term in TERMS
+    if (name == "exact" or not ({"softcap", "sinks"} & TERMS[term]().keys()))
+    and (term != "half precision" or torch.float16 in kernel.dtypes)
 }
 
 
 def make_problem(kernel, name):
-    """Inputs and terms; a bias of which the shape is given is random."""
-    sizes, terms = SIZES.get(name, {}), TERMS[name]()
-    inputs = kernel.make_inputs(**sizes)
-    if isinstance(terms.get("bias"), tuple):
-        terms["bias"] = kernel.draw(*terms["bias"], seed=11).requires_grad_()
-    arguments = kernel.make_terms(inputs, **terms)
+    """Inputs and terms; a bias or sinks of which the shape is given are random."""
+    terms = TERMS[name]()
+    inputs = kernel.make_inputs(**SIZES.get(name, {}))
+    drawn = {kind: kernel.draw(*one, seed=11).requires_grad_() for kind, one in terms.items() if isinstance(one, tuple)}
+    arguments = kernel.make_terms(inputs, **(terms | drawn))
     if name == "table":
         table = kernel.draw(HEADS, 2 * KEYS, seed=11).requires_grad_()
         arguments = arguments._replace(table=table, table_lowest=-KEYS)
     return inputs, arguments
 
 
-@parametrize_opcheck(TERMS, default_kinds=["bias"])
-def test_operators_pass_opcheck(name, utilities, kernel):
-    inputs, terms = make_problem(kernel, name)
+@parametrize_opcheck(
+    CASES, default_kinds=[one for one in CASES if one.endswith(("bias", "exact, table", "exact, tiles", "sinks"))]
+)
+def test_operators_pass_opcheck(name, utilities):
+    kernel, term = CASES[name]
+    inputs, terms = make_problem(kernel, term)
     forward, backward = kernel.operator.forward.torch_op, kernel.operator.backward.torch_op
     for numbers in kernel.numbers:
         torch.library.opcheck(forward, (*inputs, *numbers, *terms), test_utils=utilities)
     plain, plain_terms = (
         [part.detach() if isinstance(part, Tensor) else part for part in group] for group in (inputs, terms)
     )
-    output, *lse, normalizer = forward(*plain, *kernel.numbers[0], *plain_terms)
-    expected = (terms.bias is not None, terms.table is not None)
-    saved = (output, normalizer) if lse else (normalizer,)
-    for of_lse in [(None,), (torch.randn_like(lse[0]),)] if lse else [()]:
+    output, *others = forward(*plain, *kernel.numbers[0], *plain_terms)
+    expected = [getattr(terms, kind) is not None for kind in kernel.summed]
+    saved = (output, *others[1:]) if kernel.returns_lse else others
+    for of_lse in [(None,), (torch.randn_like(others[0]),)] if kernel.returns_lse else [()]:
         arguments = (torch.randn_like(output), *of_lse, *plain, *saved, *expected, *plain_terms)
         torch.library.opcheck(backward, arguments, test_utils=utilities)
 
 
-@pytest.mark.parametrize("name", [name for name in TERMS if not name.startswith(("no ", "tiles", "bias of another"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, (_, term) in CASES.items()
+        if not term.startswith(("no ", "half", "tiles", "bias of", "sinks and"))
+    ],
+)
 @pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["a direction", "elements"])
 @pytest.mark.parametrize("path", ["operator", "eager"])
-def test_gradients_agree_with_finite_differences(name, path, fast, kernel):
-    inputs, terms = make_problem(kernel, name)
-    trained = [kind for kind in ("bias", "table") if getattr(terms, kind) is not None]
+def test_gradients_agree_with_finite_differences(name, path, fast):
+    kernel, term = CASES[name]
+    inputs, terms = make_problem(kernel, term)
+    trained = [kind for kind in kernel.summed if getattr(terms, kind) is not None]
     numbers = [-0.5 for _ in kernel.numbers[0]]
     operator, count = kernel.operator.forward, len(inputs)
     function = operator.torch_op if path == "operator" else operator.compute_with_grad
 
     def compute(*leaves):
         named = terms._replace(**dict(zip(trained, leaves[count:], strict=True)))
-        output, *lse, _ = function(*leaves[:count], *numbers, *named)
-        return output, *(one.masked_fill(one == -torch.inf, 0.0) for one in lse)
+        output, lse, *_ = function(*leaves[:count], *numbers, *named)
+        return (output, lse.masked_fill(lse == -torch.inf, 0.0)) if kernel.returns_lse else output
 
     leaves = [getattr(terms, kind).detach().requires_grad_() for kind in trained]
     assert torch.autograd.gradcheck(compute, (*inputs, *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)

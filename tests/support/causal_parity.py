@@ -73,13 +73,14 @@ def read_layers(peer, ids, output):
     return (peer.get_input_embeddings()(ids), *layers, last)
 
 
-def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None, **positions):
+def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None, cached=True, **positions):
     """Compare the embedding, each layer's output, the last hidden states and logits. ``tokens`` is False at padding."""
     tokens = torch.ones_like(ids, dtype=torch.bool) if tokens is None else tokens
-    placed = {"position_ids": positions["positions"]} if positions else {}
+    options = {"use_cache": False} if cached else {}  # of models with a cache
+    options |= {"position_ids": positions["positions"]} if positions else {}
     with torch.no_grad():
         ours = model(ids, mask=mask, keep_layers=True, **positions)
-        theirs = peer(ids, attention_mask=tokens.long(), output_hidden_states=True, use_cache=False, **placed)
+        theirs = peer(ids, attention_mask=tokens.long(), output_hidden_states=True, **options)
     assert ours.layers[-1] is ours.hidden
     layers = read_layers(peer, ids, theirs)
     for mine, other in zip((*ours.layers, ours.logits), (*layers, theirs.logits), strict=True):
@@ -109,25 +110,14 @@ def weight_gradients(model, peer, ids, factors):
     """Return the gradients of the sum of logits times ``factors``, by names in the file: ours, and the peer's."""
     for one in (model, peer):
         one.zero_grad()
-        (one(ids).logits.float() * factors).sum().backward()
-    ours = model.weight_names.to_file({name: weight.grad for name, weight in model.named_parameters()})
-    theirs = {}
-    for name, weight in peer.named_parameters():
-        theirs |= split_experts(name, weight.grad) if peer.config.model_type == "qwen3_next" else {name: weight.grad}
-    return ours, theirs
-
-
-def split_experts(name, gradient):
-    """The gradients of each expert, by the names in the file, of those that transformers keeps in one tensor."""
-    stem, _, kind = name.rpartition(".experts.")
-    if not stem:
-        return {name: gradient}
-    parts = {"gate_proj": 0, "up_proj": 1} if kind == "gate_up_proj" else {"down_proj": 0}
-    return {
-        f"{stem}.experts.{number}.{part}.weight": one.chunk(len(parts))[place]
-        for number, one in enumerate(gradient)
-        for part, place in parts.items()
-    }
+        (one(ids).logits.to(factors) * factors).sum().backward()
+    ours = model.weight_names.to_file(
+        {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    )
+    trained = {name: weight.grad for name, weight in peer.named_parameters() if weight.grad is not None}
+    assert len(ours) == len(trained)
+    under_all_names = dict(peer.named_parameters(remove_duplicate=False))
+    return ours, {name: under_all_names[name].grad for name in ours}
 
 
 def assert_same_steps(model, peer, *, length):
@@ -200,27 +190,6 @@ def assert_same_model(peer, folder, *, length, learned_positions=False):
     return model
 
 
-def assert_bfloat16(peers, folder, *, length):
-    """Compare the errors of logits and gradients in bfloat16, each against float32 in transformers, over all peers.
-
-    The errors of one model are a single draw: a few of its tensors decide them. So those of several are pooled.
-    """
-    logits, gradients = [], []
-    for number, peer in enumerate(peers):
-        model = reload(peer, folder / str(number), torch.bfloat16)
-        ids, factors = random_ids(peer, 3, length), torch.randn(3, length, peer.config.vocab_size)
-        exact_logits = peer(ids).logits.detach()
-        _, exact = weight_gradients(model, peer, ids, factors)
-        exact = {name: gradient.clone() for name, gradient in exact.items()}
-        peer.to(torch.bfloat16)
-        with torch.no_grad():
-            logits.append((model(ids).logits, peer(ids).logits, exact_logits))
-        ours, theirs = weight_gradients(model, peer, ids, factors)
-        gradients += [(ours[name], theirs[name], best) for name, best in exact.items()]
-    assert_usual_error_ratio(logits)
-    assert_error_ratio(gradients)
-
-
 def assert_error_ratio(triples):
     """Compare root mean squares of errors, of ours and theirs, each tensor's relative to the size of the exact one."""
     ours, theirs = (
@@ -241,6 +210,26 @@ def assert_usual_error_ratio(triples):
         for side in (0, 1)
     )
     assert (ours - theirs).exp() <= BFLOAT16_ERROR_RATIO, (ours.exp(), theirs.exp())
+
+
+def assert_bfloat16(peers, folder, *, length, draw_ids=random_ids, compare_logits=assert_usual_error_ratio):
+    """Compare the errors of logits and gradients in bfloat16, each against float32 in transformers, over all peers.
+
+    The errors of one model are a single draw: a few of its tensors decide them. So those of several are pooled."""
+    logits, gradients = [], []
+    for number, peer in enumerate(peers):
+        model = reload(peer, folder / str(number), torch.bfloat16)
+        ids, factors = draw_ids(peer, 3, length), torch.randn(3, length, peer.config.vocab_size)
+        exact_logits = peer(ids).logits.detach()
+        _, exact = weight_gradients(model, peer, ids, factors)
+        exact = {name: gradient.clone() for name, gradient in exact.items()}
+        peer.to(torch.bfloat16)
+        with torch.no_grad():
+            logits.append((model(ids).logits, peer(ids).logits, exact_logits))
+        ours, theirs = weight_gradients(model, peer, ids, factors)
+        gradients += [(ours[name], theirs[name], best) for name, best in exact.items()]
+    compare_logits(logits)
+    assert_error_ratio(gradients)
 
 
 def assert_search_of_each_alone(model, search):

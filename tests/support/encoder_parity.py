@@ -1,8 +1,11 @@
 """Masked language models against transformers: every output, forward and backward, with padding on either side."""
 
+from functools import partial
+
 import torch
 
-from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
+import causal_parity
+from causal_parity import assert_error_ratio, assert_near_gradients, reload, weight_gradients
 from regard import masks
 from regard.models import load
 
@@ -13,16 +16,7 @@ def random_ids(peer, batch, length):
     return ids + (ids >= peer.config.pad_token_id)
 
 
-def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None):
-    """Compare the embedding, each layer's output, the last hidden states and logits. ``tokens`` is False at padding."""
-    tokens = torch.ones_like(ids, dtype=torch.bool) if tokens is None else tokens
-    with torch.no_grad():
-        ours = model(ids, mask=mask, keep_layers=True)
-        theirs = peer(ids, attention_mask=tokens.long(), output_hidden_states=True)
-    assert ours.layers[-1] is ours.hidden
-    assert len(ours.layers) == len(theirs.hidden_states)
-    for mine, other in zip((*ours.layers, ours.logits), (*theirs.hidden_states, theirs.logits), strict=True):
-        assert_near(mine[tokens], other[tokens])
+assert_same_outputs = partial(causal_parity.assert_same_outputs, cached=False)
 
 
 def assert_same_with_padding(model, peer, *, length):
@@ -33,20 +27,6 @@ def assert_same_with_padding(model, peer, *, length):
         tokens = columns < lengths[:, None] if side == "right" else columns >= length - lengths[:, None]
         padded = ids.where(tokens, torch.tensor(peer.config.pad_token_id))
         assert_same_outputs(model, peer, padded, tokens=tokens, mask=masks.padding(lengths, side=side))
-
-
-def weight_gradients(model, peer, ids, factors):
-    """Return the gradients of the sum of logits times ``factors``, by names in the file: ours, and the peer's."""
-    for one in (model, peer):
-        one.zero_grad()
-        (one(ids).logits.to(factors) * factors).sum().backward()
-    ours = model.weight_names.to_file(
-        {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    )
-    trained = {name: weight.grad for name, weight in peer.named_parameters() if weight.grad is not None}
-    assert len(ours) == len(trained)
-    under_all_names = dict(peer.named_parameters(remove_duplicate=False))
-    return ours, {name: under_all_names[name].grad for name in ours}
 
 
 def assert_same_model(peer, folder, *, length, exact=True):
@@ -70,19 +50,4 @@ def assert_same_gradients(model, peer, *, length, tolerance):
     assert_near_gradients(ours, theirs, tolerance)
 
 
-def assert_bfloat16(peers, folder, *, length):
-    """Compare the errors of logits and gradients in bfloat16, each against float32 in transformers, over all peers."""
-    logits, gradients = [], []
-    for number, peer in enumerate(peers):
-        model = reload(peer, folder / str(number), torch.bfloat16)
-        ids, factors = random_ids(peer, 3, length), torch.randn(3, length, peer.config.vocab_size)
-        exact_logits = peer(ids).logits.detach()
-        _, exact = weight_gradients(model, peer, ids, factors)
-        exact = {name: gradient.clone() for name, gradient in exact.items()}
-        peer.to(torch.bfloat16)
-        with torch.no_grad():
-            logits.append((model(ids).logits, peer(ids).logits, exact_logits))
-        ours, theirs = weight_gradients(model, peer, ids, factors)
-        gradients += [(ours[name], theirs[name], best) for name, best in exact.items()]
-    assert_error_ratio(logits)
-    assert_error_ratio(gradients)
+assert_bfloat16 = partial(causal_parity.assert_bfloat16, draw_ids=random_ids, compare_logits=assert_error_ratio)
