@@ -184,16 +184,6 @@ def test_equals_the_dot_product_with_its_pattern_as_a_mask(bias):
     assert mechanism.steps(request).mask == joined
 
 
-def test_steps_equal_the_whole_sequence():
-    mechanism = BigBird(heads=HEADS, head_dim=HEAD_DIM, block=4, random_blocks=2, global_tokens=2, causal=True)
-    inputs = make_inputs()
-    whole, state, parts = mechanism(*inputs), mechanism.empty_state(), []
-    for at in range(KEYS):
-        part, state = mechanism.step(*(one[:, :, at : at + 1] for one in inputs), state)
-        parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole, rtol=0, atol=1e-13)
-
-
 def test_no_dense_mask_is_built(monkeypatch, without_shape_checks):
     dense = Mask.dense
 

@@ -142,17 +142,6 @@ def test_nan_in_a_value_reaches_the_queries_that_chose_its_key(name: str) -> Non
 
 
 @NAMES
-def test_steps_equal_the_whole_sequence(name: str) -> None:
-    tokens, mechanism, parts = make_tokens(), build(name), []
-    whole, state = mechanism(*tokens, masks.causal()), mechanism.empty_state()
-    with torch.no_grad():
-        for at in range(LENGTH):
-            part, state = mechanism.step(*(one[:, :, at : at + 1] for one in tokens), state, masks.causal())
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
-
-
-@NAMES
 def test_gradients(name: str) -> None:
     inputs = tuple(part[:1].requires_grad_() for part in make_tokens(7, 7))
     mechanism = build(name)

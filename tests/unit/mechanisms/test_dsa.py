@@ -100,18 +100,6 @@ def test_nan_in_the_indexer_reaches_every_query_that_may_see_it(mechanism) -> No
     assert mechanism.indexer_loss(*tokens[:2], masks.causal(), **inputs).isfinite()
 
 
-def test_steps_equal_the_whole_sequence(mechanism) -> None:
-    tokens, inputs = make_inputs(13, 13)
-    whole, state, parts = mechanism(*tokens, masks.causal(), **inputs), mechanism.empty_state(), []
-    with torch.no_grad():
-        for at in range(13):
-            own = slice(at, at + 1)
-            of_step = {name: one[:, :, own] for name, one in inputs.items()}
-            part, state = mechanism.step(*(one[:, :, own] for one in tokens), state, masks.causal(), **of_step)
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
-
-
 def test_layer_projects_the_inputs_of_the_indexer() -> None:
     options = {"keys": 4, "index_heads": 3, "index_dim": 2}
     layer = regard.MultiHeadAttention(20, HEADS, mechanism="dsa", mechanism_options=options)

@@ -63,19 +63,6 @@ def test_float32_is_exact_at_thousands_of_tokens(mechanism) -> None:
     torch.testing.assert_close(mechanism(*rounded[:3], forget=rounded[3]).double(), exact, rtol=0, atol=bound)
 
 
-def test_steps_equal_the_whole_sequence(mechanism) -> None:
-    query, key, value, forget = make_inputs(9, 9)
-    whole, parts, state = mechanism(query, key, value, forget=forget), [], mechanism.empty_state()
-    with torch.no_grad():
-        for at in range(9):
-            one = slice(at, at + 1)
-            part, state = mechanism.step(
-                query[:, :, one], key[:, :, one], value[:, :, one], state, masks.causal(), forget=forget[:, :, one]
-            )
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
-
-
 def test_model_decodes_with_it() -> None:
     from regard.models import Transformer, TransformerConfig
 

@@ -188,19 +188,6 @@ def test_unused_projections_have_no_influence():
     assert all(leaf.grad.isfinite().all() for leaf in leaves.values())
 
 
-def test_steps_equal_the_whole_sequence():
-    mechanism = Longformer(heads=HEADS, head_dim=HEAD_DIM, window=4, global_tokens=[1, 6], dilation=2)
-    inputs = make_inputs()
-    whole = call(mechanism, inputs, masks.causal())
-    state, parts = mechanism.empty_state(), []
-    for at in range(KEYS):
-        step = {name: one[:, :, at : at + 1] for name, one in inputs.items()}
-        query, key, value = (step.pop(name) for name in ("query", "key", "value"))
-        part, state = mechanism.step(query, key, value, state, masks.causal(), **step)
-        parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole, rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("mask", [name for name in MASKS if name != "none"])
 def test_masked_tokens_have_no_influence_through_any_projection(mask):
     """Poisons keys that are hidden from every query, in all six tensors, and queries that see no keys."""

@@ -97,17 +97,6 @@ def test_nan_in_a_key_reaches_every_query_that_may_see_it() -> None:
     assert torch.equal(output[1], exact[1])
 
 
-def test_steps_equal_the_whole_sequence() -> None:
-    inputs, mechanism, parts = make_inputs(21, 21), build(), []
-    whole, state = mechanism(*inputs[:3], gate=inputs[3]), mechanism.empty_state()
-    with torch.no_grad():
-        for at in range(21):
-            query, key, value, gate = (part[:, :, at : at + 1] for part in inputs)
-            part, state = mechanism.step(query, key, value, state, masks.causal(), gate=gate)
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole.detach())
-
-
 def test_weights_add_up_to_the_gates() -> None:
     query, key, _, gate = make_inputs(29, 29)
     sums = build().weights(query, key, gate=gate).sum(-1).detach()

@@ -83,17 +83,6 @@ def test_first_and_second_derivatives(in_tiles) -> None:
     assert torch.autograd.gradgradcheck(lambda *parts: reference(*parts, masks.causal()), inputs)
 
 
-def test_steps_equal_the_whole_sequence(mechanism) -> None:
-    """Also with the default bias, since it counts the keys that a query may attend to."""
-    inputs = make_inputs()
-    whole, parts, state = mechanism(*inputs, masks.causal()), [], mechanism.empty_state()
-    with torch.no_grad():
-        for at in range(KEYS):
-            part, state = mechanism.step(*(one[:, :, at : at + 1] for one in inputs), state, masks.causal())
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
-
-
 def test_padding_does_not_change_the_default_bias(mechanism) -> None:
     query, key, value = make_inputs()
     padded = mechanism(query, key, value, masks.padding([KEYS - 4, KEYS - 4]))

@@ -100,16 +100,6 @@ def test_nan_in_one_head(mechanism, side) -> None:
     assert all(one.grad.isfinite().all() for one in (*leaves, *mechanism.parameters()))
 
 
-def test_steps_equal_the_whole_sequence(mechanism) -> None:
-    inputs = make_inputs()
-    whole, parts, state = mechanism(*inputs, masks.causal()), [], mechanism.empty_state()
-    with torch.no_grad():
-        for at in range(KEYS):
-            part, state = mechanism.step(*(one[:, :, at : at + 1] for one in inputs), state, masks.causal())
-            parts.append(part)
-    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
-
-
 def test_masks_of_single_heads_are_refused(mechanism) -> None:
     inputs = make_inputs()
     by_head = masks.keep(torch.rand(1, HEADS, KEYS, KEYS) > 0.5)
