@@ -104,7 +104,7 @@ def test_self_attention_projects_the_length_of_its_tokens_once(monkeypatch):
     assert calls.count(28) == 1
     sides = (layer.query_projection, layer.key_projection, layer.value_projection)
     mixed = layer.mechanism(*(layer._project_heads(tokens, one, "query") for one in sides))
-    torch.testing.assert_close(layer._merge_heads(mixed, layer.mechanism), plain)
+    torch.testing.assert_close(layer._merge_heads(mixed, layer.mechanism, tokens), plain)
     with regard.record(layer) as seen:
         assert torch.equal(layer(tokens), plain)
     torch.testing.assert_close(seen[0].key, layer._project_heads(tokens, layer.key_projection, "key"))

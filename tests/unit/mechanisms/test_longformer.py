@@ -280,7 +280,7 @@ def test_layers_project_only_global_tokens(is_global, positions_of_global_tokens
     every = {name: layer._project_heads(tokens, one, "query") for name, one in layer.input_projections.items()}
     triple = (layer.query_projection, layer.key_projection, layer.value_projection)
     expected = layer.mechanism(*(layer._project_heads(tokens, one, "query") for one in triple), **every, **inputs)
-    torch.testing.assert_close(actual, layer._merge_heads(expected, layer.mechanism))
+    torch.testing.assert_close(actual, layer._merge_heads(expected, layer.mechanism, tokens))
     state, parts = layer.empty_cache(), []
     for at in range(9):
         part, state = layer(tokens[:, at : at + 1], mask=masks.causal(), cache=state)
@@ -356,7 +356,7 @@ def test_projections_of_global_tokens_are_computed_where_they_are_needed(case):
     torch.manual_seed(3)
     expected = layer.mechanism(*sides, **every, bias=layer._bias)
     torch.manual_seed(3)
-    torch.testing.assert_close(layer(tokens), layer._merge_heads(expected, layer.mechanism))
+    torch.testing.assert_close(layer(tokens), layer._merge_heads(expected, layer.mechanism, tokens))
 
 
 def test_a_recorded_call_has_the_projections_that_were_not_computed():
