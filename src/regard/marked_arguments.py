@@ -14,14 +14,12 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
-from regard.option_spelling import spell_for_python
-
 _MARKED = re.compile(r"(?<!`)`([A-Za-z_][^`\n]*)`(?!`)")
 
 
 def without_marks(message: str) -> str:
     """Remove the backquotes around arguments: the message for a reader in Python."""
-    return spell_for_python(replace_arguments(message, lambda name, value: None))
+    return replace_arguments(message, lambda name, value: None)
 
 
 def replace_arguments(message: str, spell: Callable[[str, ast.expr | None], str | None]) -> str:

@@ -19,7 +19,6 @@ from regard.cli.option_group import expand_option_groups
 from regard.errors import OptionError
 from regard.fields import declare, declared_fields
 from regard.layers.precision import PRECISIONS
-from regard.option_spelling import spell_for_shell
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.gato import GatoRecipe
@@ -138,7 +137,7 @@ def with_options(text, declared):
     def spell(marked):
         return names[marked[1]] + ("" if marked[2] in (None, "...") else " " + marked[2].strip("'"))
 
-    return re.sub(r"`(\w+)(?:=([^`]*))?`", spell, spell_for_shell(text))
+    return re.sub(r"`(\w+)(?:=([^`]*))?`", spell, text)
 
 
 @pytest.mark.parametrize("task", RECIPES)
@@ -229,7 +228,7 @@ class Polish(Recipe):
     shine: str = field(
         default="dull", metadata=declare("How it shines.", choices=("dull", "bright"), of_new_model=True)
     )
-    rounds: int = field(default=2, metadata=declare("Times; see shine=... (--shine).", least=1, is_saved=False))
+    rounds: int = field(default=2, metadata=declare("Times; see `shine=...`.", least=1, is_saved=False))
 
 
 @expand_option_groups()

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,6 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # Each area may import from itself and from the areas before it.
 IMPORT_ORDER = (
-    "option_spelling",
     "marked_arguments",
     "log",
     "errors",
@@ -175,6 +175,43 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
         for number, line in enumerate(module.read_text(encoding="utf-8").splitlines(), 1)
         if empty.search(line)
     ]
+    assert found == []
+
+
+def strings_of(module: Path) -> Iterator[tuple[int, str]]:
+    """The lines and texts of the strings of a module, f-strings with WORD for each value; without docstrings."""
+    tree = parse(module)
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "WORD" for part in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.lineno, node.value
+
+
+COMMANDS = re.compile(r"\b(regard \w+|pip install|ray start|accelerate launch|msgcat)\b")
+"""Commands that messages advise whole, whose options are theirs."""
+
+
+def test_the_library_does_not_know_the_options_of_the_shell():
+    """Messages mark arguments of Python, which the command line spells; only declared fields name their options."""
+    found = []
+    for module in MODULES:
+        if area_of_module(module) != "cli":
+            declared = {
+                keyword.value.lineno
+                for node in ast.walk(parse(module))
+                if isinstance(node, ast.Call)
+                for keyword in node.keywords
+                if keyword.arg == "option"
+            }
+            found += [
+                f"{page_name(module)}:{line}: {text}"
+                for line, text in strings_of(module)
+                if re.search(r"(^|[^-\w])--[a-z]", text) and not COMMANDS.search(text) and line not in declared
+            ]
     assert found == []
 
 

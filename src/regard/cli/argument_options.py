@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from regard.marked_arguments import replace_arguments
-from regard.option_spelling import spell_for_shell as replace_options
 
 
 @final
@@ -46,7 +45,7 @@ def spell_for_shell(message: str, options: Mapping[str, Spelling] | None = None)
         option = _find(known, name)
         return None if option is None else _spell_option(option, value)
 
-    return replace_options(replace_arguments(message, spell))
+    return replace_arguments(message, spell)
 
 
 def spell_help(text: str, options: Mapping[str, Spelling]) -> str:
@@ -55,7 +54,7 @@ def spell_help(text: str, options: Mapping[str, Spelling]) -> str:
     def spell(name: str, value: ast.expr | None) -> str:
         return _spell_option(_find(options, name) or Spelling("--" + name.replace("_", "-")), value)
 
-    return replace_options(replace_arguments(text, spell))
+    return replace_arguments(text, spell)
 
 
 def _find(known: Mapping[str, Spelling], name: str) -> Spelling | None:

@@ -69,7 +69,7 @@ def check_classifier(model: TextClassifier) -> PostNormEncoder:
     if model.config.pooling != "cls":
         raise _refusal(
             "its classes for a BERT or a RoBERTa read the first token, and none the mean of all tokens",
-            'pooling="cls" (--pooling cls)',
+            '`pooling="cls"`',
             f'pooling="{model.config.pooling}"',
         )
     if model.head.weight.dtype not in _DTYPES:
@@ -92,7 +92,7 @@ def _refusal(reason: str, expected: str, got: str) -> RefusedError:
         f"transformers has no class that computes this classifier: {reason}",
         expected=expected,
         got=got,
-        do='export it to ONNX: form="onnx" (--format onnx)',
+        do='export it to ONNX: `form="onnx"`',
     )
 
 

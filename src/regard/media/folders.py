@@ -57,7 +57,8 @@ def read_folder(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
             f"the folders in {folder} are parts of a data set, and not labels",
             expected="one folder for each label",
             got=", ".join(parts),
-            do=f"--data {folder / train}" + (f", and in training --valid {folder / other}" if other else ""),
+            do=f"`data={str(folder / train)!r}`"
+            + (f", and in training `validation={str(folder / other)!r}`" if other else ""),
         )
     for one in folders:
         yield from _read_label(one, kind)

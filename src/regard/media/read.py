@@ -127,6 +127,6 @@ def read_and_report(
             f"the data has no {kind.several}",
             expected=f"{kind.several} with {values}",
             got=f"0 {kind.several} in {', '.join(map(str, paths))}",
-            do="check the path, or the columns of the table (--columns)",
+            do="check the path, or the columns of the table (`columns=...`)",
         )
     return files

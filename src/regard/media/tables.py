@@ -196,8 +196,7 @@ def _columns_error(name: str, got: Sequence[str], kind: Medium, value: ValueColu
         f"it is ambiguous which columns of {name} hold the path of the {kind.one} and its {value.one}",
         expected=f'columns named "path" and "{value.one}", or two columns without names, the path first',
         got=", ".join(repr(cell[:30]) for cell in got[:8]),
-        do=f'name the two, or give their numbers: columns=("path", "{value.one}") '
-        f"(--columns path,{value.one} or --columns 1,2)",
+        do=f'name the two, or give their numbers: `columns=("path", "{value.one}")` or `columns=(1, 2)`',
     )
 
 

@@ -43,7 +43,7 @@ def find_labels(entries: Sequence[Labelled], kind: Medium, *, several: bool = Fa
             f"the training {kind.several} all have the same label, so there is nothing to learn",
             expected=f"{kind.several} with at least two different labels",
             got=f"{kind.count(len(entries))} with the label {', '.join(sorted(found)) or 'none'}",
-            do=f"add {kind.several} of another label, or check the column of the label (--columns)",
+            do=f"add {kind.several} of another label, or check the column of the label (`columns=...`)",
         )
     return sort_labels(found)
 
@@ -65,7 +65,7 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
         f"{len(problems):,} of {of:,} {kind.several} cannot be used",
         expected=f"complete {kind.several}",
         got=f"{listed}{more}",
-        do="replace them, or leave them out: skip_bad=True (--skip-bad)" if len(problems) < of else "check the path",
+        do="replace them, or leave them out: `skip_bad=True`" if len(problems) < of else "check the path",
     )
 
 
@@ -119,12 +119,8 @@ def hold_out_files(
             f"there are too few different {kind.several} to hold some out for validation",
             expected=f"at least 2 different {kind.several}" + (" of a label" if has_labels else ""),
             got=kind.count(len(digests)),
-            do=f"give more {kind.several}, or validation {kind.several}: validation=... (--valid)"
-            + (
-                "; if the columns are swapped, name them, that of the label last: columns=... (--columns)"
-                if has_labels
-                else ""
-            ),
+            do=f"give more {kind.several}, or validation {kind.several}: `validation=...`"
+            + ("; if the columns are swapped, name them, that of the label last: `columns=...`" if has_labels else ""),
         )
     alike = ", of each label alike" if has_labels else ""
     say(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
@@ -250,8 +246,8 @@ def describe_labels(
     if most_frequent >= _IMBALANCE * rarest:
         yield (
             f"the labels are imbalanced: {ranked[0]} has {most_frequent / rarest:,.0f} times as many {things} as "
-            f"{ranked[-1]}; accuracy says little about rare labels, and class_weights='balanced' "
-            "(--class-weights balanced) makes them count"
+            f"{ranked[-1]}; accuracy says little about rare labels, and `class_weights='balanced'` "
+            "makes them count"
         )
 
 

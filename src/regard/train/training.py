@@ -333,7 +333,7 @@ def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
         return f"resuming after step {step:,}"
     if settings.schedule.ends_by(ended_by):
         return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model"
-    return f"the run ended after step {step:,}, by {ended_by} (--{ended_by}): raise that bound to continue it"
+    return f"the run ended after step {step:,}, by `{ended_by}=...`: raise that bound to continue it"
 
 
 @contextmanager

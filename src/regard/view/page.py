@@ -239,7 +239,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
             "the output already exists",
             expected="a new file",
             got=str(path),
-            do="choose another name (--out), or replace it with overwrite=True (--overwrite)",
+            do="choose another name (`out=...`), or replace it with `overwrite=True`",
         )
 
 

@@ -171,7 +171,7 @@ def _find_label(model: ImageEncoder, label: str | None) -> str | None:
         "the model has no such label",
         expected=f"one of {some}" if model.labels else "a model with labels, and this one has none",
         got=short_repr(label),
-        do="check the spelling, or leave out label (--label)" if model.labels else "leave out label (--label)",
+        do="check the spelling, or leave out `label`" if model.labels else "leave out `label`",
     )
 
 

@@ -57,7 +57,7 @@ def read_side_by_side(
             "the layers of a Perceiver are between a text and its latents",
             expected="a model whose layers attend from token to token",
             got=type(model).__name__,
-            do="view it without other mechanisms (--mechanism), or choose another model",
+            do="view it without other mechanisms (`mechanism=...`), or choose another model",
         )
     tokenized, seen, output = record_text(model, text, truncate=truncate, name=name)
     calls = list(seen)
@@ -205,7 +205,7 @@ def _check_exact(calls: Sequence[LayerCall]) -> None:
                 "this model's own attention is no softmax over all visible tokens, so there is nothing to compare with",
                 expected="a model whose attention is softmax over all visible tokens, such as dot_product",
                 got=type(one).__name__,
-                do="choose another model, or view this one without other mechanisms (--mechanism)",
+                do="choose another model, or view this one without other mechanisms (`mechanism=...`)",
             )
 
 

@@ -137,7 +137,7 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
     widths = [_GAP + max(_WEIGHT, min(_LONGEST_NAME, cell_len(name))) for name, _ in computed]
     fitting = max(1, sum(total <= room for total in accumulate(widths)))
     if len(computed) > fitting:
-        console.print(f"The first {fitting} of {len(computed)} mechanisms; the page (--out) has all:", style="dim")
+        console.print(f"The first {fitting} of {len(computed)} mechanisms; the page (`out=...`) has all:", style="dim")
         computed = computed[:fitting]
     table = Table(box=None, pad_edge=False)
     table.add_column("notable pair", no_wrap=True)

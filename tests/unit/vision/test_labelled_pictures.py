@@ -55,7 +55,8 @@ def test_parts_of_a_set_are_not_labels(tmp_path):
     assert describe_source(tmp_path, PICTURES) is not None
     with pytest.raises(DataError, match="parts of a data set") as caught:
         list(read_labelled([tmp_path], PICTURES))
-    assert f"--data {tmp_path / 'train'}, and in training --valid {tmp_path / 'test'}" in str(caught.value)
+    parts = [str(tmp_path / part) for part in ("train", "test")]
+    assert f"data={parts[0]!r}, and in training validation={parts[1]!r}" in str(caught.value)
     assert len(read(tmp_path / "train")[0]) == 6
 
 

@@ -152,7 +152,7 @@ class LengthReport:
             shown = ", ".join(self.skipped[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
             say(
                 f"skipped {len(self.skipped):,} because the text has more than {limit:,} tokens: {shown}; "
-                "truncate=True (--truncate) cuts them, most_tokens (--most-tokens) sets the limit"
+                "`truncate=True` cuts them, `most_tokens` sets the limit"
             )
 
 
@@ -176,7 +176,7 @@ def encode_texts(
             "every text is too long",
             expected=f"texts with at most {limit} tokens",
             got=f"{len(texts)} texts, all longer",
-            do="raise most_tokens (--most-tokens), or cut them: truncate=True (--truncate)",
+            do="raise `most_tokens`, or cut them: `truncate=True`",
         )
     return sentences.select(fits), kept
 
@@ -208,5 +208,5 @@ def _report_unknown_headers(texts: Sequence[LabelledText], say: Callable[[str], 
         if is_first and one.labels and all(counts[label] == 1 for label in one.labels):
             say(
                 f"{one.place} is read as a text with the label {', '.join(one.labels)}, which no other text has; if it "
-                "is a header, call its columns text and label, or name them: columns=... (--columns)"
+                "is a header, call its columns text and label, or name them: `columns=...`"
             )

@@ -1,6 +1,6 @@
 """The encoder of a classifier: a new one of a preset size, with the recipe's hyperparameters, or a trained one.
 
-The hyperparameters of a new Perceiver that reads texts byte by byte, in one flat config that ``--set`` can address.
+The hyperparameters of a new Perceiver that reads texts byte by byte, in one flat config, which a recipe can change.
 
 Jaegle et al. 2021, "Perceiver IO: a general architecture for structured inputs and outputs", section 4.1: UTF-8 bytes,
 a trained vector for each and for its position, and no tokenizer.
@@ -109,7 +109,7 @@ def load_start(recipe: ClassificationRecipe) -> Encoder | None:
             f"a classifier cannot start from {recipe.start}",
             expected="an encoder with a tokenizer, such as a BERT, or a classifier",
             got=type(model).__name__ + ("" if not isinstance(model, Encoder) else " without tokenizer"),
-            do='name another model: start="minilm" (--from minilm)',
+            do='name another model: `start="minilm"`',
         )
     return model
 
@@ -206,5 +206,5 @@ def _make_perceiver_config(recipe: ClassificationRecipe, size: Size) -> TextPerc
         recipe.hyperparameters,
         fixed=("max_length",),
         fixed_by="the longest text",
-        instead="set the most bytes of a text with most_tokens=... (--most-tokens)",
+        instead="set the most bytes of a text with `most_tokens=...`",
     )

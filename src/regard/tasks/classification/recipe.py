@@ -85,10 +85,10 @@ class ClassificationRecipe(Recipe):
     def _check_bytes(self) -> None:
         """Raise OptionError for fields that a Perceiver of bytes has no use for."""
         useless = {
-            "attention (--attention)": self.attention,
-            "position (--position)": self.position,
-            "tokenizer (--tokenizer)": self.tokenizer,
-            "vocabulary (--vocabulary)": self.vocabulary,
+            "`attention`": self.attention,
+            "`position`": self.position,
+            "`tokenizer`": self.tokenizer,
+            "`vocabulary`": self.vocabulary,
         }
         given = [name for name, value in useless.items() if value is not None]
         if given and reads_bytes(self.model):
@@ -96,6 +96,5 @@ class ClassificationRecipe(Recipe):
                 "a Perceiver reads the bytes of a text, with trained positions and the dot product",
                 expected="settings that leave them as they are",
                 got="settings that would change them",
-                do=f"leave out {', '.join(given)}, or train a Transformer encoder: model=... (--model) tiny, small or "
-                "base",
+                do=f"leave out {', '.join(given)}, or train a Transformer encoder: `model=...` tiny, small or base",
             )

@@ -235,6 +235,6 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], sa
         several = next((one for one in texts if len(one.labels) > 1), other)
         shown = f"the labels {' and '.join(several.labels)}" if several.labels else "none"
         is_cell = inner_suffix(Path(several.place)) not in JSON_SUFFIXES
-        bar = "; if a vertical bar is part of a label, use labels='one' (--labels one)" if is_cell else ""
+        bar = "; if a vertical bar is part of a label, use `labels='one'`" if is_cell else ""
         say(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
     return other is not None

@@ -144,7 +144,7 @@ def _make_config(kind: type[Config], recipe: ImageClassificationRecipe, numbers:
         recipe.hyperparameters,
         fixed=_DATA_FIELDS,
         fixed_by="the data",
-        instead="set the size of the pictures with picture_size=... (--picture-size)",
+        instead="set the size of the pictures with `picture_size=...`",
     )
 
 
@@ -207,7 +207,7 @@ def _build_cvt(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) ->
             "the pictures are too small to train a CvT: batch norm needs more than one key",
             expected="pictures that leave two or more keys in each stage",
             got=f"pictures of {height} x {width}",
-            do="enlarge them with picture_size=... (--picture-size), or train a ViT or a CCT",
+            do="enlarge them with `picture_size=...`, or train a ViT or a CCT",
         )
     return model
 
@@ -225,7 +225,7 @@ def _refuse_attention(recipe: ImageClassificationRecipe, reason: str) -> None:
     if recipe.attention is not None:
         raise OptionError(
             reason,
-            expected="no attention=... (--attention)",
+            expected="no `attention=...`",
             got=repr(recipe.attention),
             do="leave it out, or train a ViT or a CCT",
         )

@@ -1,4 +1,4 @@
-"""The hyperparameters of a new Perceiver that classifies pictures, in one flat config that ``--set`` can address.
+"""The hyperparameters of a new Perceiver that classifies pictures, in one flat config, which a recipe can change.
 
     input             a token is                              told of the grid of pixels
     pixels            a pixel                                 its position, as Fourier features

@@ -127,8 +127,8 @@ class ImageClassificationRecipe(Recipe):
         self.augmentation(32)  # raises for parts that are out of range
         if self.distill is not None and self.teacher is None:
             raise OptionError(
-                "distill (--distill) has no effect without a teacher",
-                expected="teacher=... (--teacher) as well",
+                "`distill` has no effect without a teacher",
+                expected="`teacher=...` as well",
                 got=short_repr(self.distill),
                 do="leave it out, or name the folder of an image classifier",
             )

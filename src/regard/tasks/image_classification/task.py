@@ -109,7 +109,7 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         """The augmentation of training pictures, and advice about mirrored ones."""
         augmentation = self._recipe.augmentation(min(self.model.picture_size))
         mirrors = self._recipe.flip is None and augmentation.flip
-        return augmentation, "; flip=False (--no-flip) if mirrored pictures mean another" if mirrors else ""
+        return augmentation, "; `flip=False` if mirrored pictures mean another" if mirrors else ""
 
     def make_batches(self, examples: PictureSet, augmentation: Augmentation) -> Batches:
         """Make the batches of pictures."""

@@ -48,7 +48,7 @@ def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], N
             "there are too few different documents to hold some out for validation",
             expected="at least 2 different documents",
             got=f"{len(texts)} documents",
-            do="give more of them, or validation texts: validation=... (--valid)",
+            do="give more of them, or validation texts: `validation=...`",
         )
     is_cut = len(training) == len(texts)
     held_out = f"the end of the longest one, {len(validation[0]):,} characters," if is_cut else _count(validation)
@@ -92,7 +92,7 @@ def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:
             "the text is too short to hold some of it out for validation",
             expected="at least 20 characters",
             got=f"{len(text)} {'character' if len(text) == 1 else 'characters'}",
-            do="give more text, or validation texts: validation=... (--valid)",
+            do="give more text, or validation texts: `validation=...`",
         )
     return [text[:-held]], [text[-held:]]
 

@@ -53,7 +53,7 @@ def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
             f"a language model cannot start from {recipe.start}",
             expected="a GPT-2 or a Llama-type decoder, with tokenizer.json",
             got=f"{type(model).__name__} without tokenizer",
-            do="name the folder of a language model, or leave start=... (--from) out for a new one",
+            do="name the folder of a language model, or leave `start=...` out for a new one",
         )
     return model
 
@@ -69,7 +69,7 @@ def choose_block(recipe: LanguageModelRecipe, size: Size, start: CausalLanguageM
     if limit is not None and recipe.block > limit:
         raise OptionError(
             f"the block is longer than the context of {recipe.start}",
-            expected=f"block (--block) of at most {limit} tokens",
+            expected=f"`block` of at most {limit} tokens",
             got=str(recipe.block),
             do="leave it out",
         )
@@ -126,7 +126,7 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
             "the context of the model is shorter than a block",
             expected=f"max_length of at least {block}",
             got=str(config.max_length),
-            do="set the block with block=... (--block), which is the context too",
+            do="set the block with `block=...`, which is the context too",
         )
     return config
 

@@ -29,7 +29,7 @@ class LanguageModelRecipe(DocumentRecipe):
     )
     model: str | None = option_field(
         None,
-        "Architecture of a new model: gpt2 or llama. Default: gpt2, or llama with attention=... (--attention).",
+        "Architecture of a new model: gpt2 or llama. Default: gpt2, or llama with `attention=...`.",
         choices=("gpt2", "llama"),
         noun="architecture of a language model",
         is_saved=False,
@@ -56,24 +56,28 @@ class LanguageModelRecipe(DocumentRecipe):
         ),
     )
     keep_adapters: bool = option_field(
-        False, "With lora (--lora): save the adapters alone, in the layout of peft, instead of the whole model."
+        False, "With `lora`: save the adapters alone, in the layout of peft, instead of the whole model."
     )
 
     kind = "a language model"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep_adapters and self.lora is None:
+            raise OptionError(
+                "`keep_adapters` has no effect without adapters",
+                expected="`lora=...` as well",
+                got="keep_adapters=True",
+                do="leave it out, or give the rank: `lora=8`",
+            )
+
+    def check_effect(self) -> None:
+        """Raise OptionError for fields without an effect on a model that is fine-tuned, and for a GPT-2's attention."""
+        super().check_effect()
         if self.attention is not None and self.model == "gpt2":
             raise OptionError(
                 "a GPT-2 has dot-product attention in every layer",
                 expected='`model="llama"`, the default with `attention=...`',
-                got=f"`model='gpt2'` and `attention={self.attention!r}`",
+                got=f"model='gpt2' and attention={self.attention!r}",
                 do="leave one of the two out",
-            )
-        if self.keep_adapters and self.lora is None:
-            raise OptionError(
-                "keep_adapters (--keep-adapters) has no effect without adapters",
-                expected="lora=... (--lora) as well",
-                got="keep_adapters=True",
-                do="leave it out, or give the rank: lora=8 (--lora 8)",
             )

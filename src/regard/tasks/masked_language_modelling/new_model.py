@@ -61,7 +61,7 @@ def load_start(recipe: MaskedLanguageModelRecipe) -> MaskedLanguageModel | None:
             f"a masked language model cannot start from {recipe.start}",
             expected="a tokenizer.json with [MASK] or <mask>",
             got="no tokenizer" if model.tokenizer is None else "a tokenizer without a mask token",
-            do="name another model, or leave start=... (--from) out for a new one",
+            do="name another model, or leave `start=...` out for a new one",
         )
     return model
 
@@ -89,14 +89,14 @@ def choose_block(recipe: MaskedLanguageModelRecipe, size: Size, start: MaskedLan
     if start is not None and recipe.block > start.max_tokens:
         raise OptionError(
             f"the block is longer than the texts that {recipe.start} reads",
-            expected=f"block (--block) of at most {start.max_tokens} tokens",
+            expected=f"`block` of at most {start.max_tokens} tokens",
             got=str(recipe.block),
             do="leave it out",
         )
     if recipe.block < 3:
         raise OptionError(
             "the block has no room for text",
-            expected="block (--block) of 3 tokens or more, two of them special",
+            expected="`block` of 3 tokens or more, two of them special",
             got=str(recipe.block),
             do="leave it out",
         )
@@ -146,7 +146,7 @@ def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) 
             "the longest text of the model is shorter than a block",
             expected=f"max_length of at least {block}",
             got=str(model.max_tokens),
-            do="set the block with block=... (--block), which is the longest text too",
+            do="set the block with `block=...`, which is the longest text too",
         )
     return model
 

@@ -69,6 +69,6 @@ def _find_fields(record: Mapping[str, Any], columns: Columns | None, place: str)
             f"{place} lacks the fields of text and label",
             expected=expected,
             got=", ".join(repr(name[:30]) for name in names[:8]) or "an empty object",
-            do='name the two: columns=("text", "label") (--columns text,label)',
+            do='name the two: `columns=("text", "label")`',
         )
     return text, label

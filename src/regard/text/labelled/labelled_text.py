@@ -45,7 +45,7 @@ def make_labelled(text: str, labels: tuple[str, ...] | None, place: str, *, spli
     if labels is None or not (labels or split):
         return SkippedText(place, "there is no label")
     if len(labels) > 1 and not split:
-        return SkippedText(place, "it has several labels, and gets one here (--labels several)")
+        return SkippedText(place, "it has several labels, and gets one here (`labels=...`)")
     return LabelledText(text, labels, place)
 
 

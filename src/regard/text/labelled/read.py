@@ -69,7 +69,7 @@ def read_and_report_labelled(
             "the data has no usable text",
             expected="texts with labels",
             got=f"0 texts in {', '.join(map(str, paths))}",
-            do="check the columns of the data (--columns)",
+            do="check the columns of the data (`columns=...`)",
         )
     return texts
 

@@ -93,7 +93,7 @@ def test_dot_products_alone_are_a_llama_of_transformers(folder):
 
 def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
     with pytest.raises(OptionError, match="a GPT-2 has dot-product attention in every layer"):
-        make_recipe(folder, attention="kda", model="gpt2")
+        make_recipe(folder, attention="kda", model="gpt2").check_effect()
     with pytest.raises(OptionError, match="a language model is causal and decodes in steps, which linformer does not"):
         prepare(make_recipe(folder, attention="linformer"))
     with pytest.raises(OptionError, match="unknown mechanism 'kada'"):
