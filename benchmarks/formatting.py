@@ -24,6 +24,14 @@ def rate(value: float, unit: str) -> str:
     return f"{_three_digits(value)} {unit}"
 
 
+def rate_and_shares(case: dict[str, Any], name: str | None) -> tuple[str, str]:
+    """Format the rate of a contestant of a case, and its shares of the machine's peaks; nothing without one."""
+    if name is None:
+        return "", ""
+    shares = [share(peak["shares"][name]) for peak in case["peaks"].values()]
+    return rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
+
+
 def share(value: float) -> str:
     """Format a share in per cent, without decimals unless it is small."""
     return f"{value:.0%}" if value >= 0.1 else f"{value:.2%}"

@@ -116,7 +116,11 @@ def _render_table(found: dict[str, Any]) -> Iterator[str]:
     yield f"| {' | '.join(headings)} |"
     yield f"|{'|'.join(['---', *['--:'] * (len(names) + 2), '---'])}|"
     for case in found["cases"]:
-        cells = [case["name"], *(_format_time(case, name) for name in names), *_format_rate(case)]
+        cells = [
+            case["name"],
+            *(_format_time(case, name) for name in names),
+            *formatting.rate_and_shares(case, rated_contestant(case)),
+        ]
         yield f"| {' | '.join([*cells, '<br>'.join(formatting.verdict(one, case) for one in case['verdicts'])])} |"
     yield ""
 
@@ -125,14 +129,6 @@ def _format_time(case: dict[str, Any], name: str) -> str:
     if name in case["times"]:
         return f"{formatting.seconds(case['times'][name]['seconds'])} {formatting.spread(case['times'][name])}"
     return "refused" if name in case["refused"] else "wrong" if name in case["wrong"] else ""
-
-
-def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
-    name = rated_contestant(case)
-    if name is None:
-        return "", ""
-    shares = [formatting.share(peak["shares"][name]) for peak in case["peaks"].values()]
-    return formatting.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
 
 
 def _render_refusals(found: dict[str, Any]) -> Iterator[str]:

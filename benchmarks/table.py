@@ -23,7 +23,10 @@ def show(console: Console, suite: Suite, found: dict[str, Any]) -> None:
         table.add_column(heading, justify="left" if heading == "target" else "right")
     for case in found["cases"]:
         table.add_row(
-            case["name"], *(_format_cell(case, name) for name in names), *_format_rate(case), _format_verdicts(case)
+            case["name"],
+            *(_format_cell(case, name) for name in names),
+            *formatting.rate_and_shares(case, rated_contestant(case)),
+            _format_verdicts(case),
         )
     table.caption = " ".join(suite.notes)
     console.print(table)
@@ -54,14 +57,6 @@ def _format_cell(case: dict[str, Any], name: str) -> str:
         time = case["times"][name]
         return f"{formatting.seconds(time['seconds'])} [dim]{formatting.spread(time)}[/dim]"
     return "refused" if name in case["refused"] else "[red]wrong[/red]" if name in case["wrong"] else ""
-
-
-def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
-    name = rated_contestant(case)
-    if name is None:
-        return "", ""
-    shares = [formatting.share(peak["shares"][name]) for peak in case["peaks"].values()]
-    return formatting.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
 
 
 def _format_verdicts(case: dict[str, Any]) -> str:

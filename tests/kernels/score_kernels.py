@@ -34,6 +34,7 @@ from regard.kernels.operators.attention_op import ATTENTION as EXACT_FORWARD
 from regard.kernels.operators.attention_op import ATTENTION_BACKWARD
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
+from sixteenths import sixteenths
 
 HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, INNER, VALUE_DIM = 6, 3, 7, 11, 19, 5, 13
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -43,9 +44,8 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.from_numpy(np.random.default_rng([*shape, seed]).standard_normal(shape))
 
 
-def sixteenths(*shape: int, seed: int) -> Tensor:
-    """Multiples of 1/16, which every dtype represents exactly."""
-    return (normal(*shape, seed=seed) * 16).round().div(16).clamp(-7.9375, 7.9375)
+def exact_numbers(*shape: int, seed: int) -> Tensor:
+    return torch.from_numpy(sixteenths(*shape, seed=seed))
 
 
 @dataclass(frozen=True)
@@ -285,10 +285,10 @@ def _additive_inputs(
 ) -> list[Tensor]:
     """Random hidden values of queries and of keys, the score vector, and values."""
     drawn = (
-        sixteenths(BATCH, queries, HEADS, head_dim, seed=1).transpose(1, 2),
-        sixteenths(BATCH, keys, KEY_HEADS, head_dim, seed=2).transpose(1, 2),
-        sixteenths(HEADS, head_dim, seed=3),
-        sixteenths(BATCH, keys, KEY_HEADS, value_dim, seed=4).transpose(1, 2),
+        exact_numbers(BATCH, queries, HEADS, head_dim, seed=1).transpose(1, 2),
+        exact_numbers(BATCH, keys, KEY_HEADS, head_dim, seed=2).transpose(1, 2),
+        exact_numbers(HEADS, head_dim, seed=3),
+        exact_numbers(BATCH, keys, KEY_HEADS, value_dim, seed=4).transpose(1, 2),
     )
     return [tensor.to(dtype).requires_grad_() for tensor in drawn]
 
@@ -324,7 +324,7 @@ ADDITIVE = ScoreKernel(
     thread_lengths=[(131, 257)],
     scale=1.0,
     dtypes=(torch.float64, torch.float32),
-    draw=sixteenths,
+    draw=exact_numbers,
     returns_lse=True,
 )
 KERNELS = {"exact": EXACT, "sigmoid": SIGMOID, "talking heads": TALKING_HEADS, "additive": ADDITIVE}

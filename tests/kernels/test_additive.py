@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 import regard
-from kernels.score_kernels import ADDITIVE, HEAD_DIM, HEADS, INNER, KEYS, VALUE_DIM, additive, make_tokens, sixteenths
+from kernels.score_kernels import (
+    ADDITIVE,
+    HEAD_DIM,
+    HEADS,
+    INNER,
+    KEYS,
+    VALUE_DIM,
+    additive,
+    exact_numbers,
+    make_tokens,
+)
 from mask_forms import MASKS
 from regard import masks
 
@@ -37,7 +47,7 @@ def test_large_inputs_of_both_signs(mask, dtype):
 def test_cancelling_inputs_keep_accuracy(dtype):
     """a + b is small and a is not: the score is accurate, whichever way it is computed."""
     query, key, *others = (tensor.detach() for tensor in ADDITIVE.make_inputs(67, 71))
-    near = sixteenths(*query.shape[:2], 1, INNER, seed=10) / 16
+    near = exact_numbers(*query.shape[:2], 1, INNER, seed=10) / 16
     for size in (5.0, 25.0, 29.0, 35.0, 279.0, 299.0, 4096.0):
         inputs = [near + size + query / 16, key / 16 - size, *others]
         ADDITIVE.assert_agrees([tensor.to(dtype).requires_grad_() for tensor in inputs])

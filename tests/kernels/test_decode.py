@@ -18,15 +18,12 @@ from any_threads import assert_same_bits
 from oracles import attention as oracle
 from regard import masks, positions
 from regard.kernels import extension
+from sixteenths import sixteenths
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 5, 11
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # which take longer than the kernels
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 EDGES = [1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 511, 512, 513, 1025, 4095, 4096, 4097]
-
-
-def sixteenths(*shape: int, seed: int = 0) -> np.ndarray:
-    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
-    return np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375)
 
 
 @cache
@@ -73,11 +70,6 @@ def assert_close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     rounding = torch.finfo(dtype).eps if dtype.itemsize == 2 else 0
     np.testing.assert_allclose(ours.double().numpy(), exact, rtol=0, atol=8 * (4 * terms * wide + rounding))
-
-
-@pytest.fixture(autouse=True)
-def _without_shape_checks(without_shape_checks) -> None:
-    """Disable the shape checks, which take longer than the kernels."""
 
 
 # ---- results ----

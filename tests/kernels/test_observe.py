@@ -22,16 +22,12 @@ from regard.kernels.operators import observe_op
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.validation import make_request
 from sampled_parameters import parametrize_sample
+from sixteenths import sixteenths
 
 HEADS, KEY_HEADS = 4, 2
 STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-
-def sixteenths(*shape: int, seed: int = 0, size: float = 1.0) -> np.ndarray:
-    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
-    return np.clip(np.round(drawn * 16 * size) / 16, -7.9375, 7.9375)
 
 
 def tokens(queries: int, keys: int, head_dim: int = 5, value_dim: int = 11) -> list[np.ndarray]:

@@ -18,15 +18,12 @@ from regard.kernels import extension
 from regard.kernels.operators import paged_attention_op
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
+from sixteenths import sixteenths
 
 KEY_HEADS, HEAD_DIM, VALUE_DIM = 3, 5, 11
+pytestmark = pytest.mark.usefixtures("without_shape_checks")  # which take longer than the kernels
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 LENGTHS = [0, 1, 63, 64, 65, 511, 512, 513, 1025]
-
-
-def sixteenths(*shape: int, seed: int = 0) -> np.ndarray:
-    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
-    return np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375)
 
 
 def sequences(lengths: list[int], key_heads: int = KEY_HEADS) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -75,11 +72,6 @@ def assert_close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
     wide = torch.finfo(torch.float32 if ours.itemsize == 2 else ours.dtype).eps
     rounding = torch.finfo(ours.dtype).eps if ours.itemsize == 2 else 0
     np.testing.assert_allclose(ours.double().numpy(), exact, rtol=0, atol=8 * (4 * terms * wide + rounding))
-
-
-@pytest.fixture(autouse=True)
-def _without_shape_checks(without_shape_checks) -> None:
-    """Disable the shape checks, which take longer than the kernels."""
 
 
 # ---- results ----

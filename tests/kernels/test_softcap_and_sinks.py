@@ -21,6 +21,7 @@ from regard import masks
 from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers import PagedCache, PagePool
 from sampled_parameters import parametrize_sample
+from sixteenths import sixteenths
 
 HEADS, KEY_HEADS = 4, 2
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -34,11 +35,6 @@ TERMS = {
     "softcap and sinks": (1.5, (1, HEADS, 1, 1)),
 }
 """The softcap, and the shape of the sinks; -1 is the number of queries."""
-
-
-def sixteenths(*shape: int, seed: int = 0) -> np.ndarray:
-    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
-    return np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375)
 
 
 def make_arrays(queries, keys, shape, *, head_dim=5, value_dim=11, bias=True):

@@ -1,20 +1,20 @@
-"""A report of training that is not shown; it keeps the samples of validations."""
+"""A report of training that is not shown, and keeps what it was given."""
 
 from regard.train.reports import Report
 
 
 class QuietReport(Report):
     def __init__(self):
-        self.shown = []
+        self.shown, self.messages, self.records = [], [], []
 
     def numbers(self, step, kind, values):
-        pass
+        self.records.append((step, kind, dict(values)))
 
     def samples(self, step, lines):
         self.shown += lines
 
     def say(self, message):
-        pass
+        self.messages.append(message)
 
     def close(self):
         pass

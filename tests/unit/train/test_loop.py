@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from regard.models import load
 from regard.models.checkpoint_writer import write_folder
@@ -21,7 +22,7 @@ from regard.tasks.translation import TranslationRecipe, TranslationTask
 from regard.train.distributed import Processes
 from regard.train.loop import Trainer
 from regard.train.progress import Progress
-from regard.train.reports import FileReport, Report, TerminalReport
+from regard.train.reports import FileReport, TerminalReport
 from regard.train.run_folder import RunFolder, TrainingState
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
@@ -30,23 +31,6 @@ from regard.train.task import RankShard, RunContext, Task, Validation
 from small_translators import write_pairs
 
 ROWS, WIDTH = 97, 5
-
-
-class CollectingReport(Report):
-    def __init__(self):
-        self.records = []
-
-    def numbers(self, step, kind, values):
-        self.records.append((step, kind, dict(values)))
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 class Regression(Task):
@@ -108,7 +92,7 @@ def make_trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
         processes=Processes(device="cpu"),
         folder=run,
         out=folder,
-        report=report or CollectingReport(),
+        report=report or QuietReport(),
         after=None if begin else run.load_last(),
     )
 
@@ -233,7 +217,7 @@ def test_damaged_checkpoint_is_named_and_unfinished_one_ignored(tmp_path):
 def test_best_weights_are_kept_and_patience_stops_training(tmp_path):
     task = Regression()
     task.scores = [1.0, 3.0, 2.0, 2.5, 2.9, 0.0, 0.0, 0.0]
-    report = CollectingReport()
+    report = QuietReport()
     progress = make_trainer(task, tmp_path / "m", settings(patience=3, average=2), report=report).run()
     assert progress.step == 5 * 7
     assert [(one.step, one.score) for one in progress.best] == [(14, 3.0), (35, 2.9)]
@@ -295,7 +279,7 @@ def test_reason_for_the_end_of_a_run(tmp_path):
 def test_finished_run_is_not_validated_again(tmp_path):
     """Resuming a finished run: the last weights are among the best once, and are not averaged twice."""
     make_trainer(Regression(), tmp_path / "m", settings(steps=9)).run()
-    report = CollectingReport()
+    report = QuietReport()
     progress = make_trainer(Regression(), tmp_path / "m", settings(steps=9), begin=False, report=report).run()
     assert sorted(one.step for one in progress.best) == [7, 9]
     assert [step for step, kind, values in report.records if "averaged" not in values] == []
@@ -464,7 +448,7 @@ def test_loss_of_a_skipped_step_is_not_reported(tmp_path):
             self.steps += 1
             return super().loss(model, batch, share) * (math.nan if self.steps in (4, *range(21, 31)) else 1.0)
 
-    listening = CollectingReport()
+    listening = QuietReport()
     with pytest.raises(DataError):
         make_trainer(Broken(), tmp_path / "m", settings(steps=100), report=listening).run()
     losses = [values["loss"] for _, kind, values in listening.records if kind == "train"]
@@ -510,7 +494,7 @@ def test_speed_excludes_validation(tmp_path, monkeypatch):
         def unit(self):
             return "points"
 
-    listening, task = CollectingReport(), Slow()
+    listening, task = QuietReport(), Slow()
     make_trainer(task, tmp_path / "m", settings(steps=50, validate_every=7), report=listening).run()
     speeds = [values["points_per_second"] for _, kind, values in listening.records if kind == "train"]
     sizes = [len(batch) for epoch in range(9) for batch in task.epoch(epoch)]
@@ -624,7 +608,7 @@ def rates(report) -> dict[int, float]:
 
 def test_a_cosine_ends_with_the_epochs(tmp_path):
     """Nine batches are an epoch; a step's rate is that of the steps before it."""
-    report, schedule = CollectingReport(), Schedule("cosine", peak=0.01, warmup=5)
+    report, schedule = QuietReport(), Schedule("cosine", peak=0.01, warmup=5)
     changed = settings(schedule=schedule, epochs=7)
     make_trainer(Regression(), tmp_path / "m", changed, report=report).run()
     assert set(rates(report)) == {10, 20, 30, 40, 50, 60}
@@ -636,7 +620,7 @@ def test_a_cosine_ends_with_the_minutes(tmp_path, monkeypatch):
     """The clock moves by a hundredth of a second whenever it is read."""
     now = iter(range(10**9))
     monkeypatch.setattr("regard.train.loop.time.monotonic", lambda: next(now) / 100)
-    report, schedule = CollectingReport(), Schedule("cosine", peak=0.01, warmup=5)
+    report, schedule = QuietReport(), Schedule("cosine", peak=0.01, warmup=5)
     make_trainer(Regression(), tmp_path / "m", settings(schedule=schedule, minutes=0.1), report=report).run()
     seen = list(rates(report).values())
     assert len(seen) >= 5

@@ -6,28 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from quiet_report import QuietReport
 from regard.cli.argument_options import Spelling, spell_for_shell
 from regard.train import Schedule, Settings, Task, Validation, run
-from regard.train.reports import Report, advise_longer_run
-
-
-class Messages(Report):
-    """Keeps the messages of a run."""
-
-    def __init__(self):
-        self.messages = []
-
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        self.messages.append(message)
-
-    def close(self):
-        pass
+from regard.train.reports import advise_longer_run
 
 
 class Guess(Task):
@@ -65,7 +47,7 @@ SETTINGS = Settings(schedule=Schedule("constant"), steps=2, precision="float32")
 
 
 def finish(tmp_path, score, constant):
-    report = Messages()
+    report = QuietReport()
     result = run(Guess(score, constant), SETTINGS, tmp_path / "m", device="cpu", report=report)
     return result.learned, [one for one in report.messages if "nothing learned" in one]
 
