@@ -96,7 +96,7 @@ def main() -> int:
     asked = parse_options()
     text = gzip.decompress(asked.data.read_bytes()).decode() if asked.data.suffix == ".gz" else asked.data.read_text()
     write_characters(text, asked.nanogpt / "data" / "shakespeare_char")
-    chosen = choose_precision("auto", torch.device("cpu"), say=lambda message: None)
+    chosen = choose_precision("auto", torch.device("cpu"))
     dtypes = {f"regard, {dtype}": dtype for dtype in dict.fromkeys((chosen, "float32"))}
     kinds = [*dtypes, "nanoGPT", *(["nanoGPT, compiled"] if asked.compile else [])]
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}

@@ -83,7 +83,7 @@ def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
     model = kind.from_folder(ModelFolder.open(folder), dtype=torch.float32)
     classifier = MediaClassifier(model)
-    sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None, print)
+    sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None)
     probabilities = classifier.probabilities([one.content for one in sounds]).numpy()
     scores = score_probabilities(
         probabilities, label_matrix(sounds, classifier.labels, "the model", SOUNDS), classifier.labels

@@ -9,6 +9,7 @@ from captioned_files import write_captioned
 from picture_files import write_folders
 from regard.errors import DataError
 from regard.list_files import is_hidden, list_entries, list_files, list_folders
+from regard.log import notes_to
 from regard.media import read_and_report_labelled
 from regard.media.files_with_texts import read_and_report_files_with_texts
 from regard.media.folders import has_files
@@ -95,7 +96,8 @@ def test_readers_of_pictures(tmp_path):
     for folder in ("", "rows", "plain"):
         write(tmp_path / folder, HIDDEN)
     said = []
-    files = read_and_report_labelled([tmp_path], PICTURES, None, said.append)
+    with notes_to(said.append):
+        files = read_and_report_labelled([tmp_path], PICTURES, None)
     assert [(one.content.parent.name, one.content.name) for one in files] == [
         (label, f"00{number}.png") for label in ("plain", "rows") for number in range(2)
     ]
@@ -108,7 +110,8 @@ def test_readers_of_pictures_with_texts(tmp_path):
     write_captioned(tmp_path / "a", 2)
     write(tmp_path / "a", HIDDEN)
     said = []
-    found = read_and_report_files_with_texts([tmp_path], PICTURES, None, said.append)
+    with notes_to(said.append):
+        found = read_and_report_files_with_texts([tmp_path], PICTURES, None)
     assert [one.content.name for one in found] == ["00.png", "01.png"]
     assert said == []
 
@@ -118,7 +121,8 @@ def test_readers_of_catalogues(tmp_path):
     write(tmp_path, ["de/app.po"], po)
     write(tmp_path, [".git/app.po", "__MACOSX/de/._app.po"], "broken")
     said = []
-    pairs = read_and_report([tmp_path], PairFormat(), said.append)
+    with notes_to(said.append):
+        pairs = read_and_report([tmp_path], PairFormat())
     assert [(one.source, one.target) for one in pairs] == [("one", "eins")]
     assert not any("broken" in one or "catalogue" in one for one in said if "skipped" in one)
 

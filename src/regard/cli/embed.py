@@ -350,7 +350,7 @@ def _load_embedder(
     from regard.text.vector_files import find_format
 
     embedder = Embedder(Encoder.load(model, dtype=getattr(torch, dtype)))
-    say_if_slower(dtype, embedder.model.device, say)
+    say_if_slower(dtype, embedder.model.device)
     if not options.tokens:
         embedder.pooling.check()
     return embedder, find_format(name)(

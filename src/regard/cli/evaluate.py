@@ -154,7 +154,7 @@ def translate(
         report_prefix(translator.prefix, prefix)
         source, target = translator.model.languages
         where = replace(where, source=where.source or source, target=where.target or target)
-    entries = read_and_report(data, where, say)
+    entries = read_and_report(data, where)
     pairs = [one for one in entries if isinstance(one, Pair)]
     # Check everything before translating, which may take hours.
     scorer = Scorer(

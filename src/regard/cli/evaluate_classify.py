@@ -24,7 +24,6 @@ from regard.cli.shared_options import (
     drop_none,
     model_option,
 )
-from regard.cli.stderr import say
 from regard.cli.text_input import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
@@ -128,7 +127,7 @@ def _read_texts(
     from regard.media import TEXTS, check_labels
     from regard.text.labelled import LabelFormat, read_and_report_labelled
 
-    texts = read_and_report_labelled(data, LabelFormat(columns, "several" if classifier.several else "one"), say)
+    texts = read_and_report_labelled(data, LabelFormat(columns, "several" if classifier.several else "one"))
     check_labels(texts, classifier.labels, "the model", TEXTS)
     truncated = TruncationCounts()
     for one in texts:
@@ -150,7 +149,7 @@ def _read_files(
     from regard.media import check_labels, read_and_report_labelled
 
     classifier = MediaClassifier.load(model, device=device)
-    files = read_and_report_labelled(data, medium, columns, say)
+    files = read_and_report_labelled(data, medium, columns)
     check_labels(files, classifier.labels, "the model", medium)
     return classifier, files, lambda one: classifier.read(one.content, name=one.place)
 

@@ -10,7 +10,6 @@ import typer
 
 from regard.cli.loaded_model import require_model
 from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
-from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
 
@@ -97,14 +96,13 @@ def _measure(
     assert clip.tokenizer is not None
     assert clip.processor is not None
     pairs, _ = decode_pairs(
-        read_and_report_files_with_texts(data, PICTURES, columns, say),
+        read_and_report_files_with_texts(data, PICTURES, columns),
         [],
         clip.processor,
         memory=_MEMORY,
         skip_bad=skip_bad,
-        say=say,
     )
-    ids = encode_texts(pairs, clip.tokenizer, say=say)
+    ids = encode_texts(pairs, clip.tokenizer)
     batches = Batches(pairs, ids, clip.processor, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
     validation = ClipValidation(batches)
     with count_progress(validation.count, "pictures and texts") as advance:

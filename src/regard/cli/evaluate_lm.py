@@ -22,7 +22,6 @@ from regard.cli.shared_options import (
     check_score_format,
     model_option,
 )
-from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.format_share import format_share
 
@@ -90,7 +89,7 @@ def lm(
 
     loaded = CausalLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
     convert_loaded_model(loaded, dtype, weights)
-    texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
+    texts = [one.text for one in read_and_report_documents(data, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:
         scores = score_texts(loaded, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance)
     print(json.dumps(_to_json(scores), indent=2) if form == "json" else _to_text(scores))

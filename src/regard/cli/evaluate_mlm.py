@@ -22,7 +22,6 @@ from regard.cli.shared_options import (
     check_score_format,
     model_option,
 )
-from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.format_share import format_share
 
@@ -87,8 +86,8 @@ def mlm(
     from regard.text.documents import read_and_report_documents
 
     loaded = MaskedLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
-    say_if_slower(dtype, loaded.device, say)
-    texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
+    say_if_slower(dtype, loaded.device)
+    texts = [one.text for one in read_and_report_documents(data, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:
         scores = score_masked_texts(
             loaded, texts, length=length, share=mask_share, seed=seed, batch_tokens=batch_tokens, advance=advance

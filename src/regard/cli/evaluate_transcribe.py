@@ -12,7 +12,6 @@ import typer
 
 from regard.cli.media_input import read_entries
 from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
-from regard.cli.stderr import say
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
@@ -87,7 +86,7 @@ def transcribe(
     check_columns(parsed, ("path", "text"))
     load_jiwer()  # raises before the model is loaded
     transcriber = load_transcriber(model, device)
-    sounds = read_and_report_files_with_texts(data, SOUNDS, parsed, say)
+    sounds = read_and_report_files_with_texts(data, SOUNDS, parsed)
     measure, used = _measure(transcriber, sounds, skip_bad=skip_bad)
     scores = measure.score()
     fields: dict[str, Any] = {

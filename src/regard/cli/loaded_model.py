@@ -47,7 +47,7 @@ def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str
 
     if weights is not None:
         convert_weights(model, weights)
-    say_if_slower(dtype, model.device, say)
+    say_if_slower(dtype, model.device)
 
 
 def load_classifier(

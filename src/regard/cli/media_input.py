@@ -154,7 +154,7 @@ def read_entries(
             good = [number for number, one in enumerate(inputs) if not isinstance(one, DataError)]
             yield [some[number] for number in good], [inputs[number] for number in good]
             advance(begin + len(some))
-    report_bad_files(problems, len(entries), medium, skip_bad=skip_bad, say=say)
+    report_bad_files(problems, len(entries), medium, skip_bad=skip_bad)
 
 
 def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:

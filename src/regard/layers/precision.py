@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.errors import check_choice
 from regard.interleaved_timing import least_seconds
+from regard.log import log
 
 PRECISIONS = ("float32", "bfloat16")
 LAYERS = ("linear", "gru", "lstm")
@@ -64,13 +65,13 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
     return _compare(layer, *_measure_seconds(layer))
 
 
-def say_if_slower(precision: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
-    """Report to ``say`` if ``precision`` is slower than float32 on ``device``."""
+def say_if_slower(precision: str, device: torch.device, *, layer: str = "linear") -> None:
+    """Note if ``precision`` is slower than float32 on ``device``."""
     if precision == "float32":
         return
     measured = precisions(device, layer)
     if precision in measured.slower:
-        say(f"float32 is faster than {precision} here: {measured.reason}")
+        log.info(f"float32 is faster than {precision} here: {measured.reason}")
 
 
 @cache

@@ -10,7 +10,7 @@ written in one way.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
@@ -48,14 +48,14 @@ def normalise_text(text: str) -> str:
 
 
 def read_and_report_files_with_texts(
-    paths: Sequence[Path], kind: Medium, columns: Columns | None, say: Callable[[str], None]
+    paths: Sequence[Path], kind: Medium, columns: Columns | None
 ) -> list[FileWithText]:
-    """Read all files with texts in order, and report what was skipped to ``say``.
+    """Read all files with texts in order, and report what was skipped as notes.
 
     ``columns`` are those of path and text in tables, if they have other names than the medium says.
     Raises OptionError for an unknown format, DataError for a missing source, for no file at all, and as the formats do.
     """
-    return read_and_report(_read_all(paths, kind, columns), paths, kind, say, values="texts")
+    return read_and_report(_read_all(paths, kind, columns), paths, kind, values="texts")
 
 
 def _read_all(paths: Sequence[Path], kind: Medium, columns: Columns | None) -> Iterator[TextOrSkipped]:

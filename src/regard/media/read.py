@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from regard.arguments import explain_arguments
 from regard.columns import Columns
 from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
+from regard.log import log
 from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.medium import Medium
@@ -85,30 +86,23 @@ def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None =
 
 
 @explain_arguments
-def read_and_report_labelled(
-    paths: Sequence[Path], kind: Medium, columns: Columns | None, say: Callable[[str], None]
-) -> list[LabelledFile]:
-    """Read all labelled files in order, and report what was recognised and skipped to ``say``.
+def read_and_report_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None) -> list[LabelledFile]:
+    """Read all labelled files in order, and report what was recognised and skipped as notes.
 
     Raises DataError if there is no file, and as ``read_labelled``.
     """
     for path in paths:
         recognised = describe_source(path, kind)
         if recognised is not None:
-            say(f"recognised: {recognised}")
-    return read_and_report(read_labelled(paths, kind, columns), paths, kind, say)
+            log.info(f"recognised: {recognised}")
+    return read_and_report(read_labelled(paths, kind, columns), paths, kind)
 
 
 @explain_arguments
 def read_and_report(
-    read: Iterable[Entry | SkippedFile],
-    paths: Sequence[Path],
-    kind: Medium,
-    say: Callable[[str], None],
-    *,
-    values: str = "labels",
+    read: Iterable[Entry | SkippedFile], paths: Sequence[Path], kind: Medium, *, values: str = "labels"
 ) -> list[Entry]:
-    """The usable files among what was read from ``paths``; what was skipped is reported to ``say``.
+    """The usable files among what was read from ``paths``; what was skipped is reported as notes.
 
     ``values`` is what is known about each file, in words.
 
@@ -121,7 +115,7 @@ def read_and_report(
         else:
             files.append(one)
     for sentence in skips.sentences():
-        say(sentence)
+        log.info(sentence)
     if not files:
         raise DataError(
             f"the data has no {kind.several}",

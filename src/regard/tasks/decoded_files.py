@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from regard.errors import DataError
+from regard.log import log
 from regard.media import MediaFile, Medium
-from regard.tasks.labelled_data import Say, hold_out_files, report_bad_files, report_validation
+from regard.tasks.labelled_data import hold_out_files, report_bad_files, report_validation
 from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches, start_threads
 from regard.tasks.sentences import Indices
 
@@ -92,7 +93,6 @@ def decode_files(
     inputs: str,
     memory: float,
     skip_bad: bool,
-    say: Say,
 ) -> DecodedFiles[Entry, Decoded]:
     """Decode all files, and keep their contents, called ``inputs``, if they take at most ``memory`` gigabytes.
 
@@ -120,9 +120,9 @@ def decode_files(
                     kept.append(content)
                 else:
                     kept.clear()
-    report_bad_files(problems, len(files), medium, skip_bad=skip_bad, say=say)
+    report_bad_files(problems, len(files), medium, skip_bad=skip_bad)
     if not keep:
-        say(
+        log.info(
             f"{size / _GIGABYTE:.1f} GB of {inputs} are more than `memory={memory:g}`: "
             f"{medium.several} are decoded again in each epoch"
         )
@@ -193,16 +193,15 @@ def split_files(
     medium: Medium,
     *,
     seed: int,
-    say: Say,
 ) -> tuple[FileSet[Entry, Decoded], FileSet[Entry, Decoded]]:
     """The examples for training and for validation.
 
     Without ``others`` for validation ``seed`` decides which are held out: see ``hold_out_files``.
     """
     if others is not None:
-        report_validation(whole.digests, others.digests, medium, say)
+        report_validation(whole.digests, others.digests, medium)
         return whole, others
-    training, held = hold_out_files(whole.digests, labels, medium, seed=seed, say=say)
+    training, held = hold_out_files(whole.digests, labels, medium, seed=seed)
     return whole.select(training), whole.select(held)
 
 

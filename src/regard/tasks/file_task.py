@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.eval_mode import eval_mode
+from regard.log import log
 from regard.media import LabelledFile, Medium, check_labels, label_matrix, read_and_report_labelled
 from regard.tasks.decoded_files import DecodedFiles, FileBatches, FileSet, split_files
 from regard.tasks.label_validation import balanced_weights, baseline_score, describe_score, validate_labels
 from regard.tasks.labelled_data import (
-    Say,
     choose_metric,
     describe_labels,
     find_labels,
@@ -119,7 +119,7 @@ class FileClassificationTask(FileTask[AnyRecipe]):
         """
 
     @abstractmethod
-    def build_model(self, files: list[LabelledFile], say: Say) -> tuple[Any, list[LabelledFile]]:
+    def build_model(self, files: list[LabelledFile]) -> tuple[Any, list[LabelledFile]]:
         """Build a new model for these files; return it, and the files whose headers can be read."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class FileClassificationTask(FileTask[AnyRecipe]):
 
     @abstractmethod
     def decode(
-        self, files: list[LabelledFile], others: list[LabelledFile], say: Say
+        self, files: list[LabelledFile], others: list[LabelledFile]
     ) -> tuple[DecodedFiles[LabelledFile, Any], DecodedFiles[LabelledFile, Any] | None]:
         """Decode the training files and the validation files ``others``: see ``decode_both``."""
 
@@ -145,34 +145,34 @@ class FileClassificationTask(FileTask[AnyRecipe]):
 
         Raises DataError for data that cannot be used, and what the methods raise.
         """
-        recipe, say, medium = self._data_recipe, context.say, self.medium
+        recipe, medium = self._data_recipe, self.medium
         self._seed = context.settings.seed
         start = self.load_start(context)
-        named = files = read_and_report_labelled(recipe.data, medium, recipe.where.columns, say)
+        named = files = read_and_report_labelled(recipe.data, medium, recipe.where.columns)
         paths = recipe.validation
-        others = read_and_report_labelled(paths, medium, recipe.where.columns, say) if paths else []
+        others = read_and_report_labelled(paths, medium, recipe.where.columns) if paths else []
         labels = find_labels(files, medium)
         if start is None:
-            self.model, files = self.build_model(files, say)
+            self.model, files = self.build_model(files)
         else:
             is_kept = start.classifies and set(start.labels) == set(labels)
             self.model = start if is_kept else start.with_labels(labels, **self.head)
-            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=is_kept, say=say)
+            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=is_kept)
         labels = self.model.labels
-        say(f"the model: {self.describe_model()}")
+        log.info(f"the model: {self.describe_model()}")
         check_labels(others, labels, "the training data", medium)
-        training, held = split_labelled(*self.decode(files, others, say), medium, seed=self._seed, say=say)
-        report_lost_labels(named, training.decoded.files, medium, say)
+        training, held = split_labelled(*self.decode(files, others), medium, seed=self._seed)
+        report_lost_labels(named, training.decoded.files, medium)
         listed = [one.labels for one in training.files]
         for sentence in describe_labels(labels, listed, several=False, things=medium.several):
-            say(sentence)
+            log.info(sentence)
         augmentation, advice = self.choose_augmentation()
-        say(f"augmentation: {augmentation}{advice}")
+        log.info(f"augmentation: {augmentation}{advice}")
         self.batches = self.make_batches(training, augmentation)
         self.held_out = self.make_batches(held, type(augmentation)())
         for one in (self.batches, self.held_out):
             one.learn(labels, medium)
-        self.metric = choose_metric(recipe.metric, self.held_out.truth, labels, medium, say)
+        self.metric = choose_metric(recipe.metric, self.held_out.truth, labels, medium)
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.truth, several=False)
         self.try_model()
@@ -222,15 +222,14 @@ def split_labelled(
     medium: Medium,
     *,
     seed: int,
-    say: Say,
 ) -> tuple[FileSet[LabelledFile, Any], FileSet[LabelledFile, Any]]:
     """The labelled files for training and for validation: see ``split_files``. Copies with other labels are reported.
 
     Raises DataError if there is nothing to tell apart.
     """
     labels = [one.labels for one in decoded.files]
-    report_conflicts(decoded.digests, decoded.files, labels, medium, say)
+    report_conflicts(decoded.digests, decoded.files, labels, medium)
     other = None if others is None else FileSet.whole(others)
-    training, held = split_files(FileSet.whole(decoded), other, labels, medium, seed=seed, say=say)
+    training, held = split_files(FileSet.whole(decoded), other, labels, medium, seed=seed)
     find_labels(training.files, medium)
     return training, held

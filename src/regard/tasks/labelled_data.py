@@ -20,6 +20,7 @@ from jaxtyping import Bool
 from regard.classification import majority_answer
 from regard.errors import DataError
 from regard.format_share import format_share
+from regard.log import log
 from regard.media import Labelled, LabelledFile, MediaFile, Medium
 from regard.tasks.sentences import Indices
 from regard.text.skip_counts import SkipCounts
@@ -48,7 +49,7 @@ def find_labels(entries: Sequence[Labelled], kind: Medium, *, several: bool = Fa
     return sort_labels(found)
 
 
-def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, skip_bad: bool, say: Say) -> None:
+def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, skip_bad: bool) -> None:
     """Report files that cannot be used. Raises DataError with their names, unless ``skip_bad`` and some are left."""
     if not problems:
         return
@@ -57,7 +58,7 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
         for one in problems:
             skips.add(one.what, f"a {kind.one} cannot be used")
         for sentence in skips.sentences():
-            say(sentence)
+            log.info(sentence)
         return
     listed = "; ".join(one.what for one in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -69,7 +70,7 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
     )
 
 
-def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: Medium, say: Say) -> None:
+def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: Medium) -> None:
     """Report the labels of the ``named`` files that none of the ``good`` ones has, since all their files are broken."""
     left = {one.label for one in good}
     lost = Counter(one.label for one in named if one.label not in left)
@@ -78,7 +79,7 @@ def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFil
         broken = (
             f"the only {kind.one} of it is broken" if count == 1 else f"all {count:,} {kind.several} of it are broken"
         )
-        say(f"the label {label} is gone, since {broken}: the model does not learn it")
+        log.info(f"the label {label} is gone, since {broken}: the model does not learn it")
 
 
 def report_conflicts(
@@ -86,7 +87,6 @@ def report_conflicts(
     files: Sequence[MediaFile | Labelled],
     values: Sequence[Hashable],
     kind: Medium,
-    say: Say,
     *,
     what: str = "labels",
 ) -> None:
@@ -99,11 +99,13 @@ def report_conflicts(
             conflicting.setdefault(digest, f"{file.place} and {one.place}")
     if conflicting:
         occur = f"{kind.one} occurs" if len(conflicting) == 1 else f"{kind.several} occur"
-        say(f"{len(conflicting):,} {occur} with different {what}, the first are {next(iter(conflicting.values()))}")
+        log.info(
+            f"{len(conflicting):,} {occur} with different {what}, the first are {next(iter(conflicting.values()))}"
+        )
 
 
 def hold_out_files(
-    digests: Sequence[str], labels: Sequence[Sequence[str]], kind: Medium, *, seed: int, say: Say
+    digests: Sequence[str], labels: Sequence[Sequence[str]], kind: Medium, *, seed: int
 ) -> tuple[Indices, Indices]:
     """The indices of texts or files for training and of those held out for validation; copies are held out together.
 
@@ -123,21 +125,21 @@ def hold_out_files(
             + ("; if the columns are swapped, name them, that of the label last: `columns=...`" if has_labels else ""),
         )
     alike = ", of each label alike" if has_labels else ""
-    say(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
+    log.info(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
     return training, held
 
 
-def report_validation(digests: Sequence[str], others: Sequence[str], kind: Medium, say: Say) -> None:
+def report_validation(digests: Sequence[str], others: Sequence[str], kind: Medium) -> None:
     """Report the numbers of files for training and of ``others`` for validation, and how many occur in both."""
     known = len(set(others) & set(digests))
     if known:
         occur = f"{kind.one} also occurs" if known == 1 else f"{kind.several} also occur"
-        say(f"{known:,} validation {occur} in the training data, so scores are inflated")
-    say(f"{kind.several}: {len(digests):,} for training; {len(others):,} for validation")
+        log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
+    log.info(f"{kind.several}: {len(digests):,} for training; {len(others):,} for validation")
 
 
 def choose_metric(
-    metric: str | None, truth: Bool[np.ndarray, "files labels"], labels: Sequence[str], kind: Medium, say: Say
+    metric: str | None, truth: Bool[np.ndarray, "files labels"], labels: Sequence[str], kind: Medium
 ) -> str:
     """The metric that decides which weights are best; reports the score of the most frequent answer.
 
@@ -148,7 +150,7 @@ def choose_metric(
     is_imbalanced = share > _IMBALANCED_SHARE or bool((truth.sum(axis=1) != 1).any())
     metric = metric or ("macro_f1" if is_imbalanced else "accuracy")
     shown = f"always answering {answer} is right for {format_share(share)} of the validation {kind.several}"
-    say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
+    log.info(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
     return metric
 
 
@@ -196,9 +198,7 @@ _SHOWN_LABELS = 8
 """Labels to name on each side."""
 
 
-def report_replaced_head(
-    start: str, old: Sequence[str], new: Sequence[str], *, is_kept: bool, say: Callable[[str], None]
-) -> None:
+def report_replaced_head(start: str, old: Sequence[str], new: Sequence[str], *, is_kept: bool) -> None:
     """Report that the head of the model ``start`` is replaced by one of random weights for the labels ``new``.
 
     Says nothing if the head is kept, or if the model has no labels, so no head.
@@ -211,7 +211,7 @@ def report_replaced_head(
         reason = "has its labels in another order"
     else:
         reason = f"has other labels ({_list(old)})"
-    say(f"the head of {start} {reason}: it is replaced by a head with random weights for {_list(new)}")
+    log.info(f"the head of {start} {reason}: it is replaced by a head with random weights for {_list(new)}")
 
 
 def _list(labels: Sequence[str]) -> str:

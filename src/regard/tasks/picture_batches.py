@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import DataError, RefusedError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
-from regard.tasks.labelled_data import Say, report_bad_files
+from regard.tasks.labelled_data import report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
@@ -69,9 +69,7 @@ class PictureBatches(FileBatches[Entry, np.ndarray], ABC):
         return self.processor.normalise(pixels)
 
 
-def measure_pictures(
-    pictures: Sequence[Entry], *, skip_bad: bool, say: Say
-) -> tuple[list[Entry], tuple[int, int], bool, bool]:
+def measure_pictures(pictures: Sequence[Entry], *, skip_bad: bool) -> tuple[list[Entry], tuple[int, int], bool, bool]:
     """Read the headers: the readable pictures, their usual (height, width), whether all have it, whether all are grey.
 
     Raises DataError with the names of pictures whose headers cannot be read, unless ``skip_bad``.
@@ -86,19 +84,13 @@ def measure_pictures(
         good.append(one)
         sizes.append((height, width))
         all_grey &= is_grey
-    report_bad_files(problems, len(pictures), PICTURES, skip_bad=skip_bad, say=say)
+    report_bad_files(problems, len(pictures), PICTURES, skip_bad=skip_bad)
     height, width = (int(np.median([size[side] for size in sizes])) for side in range(2))
     return good, (height, width), len(set(sizes)) == 1, all_grey
 
 
 def decode_pictures(
-    pictures: Sequence[Entry],
-    others: Sequence[Entry],
-    processor: ImageProcessor,
-    *,
-    memory: float,
-    skip_bad: bool,
-    say: Say,
+    pictures: Sequence[Entry], others: Sequence[Entry], processor: ImageProcessor, *, memory: float, skip_bad: bool
 ) -> tuple[DecodedFiles[Entry, np.ndarray], DecodedFiles[Entry, np.ndarray] | None]:
     """Decode the training pictures and the validation pictures ``others``: see ``decode_both``.
 
@@ -115,4 +107,4 @@ def decode_pictures(
     def decode(one: Entry) -> np.ndarray:
         return processor.to_pixels(one.content, name=one.place)
 
-    return decode_both(pictures, others, decode, PICTURES, inputs="pixels", memory=memory, skip_bad=skip_bad, say=say)
+    return decode_both(pictures, others, decode, PICTURES, inputs="pixels", memory=memory, skip_bad=skip_bad)

@@ -24,16 +24,14 @@ from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
-from regard.tasks.labelled_data import Say, report_bad_files
+from regard.tasks.labelled_data import report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch, number_batches
 from regard.tasks.sentences import Indices
 
 Features = Float[Tensor, "_ _"]
 
 
-def read_rates(
-    sounds: Sequence[Entry], *, max_seconds: float, skip_bad: bool, say: Say
-) -> tuple[list[Entry], list[int]]:
+def read_rates(sounds: Sequence[Entry], *, max_seconds: float, skip_bad: bool) -> tuple[list[Entry], list[int]]:
     """Read the headers: the readable sounds, and the sampling rate of each.
 
     Raises DataError with the names of sounds whose headers cannot be read, unless ``skip_bad``.
@@ -48,18 +46,12 @@ def read_rates(
             continue
         good.append(one)
         rates.append(rate)
-    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad)
     return good, rates
 
 
 def decode_sounds(
-    sounds: Sequence[Entry],
-    others: Sequence[Entry],
-    processor: AudioProcessor,
-    *,
-    memory: float,
-    skip_bad: bool,
-    say: Say,
+    sounds: Sequence[Entry], others: Sequence[Entry], processor: AudioProcessor, *, memory: float, skip_bad: bool
 ) -> tuple[DecodedFiles[Entry, Features], DecodedFiles[Entry, Features] | None]:
     """Decode the training sounds and the validation sounds ``others``, None if there are none: see ``decode_both``."""
 
@@ -67,7 +59,7 @@ def decode_sounds(
         assert isinstance(one.content, Path)
         return processor.to_features(one.content, name=one.place)
 
-    return decode_both(sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad, say=say)
+    return decode_both(sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad)
 
 
 _POOL_BATCHES = 50

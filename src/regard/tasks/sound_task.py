@@ -15,7 +15,6 @@ from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.file_task import FileTask
-from regard.tasks.labelled_data import Say
 from regard.tasks.new_conformer import (
     DEFAULT_SECONDS,
     FINE_TUNING,
@@ -84,9 +83,9 @@ class SoundTask(FileTask[Recipe]):
         self.complete(context.settings)
         return load_conformer(recipe)
 
-    def _choose_processor(self, sounds: list[Entry], say: Say) -> tuple[list[Entry], AudioProcessor]:
+    def _choose_processor(self, sounds: list[Entry]) -> tuple[list[Entry], AudioProcessor]:
         """The sounds whose headers can be read, and the processor of a new model for them."""
         recipe = self._recipe
         max_seconds = recipe.max_seconds or DEFAULT_SECONDS
-        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
+        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad)
         return good, make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import codecs
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import list_files
+from regard.log import log
 from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
@@ -82,10 +83,8 @@ def read_documents(
                 yield _read_file(file, in_folder=path.is_dir())
 
 
-def read_and_report_documents(
-    paths: Sequence[Path], say: Callable[[str], None], *, field: str = "text", lines: bool = False
-) -> list[Document]:
-    """Read all usable documents, and report skipped ones to ``say``. Raises DataError if there is none."""
+def read_and_report_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = False) -> list[Document]:
+    """Read all usable documents, and report skipped ones as notes. Raises DataError if there is none."""
     skips, documents = SkipCounts(), []
     for one in read_documents(paths, field=field, lines=lines):
         if isinstance(one, Document):
@@ -93,7 +92,7 @@ def read_and_report_documents(
         else:
             skips.add(one.place, one.reason)
     for sentence in skips.sentences():
-        say(sentence)
+        log.info(sentence)
     if not documents:
         raise DataError(
             "the data has no usable text",

@@ -13,7 +13,7 @@ The precision of the products in a training step. Weights, gradients and optimiz
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -21,6 +21,7 @@ from regard.errors import RefusedError, check_choice
 from regard.kernels import extension, support
 from regard.layers import projection
 from regard.layers.precision import PRECISIONS, precisions, say_if_slower
+from regard.log import log
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:
@@ -28,10 +29,10 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bfloat16" else None
 
 
-def choose_precision(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> str:
+def choose_precision(asked: str, device: torch.device, *, layer: str = "linear") -> str:
     """Return the requested precision; for "auto", the fastest one on ``device`` for this kind of ``layer``.
 
-    Reports to ``say`` what "auto" chose, and a requested precision that is slower than float32. Raises OptionError for
+    Notes what "auto" chose, and a requested precision that is slower than float32. Raises OptionError for
     an unknown precision, RefusedError for one in which the device cannot compute the layer.
     """
     check_choice("precision", asked, ("auto", *PRECISIONS))
@@ -39,7 +40,7 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
         return asked
     available = precisions(device, layer)
     if asked == "auto":
-        say(f"multiplying in {available.fastest}: {available.reason}")
+        log.info(f"multiplying in {available.fastest}: {available.reason}")
         return available.fastest
     if asked not in available.supported:
         raise RefusedError(
@@ -48,15 +49,15 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
             got=f"{asked}: {available.reason}",
             do='use `precision="auto"`, the fastest supported, or `precision="float32"`',
         )
-    say_if_slower(asked, device, say, layer=layer)
+    say_if_slower(asked, device, layer=layer)
     return asked
 
 
-def say_if_unsupported(kept: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
-    """Warn through ``say`` if a run is resumed in a precision in which ``device`` cannot compute its ``layer``."""
+def say_if_unsupported(kept: str, device: torch.device, *, layer: str = "linear") -> None:
+    """Note it if a run is resumed in a precision in which ``device`` cannot compute its ``layer``."""
     available = precisions(device, layer) if kept != "float32" else None
     if available is not None and kept not in available.supported:
-        say(
+        log.info(
             f"the run was started in {kept}, but {available.reason}: that layer is computed in float32 here, "
             "and the weights will differ in their last bits"
         )
@@ -75,8 +76,8 @@ def current_backends() -> dict[str, str]:
     }
 
 
-def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Select the backends that the run was started with, or report a difference to ``say``.
+def restore_backends(kept: Mapping[str, str]) -> None:
+    """Select the backends that the run was started with, or report a difference as notes.
 
     Sets this process's environment variables unless they are set already. Call it before the first matrix product: a
     process chooses its backends only once.
@@ -87,7 +88,7 @@ def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> Non
             os.environ[variable] = kept[name]
     now = current_backends()
     if now != dict(kept):
-        say(
+        log.info(
             f"the run was started with {_format_backends(kept)}; this process uses {_format_backends(now)}: "
             "the weights will differ in their last bits"
         )

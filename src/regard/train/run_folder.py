@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from torch import Tensor
 from regard.atomic_write import atomic_write, atomic_write_folder, original_name, remove_folder, sync_folder
 from regard.errors import CheckpointError, OutputExistsError
 from regard.list_files import is_desktop_file
+from regard.log import log
 from regard.models.checkpoint_writer import write_tensors
 from regard.train.progress import Progress
 
@@ -85,10 +86,10 @@ class RunFolder:
         return bool(self._list_checkpoints())
 
     @contextmanager
-    def lock(self, say: Callable[[str], None]) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder against other processes inside the block. Raises OutputExistsError if another holds the lock.
 
-        On a file system without locks the folder stays unlocked, and a warning goes to ``say``.
+        On a file system without locks the folder stays unlocked, and a warning goes as notes.
         """
         path = self.path.with_name(f".{self.path.name}.lock")
         lock = FileLock(path, timeout=0)
@@ -103,7 +104,7 @@ class RunFolder:
                 do="wait until it ends, stop it, or choose another output folder (`out=...`)",
             ) from None
         except (OSError, NotImplementedError) as error:
-            say(f"{path} cannot be locked ({error}): make sure that no other process trains in {self.path}")
+            log.info(f"{path} cannot be locked ({error}): make sure that no other process trains in {self.path}")
         try:
             yield
         finally:

@@ -17,13 +17,13 @@ values that suit the data; the defaults are 1e-3 and 1,000.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_number
 from regard.fields import check_fields, option_field
+from regard.log import log
 
 _DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
 _WARMUP_SHARE = 10
@@ -98,13 +98,15 @@ class Schedule:
             warmup=warmup if self.warmup is None else self.warmup,
         )
 
-    def limit_warmup(self, steps: int | None, say: Callable[[str], None]) -> Schedule:
+    def limit_warmup(self, steps: int | None) -> Schedule:
         """Limit the warm-up to a tenth of the ``steps`` of a run, and report it; None is an unknown number."""
         warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
         most = warmup if steps is None else max(1, steps // _WARMUP_SHARE)
         if warmup <= most:
             return self
-        say(f"a warm-up of {most:,} {'step' if most == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}")
+        log.info(
+            f"a warm-up of {most:,} {'step' if most == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}"
+        )
         return replace(self, warmup=most)
 
     def rate(self, step: int, done: float = 0.0) -> float:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -88,14 +88,13 @@ class Validation:
 class RunContext:
     """The facts about the run that ``Task.prepare`` gets.
 
-    ``settings`` are those of the run, with the precision resolved. ``say`` shows a message to the user. ``device`` is
-    where the model will be trained and needs its batches. ``folder`` is the run's folder, which holds the files from
-    ``Task.files``, if another process has started the run: an earlier one, or the main one of several. It is None if
-    this process starts the run.
+    ``settings`` are those of the run, with the precision resolved. ``device`` is where the model will be trained and
+    needs its batches. ``folder`` is the run's folder, which holds the files from ``Task.files``, if another process has
+    started the run: an earlier one, or the main one of several. It is None if this process starts the run. Messages for
+    the user go to the logger "regard" (``regard.log``), and from there to the report of the run.
     """
 
     settings: Settings
-    say: Callable[[str], None] = print
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     folder: Path | None = None
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
-from regard.log import notes_to
+from regard.log import log, notes_to
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
 from regard.train.progress import Progress
@@ -116,23 +116,23 @@ def run(
     processes = Processes(device=device)
     is_main = processes.is_main
     report = _choose_report(processes, report)
-    with closing(report), notes_to(report.say), folder.lock(report.say) if is_main else nullcontext():
-        settings = _begin_run(task, settings, processes, folder, report, resume=resume)
+    with closing(report), notes_to(report.say), folder.lock() if is_main else nullcontext():
+        settings = _begin_run(task, settings, processes, folder, resume=resume)
         after = folder.load_last() if resume else None
         files = FileReport(folder, after=0 if after is None else after.progress.step) if is_main else CombinedReport(())
         with _explain_early_end(folder), closing(files):
             both = CombinedReport((report, files))
             trainer = Trainer(task, settings, processes=processes, folder=folder, out=out, report=both, after=after)
             if after is not None:
-                report.say(_resume_message(after.progress.step, trainer.ended_by(), settings))
+                log.info(_resume_message(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
         ended_by = trainer.ended_by()
         assert ended_by is not None  # an interruption raises
         problem = why_nothing_learned(task, progress)
         if progress.kept is not None:
-            report.say(f"{out}: {task.describe(progress.kept)}, after {_count(progress.step, 'step')}")
+            log.info(f"{out}: {task.describe(progress.kept)}, after {_count(progress.step, 'step')}")
         if problem is not None:
-            report.say(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
+            log.info(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
     return _result(out, progress, ended_by, learned=problem is None, is_main=is_main)
 
 
@@ -220,9 +220,7 @@ def _choose_report(processes: Processes, report: Report | None) -> Report:
     return TerminalReport() if report is None else report
 
 
-def _begin_run(
-    task: Task, settings: Settings, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
-) -> Settings:
+def _begin_run(task: Task, settings: Settings, processes: Processes, folder: RunFolder, *, resume: bool) -> Settings:
     """Prepare the task, create the run folder or check that it is of the same run, and return the completed settings.
 
     The main process goes first and reports its choices. The others read what it wrote.
@@ -236,14 +234,15 @@ def _begin_run(
     torch.manual_seed(settings.seed)  # the initial weights are drawn below, the same in all processes
     if processes.is_main:
         if on_cpu and resume:
-            numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
+            numeric_backends.restore_backends(folder.read_setting("arithmetic"))
         used = numeric_backends.current_backends() if on_cpu else {}
         remarks: list[str] = []
-        precision = _choose_precision(task.layer, settings.precision, processes, folder, remarks.append, resume=resume)
-        context = RunContext(replace(settings, precision=precision), report.say, processes.device)
+        with notes_to(remarks.append):
+            precision = _choose_precision(task.layer, settings.precision, processes, folder, resume=resume)
+        context = RunContext(replace(settings, precision=precision), processes.device)
         settings = _prepare_task(task, replace(context, folder=folder.path if resume else None), folder)
         for remark in remarks:  # after those of the task: what the data and the model are matters more
-            report.say(remark)
+            log.info(remark)
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
@@ -255,9 +254,9 @@ def _begin_run(
     processes.wait()
     if not processes.is_main:
         if on_cpu:
-            numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
+            numeric_backends.restore_backends(folder.read_setting("arithmetic"))
         settings = replace(settings, precision=folder.read_setting("precision"))
-        settings = _prepare_task(task, RunContext(settings, report.say, processes.device, folder.path), folder)
+        settings = _prepare_task(task, RunContext(settings, processes.device, folder.path), folder)
     return settings
 
 
@@ -279,7 +278,7 @@ def _prepare_task(task: Task, context: RunContext, folder: RunFolder) -> Setting
         if context.folder is not None:
             schedule = replace(schedule, warmup=folder.read_setting("warmup"))
         else:
-            schedule = schedule.limit_warmup(_count_steps(task, settings), context.say)
+            schedule = schedule.limit_warmup(_count_steps(task, settings))
     return replace(settings, schedule=schedule)
 
 
@@ -291,16 +290,14 @@ def _count_steps(task: Task, settings: Settings) -> int | None:
     return min(bounds, default=None)
 
 
-def _choose_precision(
-    layer: str, requested: str, processes: Processes, folder: RunFolder, say: Callable[[str], None], *, resume: bool
-) -> str:
+def _choose_precision(layer: str, requested: str, processes: Processes, folder: RunFolder, *, resume: bool) -> str:
     """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
     from regard.train.numeric_backends import choose_precision, say_if_unsupported
 
     if not resume or requested != "auto":
-        return choose_precision(requested, processes.device, say, layer=layer)
+        return choose_precision(requested, processes.device, layer=layer)
     precision = str(folder.read_setting("precision"))
-    say_if_unsupported(precision, processes.device, say, layer=layer)
+    say_if_unsupported(precision, processes.device, layer=layer)
     return precision
 
 

@@ -6,12 +6,14 @@ import pytest
 
 from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, OptionError
+from regard.log import notes_to
 from regard.media.files_with_texts import normalise_text, read_and_report_files_with_texts
 
 
 def read(*paths, columns=None):
     said: list[str] = []
-    found = read_and_report_files_with_texts(paths, SOUNDS, columns, said.append)
+    with notes_to(said.append):
+        found = read_and_report_files_with_texts(paths, SOUNDS, columns)
     return found, "\n".join(said)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from regard.log import notes_to
 from regard.tasks.translation import TranslationRecipe, TranslationTask
 from regard.tasks.translation.data import hold_out
 from regard.train import RunContext, Settings
@@ -36,7 +37,8 @@ def prepare_task(folder, rows, seed=1, **options):
         (folder / "pairs.tsv",), model="tiny", hyperparameters=HYPERPARAMETERS, vocabulary=300, **options
     )
     task = TranslationTask(recipe)
-    task.prepare(RunContext(Settings(seed=seed), messages.append))
+    with notes_to(messages.append):
+        task.prepare(RunContext(Settings(seed=seed)))
     return task, messages
 
 

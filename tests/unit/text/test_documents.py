@@ -6,6 +6,7 @@ import json
 import pytest
 
 from regard.errors import DataError, OptionError
+from regard.log import notes_to
 from regard.text.documents import Document, SkippedDocument, read_and_report_documents, read_documents
 
 
@@ -76,8 +77,8 @@ def test_what_cannot_be_read_is_refused(tmp_path):
         texts(tmp_path / "c.txt")
     (tmp_path / "d.jsonl").write_text('{"body": "x"}\n')
     said = []
-    with pytest.raises(DataError, match="no usable text"):
-        read_and_report_documents([tmp_path / "d.jsonl"], said.append)
+    with pytest.raises(DataError, match="no usable text"), notes_to(said.append):
+        read_and_report_documents([tmp_path / "d.jsonl"])
     assert "has no field 'text'" in said[0]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError, OptionError
+from regard.log import notes_to
 from regard.media import TEXTS, check_labels, label_matrix
 from regard.text.labelled import (
     LabelFormat,
@@ -213,13 +214,14 @@ def test_invalid_columns_are_refused(columns, without_shape_checks):
 def test_skipped_entries_are_counted_by_reason(tmp_path):
     path = write(tmp_path / "a.tsv", "a\tx\n" + "\ty\n" * 7 + "b\t\n")
     said = []
-    assert len(read_and_report_labelled([path], LabelFormat(), said.append)) == 1
+    with notes_to(said.append):
+        assert len(read_and_report_labelled([path], LabelFormat())) == 1
     assert said.pop(0) == f"{path}: text from column 1, label from column 2; the first row is a text"
     assert said[0].startswith("skipped 7 because the text is empty: line 2 of ")
     assert said[0].endswith("and 2 more")
     assert said[1] == f"skipped 1 because there is no label: line 9 of {path}"
-    with pytest.raises(DataError, match="no usable text"):
-        read_and_report_labelled([write(tmp_path / "b.tsv", "\ty\n")], LabelFormat((1, 2)), said.append)
+    with pytest.raises(DataError, match="no usable text"), notes_to(said.append):
+        read_and_report_labelled([write(tmp_path / "b.tsv", "\ty\n")], LabelFormat((1, 2)))
 
 
 def test_matrix_of_labels():

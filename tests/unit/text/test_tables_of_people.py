@@ -11,6 +11,7 @@ import pytest
 
 from pair_files import write
 from regard.errors import DataError, RegardError
+from regard.log import notes_to
 from regard.text.labelled import LabelFormat, LabelledText, read_labelled
 from regard.text.line_reader import LineReader
 from regard.text.pairs import Pair, PairFormat, read_pairs
@@ -83,7 +84,8 @@ def table(columns, header=None, *, separator=",", quoting=csv.QUOTE_MINIMAL, bef
 
 def read(path, **where):
     said = []
-    found = list(read_pairs([path], PairFormat(**where), say=said.append))
+    with notes_to(said.append):
+        found = list(read_pairs([path], PairFormat(**where)))
     return [(one.source, one.target) for one in found if isinstance(one, Pair)], said
 
 
@@ -208,7 +210,8 @@ def test_a_table_with_tabs_may_name_its_separator(tmp_path):
 
 def read_labels(path, columns=None):
     said = []
-    found = list(read_labelled([path], LabelFormat(columns, "one"), say=said.append))
+    with notes_to(said.append):
+        found = list(read_labelled([path], LabelFormat(columns, "one")))
     return [(one.text, one.labels[0]) for one in found if isinstance(one, LabelledText)], said
 
 

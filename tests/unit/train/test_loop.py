@@ -16,6 +16,7 @@ from torch import nn
 
 from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
+from regard.log import notes_to
 from regard.models import load
 from regard.models.checkpoint_writer import write_folder
 from regard.tasks.translation import TranslationRecipe, TranslationTask
@@ -379,7 +380,7 @@ def test_translator_is_saved_into_a_folder_with_other_files(tmp_path):
     write_pairs(tmp_path / "pairs.tsv")
     numbers = {"layers": 1, "width": 16, "inner": 19}
     task = TranslationTask(TranslationRecipe((tmp_path / "pairs.tsv",), model="tiny", hyperparameters=numbers))
-    task.prepare(RunContext(Settings(), say=lambda message: None))
+    task.prepare(RunContext(Settings()))
     task.save(task.model, tmp_path / "m", {"steps": 1})
     (tmp_path / "m" / "dog.html").write_text("a page")
     task.save(task.model, tmp_path / "m", {"steps": 2})
@@ -554,15 +555,15 @@ except filelock.Timeout:
 def test_run_is_locked_by_one_process(tmp_path):
     """Another process cannot write the run; and it locks out others until it is killed. It only takes the lock."""
     run, command = RunFolder(tmp_path / "m.run"), [sys.executable, "-c", LOCKING, str(tmp_path / ".m.run.lock")]
-    with run.lock(print):
+    with run.lock():
         assert subprocess.run(command, capture_output=True, check=True, timeout=30).stdout == b"refused\n"
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(OutputExistsError, match="another process is training"), run.lock(print):
+        with pytest.raises(OutputExistsError, match="another process is training"), run.lock():
             pass
         other.kill()
-    with run.lock(print):
+    with run.lock():
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -574,7 +575,7 @@ def test_disk_without_locks_gives_a_warning(tmp_path, monkeypatch, error):
 
     monkeypatch.setattr("regard.train.run_folder.FileLock.acquire", acquire)
     said: list[str] = []
-    with RunFolder(tmp_path / "m.run").lock(said.append):
+    with notes_to(said.append), RunFolder(tmp_path / "m.run").lock():
         assert len(said) == 1
     assert "cannot be locked" in said[0]
 

@@ -8,6 +8,7 @@ import pytest
 
 from regard.errors import OptionError
 from regard.layers import projection
+from regard.log import notes_to
 from regard.train import numeric_backends
 
 
@@ -29,7 +30,8 @@ def clear_choices():
 
 def restore_and_collect_messages(backends):
     messages: list[str] = []
-    numeric_backends.restore_backends(backends, messages.append)
+    with notes_to(messages.append):
+        numeric_backends.restore_backends(backends)
     return messages
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from regard.errors import OptionError, RefusedError
 from regard.layers import precision
 from regard.layers.precision import LAYERS, PRECISIONS, precisions
+from regard.log import notes_to
 from regard.train.numeric_backends import autocast_dtype, choose_precision, say_if_unsupported
 
 CPU = torch.device("cpu")
@@ -105,48 +106,54 @@ class TestChoosePrecision:
     def test_auto_reports_its_choice_and_the_reason(self, fake_cpu, share, chosen):
         fake_cpu(share=share)
         messages = []
-        assert choose_precision("auto", CPU, messages.append, layer="gru") == chosen
+        with notes_to(messages.append):
+            assert choose_precision("auto", CPU, layer="gru") == chosen
         assert len(messages) == 1
         assert messages[0].startswith(f"multiplying in {chosen}: ")
         assert "GRU" in messages[0]
 
     def test_auto_uses_float32_if_nothing_else_is_supported(self, fake_cpu):
         fake_cpu(products=False, lstm=False)
-        assert choose_precision("auto", CPU, lambda words: None, layer="lstm") == "float32"
+        assert choose_precision("auto", CPU, layer="lstm") == "float32"
 
     @pytest.mark.parametrize("requested", PRECISIONS)
     @pytest.mark.parametrize("share", [0.5, 0.95])
     def test_requested_precision_without_loss_of_speed_gives_no_message(self, fake_cpu, requested, share):
         fake_cpu(share=share)
         messages = []
-        assert choose_precision(requested, CPU, messages.append) == requested
+        with notes_to(messages.append):
+            assert choose_precision(requested, CPU) == requested
         assert messages == []
 
     @pytest.mark.parametrize("layer", ["linear", "gru"])
     def test_slower_requested_precision_is_used_and_reported(self, fake_cpu, layer):
         fake_cpu(products=False)
         messages = []
-        assert choose_precision("bfloat16", CPU, messages.append, layer=layer) == "bfloat16"
+        with notes_to(messages.append):
+            assert choose_precision("bfloat16", CPU, layer=layer) == "bfloat16"
         assert len(messages) == 1
         assert "float32 is faster than bfloat16 here" in messages[0]
 
     def test_unsupported_precision_is_refused(self, fake_cpu):
         fake_cpu(products=False, lstm=False)
         with pytest.raises(RefusedError, match="float32"):
-            choose_precision("bfloat16", CPU, print, layer="lstm")
-        assert choose_precision("float32", CPU, print, layer="lstm") == "float32"
+            choose_precision("bfloat16", CPU, layer="lstm")
+        assert choose_precision("float32", CPU, layer="lstm") == "float32"
 
     @pytest.mark.parametrize("wrong", ["int8", "", "Float32"])
     def test_unknown_precision_is_refused(self, wrong):
         with pytest.raises(OptionError, match="auto, bfloat16, float32"):
-            choose_precision(wrong, CPU, print)
+            choose_precision(wrong, CPU)
 
     def test_resume_with_an_unsupported_precision_is_reported(self, fake_cpu):
         fake_cpu(products=False, lstm=False)
         messages = []
-        say_if_unsupported("float32", CPU, messages.append, layer="lstm")
-        say_if_unsupported("bfloat16", CPU, messages.append, layer="gru")
+        with notes_to(messages.append):
+            say_if_unsupported("float32", CPU, layer="lstm")
+        with notes_to(messages.append):
+            say_if_unsupported("bfloat16", CPU, layer="gru")
         assert messages == []
-        say_if_unsupported("bfloat16", CPU, messages.append, layer="lstm")
+        with notes_to(messages.append):
+            say_if_unsupported("bfloat16", CPU, layer="lstm")
         assert len(messages) == 1
         assert "last bits" in messages[0]

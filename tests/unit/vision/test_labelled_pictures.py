@@ -9,13 +9,15 @@ import pytest
 
 from picture_files import random_pixels, write_folders, write_idx
 from regard.errors import DataError, MissingPackageError, OptionError
+from regard.log import notes_to
 from regard.media import LabelledFile, describe_source, read_and_report_labelled, read_labelled
 from regard.vision.picture_file import PICTURES
 
 
 def read(*paths, columns=None):
     said: list[str] = []
-    found = read_and_report_labelled(paths, PICTURES, columns, said.append)
+    with notes_to(said.append):
+        found = read_and_report_labelled(paths, PICTURES, columns)
     return found, said
 
 

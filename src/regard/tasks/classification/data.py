@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -27,6 +27,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.log import log
 from regard.media import TEXTS
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.labelled_data import hold_out_files, report_conflicts, report_validation
@@ -115,23 +116,21 @@ _ENCODING_BATCH = 1000
 _SHOWN = 5
 
 
-def split_texts(
-    recipe: ClassificationRecipe, *, seed: int, say: Callable[[str], None]
-) -> tuple[list[LabelledText], list[LabelledText]]:
+def split_texts(recipe: ClassificationRecipe, *, seed: int) -> tuple[list[LabelledText], list[LabelledText]]:
     """Read the recipe's files, and return training and validation texts; ``seed`` decides which are held out.
 
     Raises DataError for files without texts, and for too few different texts to hold any out.
     """
-    texts = read_and_report_labelled(recipe.data, recipe.where, say)
+    texts = read_and_report_labelled(recipe.data, recipe.where)
     plain = [normalize_text(one.text) for one in texts]
-    report_conflicts(plain, texts, [frozenset(one.labels) for one in texts], TEXTS, say)
+    report_conflicts(plain, texts, [frozenset(one.labels) for one in texts], TEXTS)
     if recipe.where.columns is None or all(isinstance(one, int) for one in recipe.where.columns):
-        _report_unknown_headers(texts, say)
+        _report_unknown_headers(texts)
     if recipe.validation:
-        validation = read_and_report_labelled(recipe.validation, recipe.where, say)
-        report_validation(plain, [normalize_text(one.text) for one in validation], TEXTS, say)
+        validation = read_and_report_labelled(recipe.validation, recipe.where)
+        report_validation(plain, [normalize_text(one.text) for one in validation], TEXTS)
         return texts, validation
-    training, held = hold_out_files(plain, [one.labels for one in texts], TEXTS, seed=seed, say=say)
+    training, held = hold_out_files(plain, [one.labels for one in texts], TEXTS, seed=seed)
     return [texts[index] for index in training.tolist()], [texts[index] for index in held.tolist()]
 
 
@@ -143,14 +142,14 @@ class LengthReport:
         self.skipped: list[str] = []
         self.cut = self.total = 0
 
-    def say(self, say: Callable[[str], None], limit: int | None) -> None:
+    def report(self, limit: int | None) -> None:
         """Report the counts, if there are any, with the ``limit`` of tokens."""
         if self.cut:
-            say(f"cut {self.cut:,} of {self.total:,} texts at {limit:,} tokens")
+            log.info(f"cut {self.cut:,} of {self.total:,} texts at {limit:,} tokens")
         if self.skipped:
             rest = len(self.skipped) - _SHOWN
             shown = ", ".join(self.skipped[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
-            say(
+            log.info(
                 f"skipped {len(self.skipped):,} because the text has more than {limit:,} tokens: {shown}; "
                 "`truncate=True` cuts them, `most_tokens` sets the limit"
             )
@@ -200,13 +199,13 @@ def _encode(
         yield from found
 
 
-def _report_unknown_headers(texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:
+def _report_unknown_headers(texts: Sequence[LabelledText]) -> None:
     """Report first rows of tables that may be headers with other names: no other text has their label."""
     counts = Counter(label for one in texts for label in one.labels)
     for one in texts:
         is_first = re.fullmatch(r"line 1 of .+\.[ct]sv(?:\.gz)?", one.place) is not None
         if is_first and one.labels and all(counts[label] == 1 for label in one.labels):
-            say(
+            log.info(
                 f"{one.place} is read as a text with the label {', '.join(one.labels)}, which no other text has; if it "
                 "is a header, call its columns text and label, or name them: `columns=...`"
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
 from torch import Tensor, nn
 
 from regard.errors import renamed_arguments
+from regard.log import log
 from regard.media import TEXTS, check_labels, label_matrix
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.classification import new_model
@@ -80,13 +81,13 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from, and what the model raises for the longest text.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         self.complete(context.settings)
         start = new_model.load_start(recipe)
-        training, validation = split_texts(recipe, seed=seed, say=say)
-        several = _has_several(recipe, [*training, *validation], say)
+        training, validation = split_texts(recipe, seed=seed)
+        several = _has_several(recipe, [*training, *validation])
         self._size = choose_size(len(training), recipe.model)
         limit = new_model.most_tokens(recipe, start)
         tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
@@ -95,16 +96,16 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         labels = find_labels(training, TEXTS, several=several)
         check_labels(validation, labels, "the training data", TEXTS)
         held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, lengths=lengths)
-        lengths.say(say, tokenizer.limit)
+        lengths.report(tokenizer.limit)
         self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
         if isinstance(start, TextClassifier):
             is_kept = _keeps_head(start, labels, several=several)
-            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=is_kept, say=say)
-        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=is_kept)
+        log.info(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         if recipe.lora is not None:
-            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=[self.model.head]))
+            log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=[self.model.head]))
         for sentence in describe_labels(labels, [one.labels for one in training], several=several):
-            say(sentence)
+            log.info(sentence)
         self.batches, held_out = (
             Batches(
                 LabelledCorpus(encoded, label_matrix(texts, labels, "the training data", TEXTS)),
@@ -117,7 +118,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         )
         for one in (self.batches, held_out):
             new_model.check_longest_text(self.model, one)
-        metric = choose_metric(recipe.metric, held_out.corpus.truth, labels, TEXTS, say)
+        metric = choose_metric(recipe.metric, held_out.corpus.truth, labels, TEXTS)
         self.validation = TextValidation(validation, held_out, metric=metric)
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.corpus.truth, several=several)
@@ -193,7 +194,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         size = self._recipe.vocabulary or _choose_vocab_size(kind, texts)
         tokenizer = train_text_tokenizer(texts, kind=kind, size=size)
         names = {"words": "words", "characters": "characters"}
-        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}")
+        log.info(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}")
         return tokenizer
 
     def _make_model(
@@ -226,7 +227,7 @@ def _choose_vocab_size(kind: str, texts: Sequence[str]) -> int:
     return max(size, min_vocab_size(texts) + size // 2)
 
 
-def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], say: Callable[[str], None]) -> bool:
+def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText]) -> bool:
     """Whether a text may have several labels: as the recipe says, or if one has not exactly one."""
     if recipe.where.labels != "auto":
         return recipe.where.labels == "several"
@@ -236,5 +237,5 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], sa
         shown = f"the labels {' and '.join(several.labels)}" if several.labels else "none"
         is_cell = inner_suffix(Path(several.place)) not in JSON_SUFFIXES
         bar = "; if a vertical bar is part of a label, use `labels='one'`" if is_cell else ""
-        say(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
+        log.info(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
     return other is not None

@@ -17,11 +17,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
+from regard.log import log
 from regard.media import Medium
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.decoded_files import DecodedFiles, FileSet
-from regard.tasks.labelled_data import Say, hold_out_files, report_validation
+from regard.tasks.labelled_data import hold_out_files, report_validation
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices, Sentences, pad_rows
@@ -114,20 +115,19 @@ def split_pairs(
     processor: ImageProcessor,
     *,
     seed: int,
-    say: Say,
 ) -> tuple[Pairs, Pairs]:
     """Decode the pictures, and return the pairs for training and for validation; ``seed`` decides which are held out.
 
     All pairs of a picture are held out together, copies of it too. Raises DataError for broken pictures, and for too
     few to hold any out.
     """
-    whole, others = decode_pairs(pairs, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+    whole, others = decode_pairs(pairs, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
     if others is not None:
-        report_validation(whole.pictures.digests, others.pictures.digests, PAIRS, say)
+        report_validation(whole.pictures.digests, others.pictures.digests, PAIRS)
         return whole, others
     training, held = (
         Pairs(whole.pictures.select(some), tuple(whole.texts[index] for index in some.tolist()))
-        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), PAIRS, seed=seed, say=say)
+        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), PAIRS, seed=seed)
     )
     return training, held
 
@@ -139,14 +139,13 @@ def decode_pairs(
     *,
     memory: float,
     skip_bad: bool,
-    say: Say,
 ) -> tuple[Pairs, Pairs | None]:
     """Decode the pictures of pairs, and of ``others``, None if there are none.
 
     Raises DataError for broken ones, unless ``skip_bad``, which reports them.
     """
     decoded, other = decode_pictures(
-        find_pictures(pairs), find_pictures(others), processor, memory=memory, skip_bad=skip_bad, say=say
+        find_pictures(pairs), find_pictures(others), processor, memory=memory, skip_bad=skip_bad
     )
     return _join_pairs(pairs, decoded), None if other is None else _join_pairs(others, other)
 
@@ -159,12 +158,12 @@ def _join_pairs(pairs: Sequence[FileWithText], decoded: DecodedFiles[FileWithTex
     return Pairs(FileSet(decoded, picture_of), tuple(one.text for one in good))
 
 
-def encode_texts(pairs: Pairs, tokenizer: Tokenizer, *, say: Say) -> Sentences:
+def encode_texts(pairs: Pairs, tokenizer: Tokenizer) -> Sentences:
     """The token ids of all texts, with start and end token; those longer than the tokenizer's limit are cut."""
     found = tokenizer.ids(pairs.texts, truncate=True)
     if tokenizer.limit is not None:
         full = [index for index, ids in enumerate(found) if len(ids) == tokenizer.limit]
         cut = sum(len(ids) > tokenizer.limit for ids in tokenizer.ids([pairs.texts[index] for index in full]))
         if cut:
-            say(f"cut {cut:,} of {len(found):,} texts at {tokenizer.limit:,} tokens")
+            log.info(f"cut {cut:,} of {len(found):,} texts at {tokenizer.limit:,} tokens")
     return Sentences.from_ids(found, tokenizer.vocabulary)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import renamed_arguments
+from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
@@ -23,7 +24,6 @@ from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import ClipValidation, pair_loss
 from regard.tasks.file_task import FileTask
 from regard.tasks.image_classification.new_model import default_processor
-from regard.tasks.labelled_data import Say
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import measure_pictures
 from regard.tasks.recipe_task import check_data_files, read_tokenizer
@@ -67,32 +67,30 @@ class ClipTask(FileTask[ClipRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, too.
         self.complete(context.settings)
         start = new_model.load_start(recipe)
-        pairs = read_and_report_files_with_texts(recipe.data, PICTURES, recipe.columns, say)
+        pairs = read_and_report_files_with_texts(recipe.data, PICTURES, recipe.columns)
         others = (
-            read_and_report_files_with_texts(recipe.validation, PICTURES, recipe.columns, say)
-            if recipe.validation
-            else []
+            read_and_report_files_with_texts(recipe.validation, PICTURES, recipe.columns) if recipe.validation else []
         )
         if start is None:
-            pairs, processor = self._choose_processor(pairs, say)
+            pairs, processor = self._choose_processor(pairs)
         else:
             assert start.vision.processor is not None, "load_start sets it"
             processor = start.vision.processor
-        training, held_out = split_pairs(recipe, pairs, others, processor, seed=seed, say=say)
+        training, held_out = split_pairs(recipe, pairs, others, processor, seed=seed)
         self.model = self._build_model(training, processor, context) if start is None else start
-        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+        log.info(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         augmentation = recipe.augmentation(min(self.model.vision.picture_size))
-        say(f"augmentation: {augmentation}")
+        log.info(f"augmentation: {augmentation}")
         tokenizer = self._tokenizer
         self.batches, self.held_out = (
             Batches(
                 one,
-                encode_texts(one, tokenizer, say=say),
+                encode_texts(one, tokenizer),
                 processor,
                 pad_id=tokenizer.pad_id,
                 size=recipe.batch,
@@ -151,12 +149,10 @@ class ClipTask(FileTask[ClipRecipe]):
         assert self.model.tokenizer is not None
         return self.model.tokenizer
 
-    def _choose_processor(self, pairs: list[FileWithText], say: Say) -> tuple[list[FileWithText], ImageProcessor]:
+    def _choose_processor(self, pairs: list[FileWithText]) -> tuple[list[FileWithText], ImageProcessor]:
         """The pairs whose pictures have a readable header, and the processor of a new model for them."""
         recipe = self._recipe
-        good, (height, width), all_alike, all_grey = measure_pictures(
-            find_pictures(pairs), skip_bad=recipe.skip_bad, say=say
-        )
+        good, (height, width), all_alike, all_grey = measure_pictures(find_pictures(pairs), skip_bad=recipe.skip_bad)
         readable = {str(one.content) for one in good}
         edge = recipe.picture_size or choose_edge(height, width, all_alike=all_alike)
         return [one for one in pairs if str(one.content) in readable], default_processor(
@@ -171,7 +167,7 @@ class ClipTask(FileTask[ClipRecipe]):
         if tokenizer is None:
             size = recipe.vocabulary or self._size.vocabulary
             tokenizer = train_encoder_tokenizer(training.texts, kind="bpe", size=size, lowercase=True)
-        context.say(f"a vocabulary of {tokenizer.vocabulary:,} subwords, in lower case")
+        log.info(f"a vocabulary of {tokenizer.vocabulary:,} subwords, in lower case")
         assert processor.picture_size is not None
         return new_model.new_model(
             recipe,

@@ -24,6 +24,7 @@ from regard.control import (
 from regard.control.environments import environment_spaces
 from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
 from regard.errors import DataError, OptionError
+from regard.log import log
 from regard.media import LabelledFile
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
@@ -104,17 +105,17 @@ def check_experts(recipe: GatoRecipe) -> None:
             ) from error
 
 
-def load_episodes(recipe: GatoRecipe, say: Say, advance: Advance) -> dict[str, list[Episode]]:
+def load_episodes(recipe: GatoRecipe, advance: Advance) -> dict[str, list[Episode]]:
     """The episodes of all environments: recorded, or read from ``recipe.episodes`` and ``recipe.data``.
 
     Raises DataError for a file that cannot be used, OptionError as ``check_experts``.
     """
     found: dict[str, list[Episode]] = {}
     for name in recipe.environments:
-        found[name] = _record(recipe, name, say, advance)
+        found[name] = _record(recipe, name, advance)
     for path in recipe.data:
         name, episodes = read_episodes(path)
-        say(f"{path}: {len(episodes):,} episodes of {name}, {sum(map(len, episodes)):,} time steps")
+        log.info(f"{path}: {len(episodes):,} episodes of {name}, {sum(map(len, episodes)):,} time steps")
         found.setdefault(name, []).extend(episodes)
     return found
 
@@ -132,11 +133,11 @@ def split_episodes(name: str, episodes: Sequence[Steps]) -> tuple[list[Steps], l
     return list(episodes[:-count]), list(episodes[-count:])
 
 
-def split_texts(recipe: GatoRecipe, *, seed: int, say: Say) -> tuple[list[str], list[str]]:
+def split_texts(recipe: GatoRecipe, *, seed: int) -> tuple[list[str], list[str]]:
     """Texts for training and for validation; none without texts in the recipe."""
     if not recipe.texts:
         return [], []
-    return split_documents(LanguageModelRecipe(data=recipe.texts), seed=seed, say=say)
+    return split_documents(LanguageModelRecipe(data=recipe.texts), seed=seed)
 
 
 @final
@@ -149,22 +150,22 @@ class FoundPictures:
     edge: int
 
 
-def find_pictures(recipe: GatoRecipe, say: Say) -> FoundPictures | None:
+def find_pictures(recipe: GatoRecipe) -> FoundPictures | None:
     """List the labelled pictures and read their headers; None without pictures in the recipe.
 
     Raises DataError for pictures of one label only, and for broken ones unless the recipe skips them.
     """
     if not recipe.pictures:
         return None
-    named = read_pictures(_picture_options(recipe), recipe.pictures, say)
+    named = read_pictures(_picture_options(recipe), recipe.pictures)
     find_labels(named, PICTURES)
-    good, usual, _, _ = measure_pictures(named, skip_bad=recipe.skip_bad, say=say)
+    good, usual, _, _ = measure_pictures(named, skip_bad=recipe.skip_bad)
     find_labels(good, PICTURES)
     return FoundPictures(named, good, max(usual))
 
 
 def load_pictures(
-    recipe: GatoRecipe, found: FoundPictures | None, *, channels: int, seed: int, say: Say
+    recipe: GatoRecipe, found: FoundPictures | None, *, channels: int, seed: int
 ) -> tuple[PictureSet, PictureSet] | tuple[None, None]:
     """Decode labelled pictures, for training and for validation; None if none were found.
 
@@ -176,9 +177,9 @@ def load_pictures(
     size = -(-size // PATCH) * PATCH
     halves = (0.5,) * channels
     processor = ImageProcessor((size, size), channels=channels, mean=halves, std=halves)
-    training, held_out = split_pictures(_picture_options(recipe), found.good, [], processor, seed=seed, say=say)
+    training, held_out = split_pictures(_picture_options(recipe), found.good, [], processor, seed=seed)
     find_labels(training.files, PICTURES)
-    report_lost_labels(found.named, training.decoded.files, PICTURES, say)
+    report_lost_labels(found.named, training.decoded.files, PICTURES)
     return training, held_out
 
 
@@ -186,7 +187,7 @@ def _picture_options(recipe: GatoRecipe) -> ImageClassificationRecipe:
     return ImageClassificationRecipe(data=recipe.pictures, skip_bad=recipe.skip_bad)
 
 
-def _record(recipe: GatoRecipe, name: str, say: Say, advance: Advance) -> list[Episode]:
+def _record(recipe: GatoRecipe, name: str, advance: Advance) -> list[Episode]:
     path = None if recipe.episodes is None else recipe.episodes / _file_name(recipe, name)
     if path is not None and path.exists():
         stored, episodes = read_episodes(path)
@@ -197,7 +198,9 @@ def _record(recipe: GatoRecipe, name: str, say: Say, advance: Advance) -> list[E
                 got=stored,
                 do="move it away, and they are recorded again",
             )
-        say(f"{name}: {len(episodes):,} recorded episodes, {sum(map(len, episodes)):,} time steps, read from {path}")
+        log.info(
+            f"{name}: {len(episodes):,} recorded episodes, {sum(map(len, episodes)):,} time steps, read from {path}"
+        )
         return episodes
     episodes, steps = [], 0
     for seed in itertools.count(_FIRST_SEED):
@@ -206,7 +209,7 @@ def _record(recipe: GatoRecipe, name: str, say: Say, advance: Advance) -> list[E
         advance(name, min(steps, recipe.experience), recipe.experience)
         if steps >= recipe.experience and len(episodes) > 1:
             break
-    say(f"{name}: {len(episodes):,} episodes of the scripted expert, {steps:,} time steps, noise {recipe.noise:g}")
+    log.info(f"{name}: {len(episodes):,} episodes of the scripted expert, {steps:,} time steps, noise {recipe.noise:g}")
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_episodes(path, name, episodes)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.control import StepTokenizer, TokenSequence
 from regard.control.environments import describe_spaces
 from regard.format_share import format_share
+from regard.log import log
 from regard.models import Gato, GatoBatch
 from regard.tasks.gato.data import (
     Advance,
@@ -99,16 +100,16 @@ class GatoTask(RecipeTask[GatoRecipe]):
 
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         self.check()
         self.complete(context.settings)  # invalid settings fail here, before data is read
-        pictures = find_pictures(recipe, say)  # before the recording, which takes longer
-        episodes = load_episodes(recipe, say, self._advance)
+        pictures = find_pictures(recipe)  # before the recording, which takes longer
+        episodes = load_episodes(recipe, self._advance)
         recipe.check_weights(self._source_names(episodes))
         spaces = [EnvironmentSpaces.of(name) for name in episodes]
         channels = choose_channels(spaces)
-        texts, validation_texts = split_texts(recipe, seed=seed, say=say)
-        training_pictures, validation_pictures = load_pictures(recipe, pictures, channels=channels, seed=seed, say=say)
+        texts, validation_texts = split_texts(recipe, seed=seed)
+        training_pictures, validation_pictures = load_pictures(recipe, pictures, channels=channels, seed=seed)
         missions = {
             observation[key]
             for one in spaces
@@ -145,8 +146,8 @@ class GatoTask(RecipeTask[GatoRecipe]):
         self.validation = GatoValidation(self.sources, self._weights, self._references, games=recipe.games)
         self.model = new_model(recipe, self._size, ranges, length=length, channels=channels)
         self.model.tokenizer = tokenizer
-        say(f"the model: {describe_model(self.model, self._size)}, {self._batch} in a batch")
-        say(f"the mixture: {self._describe_mixture()}")
+        log.info(f"the model: {describe_model(self.model, self._size)}, {self._batch} in a batch")
+        log.info(f"the mixture: {self._describe_mixture()}")
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the mixture that were chosen, and a hash of each source."""
@@ -219,7 +220,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
             return read
         tokenizer = make_tokenizer(self._recipe, texts, others)
         if tokenizer is not None:
-            context.say(f"a vocabulary of {tokenizer.vocabulary:,} subwords, special tokens included")
+            log.info(f"a vocabulary of {tokenizer.vocabulary:,} subwords, special tokens included")
         return tokenizer
 
     def _source_names(self, environments: Sequence[str] | Mapping[str, Any]) -> list[str]:

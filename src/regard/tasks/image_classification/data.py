@@ -20,7 +20,6 @@ from regard.media import LabelledFile, read_and_report_labelled
 from regard.tasks.decoded_files import FileSet
 from regard.tasks.file_task import LabelledBatches, split_labelled
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.labelled_data import Say
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import PictureBatches, decode_pictures
 from regard.tasks.sentences import Indices
@@ -69,9 +68,9 @@ class Batches(PictureBatches[LabelledFile], LabelledBatches):
         return PictureBatch(mixed, truth, mix.share, other)
 
 
-def read_pictures(recipe: ImageClassificationRecipe, paths: Sequence[Path], say: Say) -> list[LabelledFile]:
+def read_pictures(recipe: ImageClassificationRecipe, paths: Sequence[Path]) -> list[LabelledFile]:
     """Read the labelled pictures of the sources. Raises DataError for sources that cannot be used."""
-    return read_and_report_labelled(paths, PICTURES, recipe.where.columns, say)
+    return read_and_report_labelled(paths, PICTURES, recipe.where.columns)
 
 
 def split_pictures(
@@ -81,11 +80,10 @@ def split_pictures(
     processor: ImageProcessor,
     *,
     seed: int,
-    say: Say,
 ) -> tuple[PictureSet, PictureSet]:
     """Decode the pictures, and return those for training and for validation; ``seed`` decides which are held out.
 
     Copies of a picture are held out together. Raises DataError for broken pictures, and for too few to hold any out.
     """
-    decoded = decode_pictures(pictures, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
-    return split_labelled(*decoded, PICTURES, seed=seed, say=say)
+    decoded = decode_pictures(pictures, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
+    return split_labelled(*decoded, PICTURES, seed=seed)

@@ -19,7 +19,7 @@ from regard.tasks.image_classification.data import Batches, PictureSet
 from regard.tasks.image_classification.presets import FINE_TUNING, SIZES, choose_picture_size
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import picture_loss, teacher_pixels
-from regard.tasks.labelled_data import Say, find_labels
+from regard.tasks.labelled_data import find_labels
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import decode_pictures, measure_pictures
 from regard.tasks.sentences import Indices
@@ -85,10 +85,10 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         self.batches.ask_after(batch)
         return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
 
-    def build_model(self, files: list[LabelledFile], say: Say) -> tuple[ImageEncoder, list[LabelledFile]]:
+    def build_model(self, files: list[LabelledFile]) -> tuple[ImageEncoder, list[LabelledFile]]:
         """Build a new model for these pictures; return it, and those whose headers can be read."""
         recipe = self._recipe
-        good, (height, width), all_alike, all_grey = measure_pictures(files, skip_bad=recipe.skip_bad, say=say)
+        good, (height, width), all_alike, all_grey = measure_pictures(files, skip_bad=recipe.skip_bad)
         size = recipe.picture_size or choose_picture_size(height, width, all_alike=all_alike)
         channels, labels = 1 if all_grey else 3, find_labels(good, PICTURES)
         model, self._size = new_model.new_model(recipe, size, pictures=len(good), channels=channels, labels=labels)
@@ -99,11 +99,11 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         return new_model.describe_model(self._recipe, self._size, self.model)
 
     def decode(
-        self, files: list[LabelledFile], others: list[LabelledFile], say: Say
+        self, files: list[LabelledFile], others: list[LabelledFile]
     ) -> tuple[DecodedFiles[LabelledFile, np.ndarray], DecodedFiles[LabelledFile, np.ndarray] | None]:
         """Decode the training pictures and the validation pictures ``others``."""
         recipe, processor = self._recipe, self.model.require_processor()
-        return decode_pictures(files, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+        return decode_pictures(files, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
 
     def choose_augmentation(self) -> tuple[Augmentation, str]:
         """The augmentation of training pictures, and advice about mirrored ones."""

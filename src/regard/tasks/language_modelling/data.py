@@ -7,12 +7,13 @@ the notes would be too short to hold out and the book too long, so the end of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from regard.errors import DataError
+from regard.log import log
 from regard.tasks.document_recipe import DocumentRecipe
 from regard.text.documents import read_and_report_documents
 
@@ -23,24 +24,24 @@ _MIN_CUT_CHARACTERS = 200
 """Characters from which the end of a document is worth a validation."""
 
 
-def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
+def split_documents(recipe: DocumentRecipe, *, seed: int) -> tuple[list[str], list[str]]:
     """Read the recipe's files, and return training and validation texts.
 
     Raises DataError for files without text, and for too little text to hold any out.
     """
-    texts = _read(recipe, recipe.data, say)
+    texts = _read(recipe, recipe.data)
     if recipe.validation:
-        validation = _read(recipe, recipe.validation, say)
+        validation = _read(recipe, recipe.validation)
         known = len(set(validation) & set(texts))
         if known:
             occur = "document also occurs" if known == 1 else "documents also occur"
-            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
-        say(f"{_count(texts)} for training; {_count(validation)} for validation")
+            log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
+        log.info(f"{_count(texts)} for training; {_count(validation)} for validation")
         return texts, validation
     if len(texts) == 1:
         held = min(int(_HELD_OUT_SHARE * len(texts[0])), MAX_HELD_OUT_CHARACTERS)
         training, validation = _hold_out_end(texts[0], held)
-        say(f"one text: {len(training[0]):,} characters for training, the last {len(validation[0]):,} held out")
+        log.info(f"one text: {len(training[0]):,} characters for training, the last {len(validation[0]):,} held out")
         return training, validation
     training, validation = hold_out_documents(texts, seed=seed)
     if not training or not validation:
@@ -52,7 +53,7 @@ def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], N
         )
     is_cut = len(training) == len(texts)
     held_out = f"the end of the longest one, {len(validation[0]):,} characters," if is_cut else _count(validation)
-    say(f"{_count(training)} for training; {held_out} held out for validation")
+    log.info(f"{_count(training)} for training; {held_out} held out for validation")
     return training, validation
 
 
@@ -81,8 +82,8 @@ def hold_out_documents(texts: Sequence[str], *, seed: int) -> tuple[list[str], l
     return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
 
 
-def _read(recipe: DocumentRecipe, paths: Sequence[Path], say: Callable[[str], None]) -> list[str]:
-    return [one.text for one in read_and_report_documents(paths, say, field=recipe.text_field, lines=recipe.lines)]
+def _read(recipe: DocumentRecipe, paths: Sequence[Path]) -> list[str]:
+    return [one.text for one in read_and_report_documents(paths, field=recipe.text_field, lines=recipe.lines)]
 
 
 def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
+from regard.log import log
 from regard.models import CausalLanguageModel
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
@@ -68,12 +69,12 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         self.complete(context.settings)
         start = load_start(recipe)
-        texts, validation_texts = split_documents(recipe, seed=seed, say=say)
+        texts, validation_texts = split_documents(recipe, seed=seed)
         self._size = PRESETS.choose_size(sum(map(len, texts)), recipe.size)
         block = choose_block(recipe, self._size, start)
         self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
@@ -89,13 +90,13 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         self.validation = DocumentValidation(
             validation_texts, self._encode(validation_texts), length=self.blocks.length
         )
-        say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         if recipe.lora is not None:
             if recipe.keep_adapters:
                 self._base = AdapterBase.of(recipe.start, self.model)
-            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha))
-        say(_describe_blocks(self.blocks, block))
-        self._report_unknown(say)
+            log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha))
+        log.info(_describe_blocks(self.blocks, block))
+        self._report_unknown()
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -166,7 +167,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
         tokenizer = train_language_tokenizer(texts, kind=kind, size=size)
         names = {"bytes": "bytes", "characters": "characters"}
-        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}, special tokens included")
+        log.info(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}, special tokens included")
         return tokenizer
 
     def _encode(self, texts: Sequence[str]) -> Sentences:
@@ -174,13 +175,13 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         found = (model_document_ids(text, self.model).tolist() for text in texts)
         return Sentences.from_ids(found, self.model.config.vocabulary)
 
-    def _report_unknown(self, say: Any) -> None:
+    def _report_unknown(self) -> None:
         """Report held-out characters outside the vocabulary, whose loss says nothing about them."""
         unknown = self.model.unknown_id
         count = 0 if unknown is None else int((self.validation.documents.ids == unknown).sum())
         if count:
             share = format_share(count / len(self.validation.documents.ids), 2)
-            say(f"{share} of the held-out tokens are unknown, so bits per byte are underestimated")
+            log.info(f"{share} of the held-out tokens are unknown, so bits per byte are underestimated")
 
 
 def _describe_blocks(blocks: Blocks, block: int) -> str:

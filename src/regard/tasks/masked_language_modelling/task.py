@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any, final
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
+from regard.log import log
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
@@ -94,12 +95,12 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         self.complete(context.settings)
         start = load_start(recipe)
-        texts, validation_texts = split_documents(recipe, seed=seed, say=say)
+        texts, validation_texts = split_documents(recipe, seed=seed)
         self._size, self._held_out = PRESETS.choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
         block = choose_block(recipe, self._size, start)
         if start is None:
@@ -108,7 +109,7 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
             self.model = with_head(start)
         has_new_head = start is not None and start.head is None
         if has_new_head:
-            say(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
+            log.info(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
         tokenizer = self.model.tokenizer
         assert tokenizer is not None
         self.masking = TokenMasking.of(tokenizer, share=recipe.mask_share)
@@ -117,12 +118,12 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
         self.validation = MaskedValidation(held_out, tokenizer, self.masking, length=block)
         if not self.validation.texts:
             raise _nothing_to_mask_error("validation", validation_texts)
-        say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         if recipe.lora is not None:
             new_head = [self.model.head] if has_new_head else []
-            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=new_head))
-        say(_describe_blocks(self.blocks))
-        _report_unknown(*count_unknown(held_out, tokenizer.unknown_id), say)
+            log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=new_head))
+        log.info(_describe_blocks(self.blocks))
+        _report_unknown(*count_unknown(held_out, tokenizer.unknown_id))
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -207,7 +208,7 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
         kind = self._recipe.tokenizer or "wordpiece"
         size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
         tokenizer = train_encoder_tokenizer(texts, kind=kind, size=size, lowercase=self._recipe.lowercase)
-        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {_NAMES[kind]}, special tokens included")
+        log.info(f"a vocabulary of {tokenizer.vocabulary:,} {_NAMES[kind]}, special tokens included")
         return tokenizer
 
 
@@ -226,7 +227,7 @@ def _describe_blocks(blocks: Blocks) -> str:
     return f"blocks of {blocks.length} tokens at random offsets of the text of {blocks.predictions:,} tokens"
 
 
-def _report_unknown(count: int, tokens: int, say: Callable[[str], None]) -> None:
+def _report_unknown(count: int, tokens: int) -> None:
     """Report held-out text outside the vocabulary, which is never masked."""
     if count:
-        say(f"{format_share(count / tokens, 2)} of the held-out tokens are unknown, and are not predicted")
+        log.info(f"{format_share(count / tokens, 2)} of the held-out tokens are unknown, and are not predicted")

@@ -18,7 +18,7 @@ from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.decoded_files import DecodedFiles, FileSet
 from regard.tasks.file_task import FileClassificationTask, LabelledBatches
 from regard.tasks.label_validation import label_loss
-from regard.tasks.labelled_data import Say, find_labels
+from regard.tasks.labelled_data import find_labels
 from regard.tasks.new_conformer import (
     Build,
     build_conformer,
@@ -62,9 +62,9 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe], FileClassifi
         truth = self.batches.truth_of(batch, rows).to(output.logits.device)
         return label_loss(output.logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
 
-    def build_model(self, files: list[LabelledFile], say: Say) -> tuple[AudioEncoder, list[LabelledFile]]:
+    def build_model(self, files: list[LabelledFile]) -> tuple[AudioEncoder, list[LabelledFile]]:
         """Build a new model for these sounds; return it, and those whose headers can be read."""
-        good, processor = self._choose_processor(files, say)
+        good, processor = self._choose_processor(files)
         self._size = choose_size(len(good), self._recipe.model)
         model = self._build(self._recipe, self._size, bands=processor.mels, labels=find_labels(good, SOUNDS))
         model.processor = processor
@@ -75,11 +75,11 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe], FileClassifi
         return describe_model(self._recipe, self._size, self.model, self._processor)
 
     def decode(
-        self, files: list[LabelledFile], others: list[LabelledFile], say: Say
+        self, files: list[LabelledFile], others: list[LabelledFile]
     ) -> tuple[DecodedFiles[LabelledFile, Features], DecodedFiles[LabelledFile, Features] | None]:
         """Decode the training sounds and the validation sounds ``others``."""
         recipe = self._recipe
-        return decode_sounds(files, others, self._processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+        return decode_sounds(files, others, self._processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
 
     def choose_augmentation(self) -> tuple[SoundAugmentation, str]:
         """The augmentation of training sounds, without advice."""

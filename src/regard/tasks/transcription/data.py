@@ -13,11 +13,12 @@ import numpy as np
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, short_repr
+from regard.log import log
 from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder
 from regard.models.ctc import count_needed_tokens
 from regard.tasks.decoded_files import FileSet
-from regard.tasks.labelled_data import Say, report_bad_files
+from regard.tasks.labelled_data import report_bad_files
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, SoundBatches
@@ -73,7 +74,7 @@ _SHOWN = 12
 
 
 def select_long_enough(
-    sounds: FileSet[FileWithText, Features], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool, say: Say
+    sounds: FileSet[FileWithText, Features], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool
 ) -> FileSet[FileWithText, Features]:
     """The sounds that have as many tokens as their texts need, those with unknown labels among them.
 
@@ -88,16 +89,16 @@ def select_long_enough(
             problems.append(_too_short_error(sound, needed, tokens))
         else:
             good.append(index)
-    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad)
     return sounds.select(np.array(good, dtype=np.int64))
 
 
-def report_unknown(texts: Sequence[str], learned: TextLabels, say: Say) -> None:
+def report_unknown(texts: Sequence[str], learned: TextLabels) -> None:
     """Report the characters or words of validation texts that are not among the ``learned`` ones."""
     unknown = list(dict.fromkeys(one for text in texts for one in learned.find_unknown(text)))
     if unknown:
         listed = shorten_list([repr(one) for one in unknown])
-        say(f"{learned.tokenizer} of validation texts that the training texts lack count as errors: {listed}")
+        log.info(f"{learned.tokenizer} of validation texts that the training texts lack count as errors: {listed}")
 
 
 def shorten_list(names: Sequence[str]) -> str:

@@ -11,11 +11,12 @@ from regard.audio import AudioProcessor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, OptionError
+from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.decoded_files import FileSet, split_files
-from regard.tasks.labelled_data import Say, report_conflicts, report_replaced_head
+from regard.tasks.labelled_data import report_conflicts, report_replaced_head
 from regard.tasks.new_conformer import (
     build_conformer,
     choose_size,
@@ -64,36 +65,33 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         start = self.load_start(context)
-        sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns, say)
+        sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns)
         others = (
-            read_and_report_files_with_texts(recipe.validation, SOUNDS, recipe.columns, say)
-            if recipe.validation
-            else []
+            read_and_report_files_with_texts(recipe.validation, SOUNDS, recipe.columns) if recipe.validation else []
         )
         if start is None:
-            sounds, processor = self._choose_processor(sounds, say)
+            sounds, processor = self._choose_processor(sounds)
         else:
             assert start.processor is not None
             processor = start.processor
-        whole, other = decode_sounds(sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say)
+        whole, other = decode_sounds(sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
         texts = [one.text for one in whole.files]
-        self.model = self._build_model(texts, processor) if start is None else self._fine_tune(start, texts, say)
+        self.model = self._build_model(texts, processor) if start is None else self._fine_tune(start, texts)
         self.model.processor = processor
         self.labels = TextLabels(self.model.labels)
-        say(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
-        report_conflicts(whole.digests, whole.files, texts, SOUNDS, say, what="texts")
+        log.info(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
+        report_conflicts(whole.digests, whole.files, texts, SOUNDS, what="texts")
         self._split(
             FileSet.whole(whole),
             None if other is None else FileSet.whole(other),
             recipe.augmentation(),
             seed=seed,
-            say=say,
         )
-        self._report_texts(say)
+        self._report_texts()
         self.metric = recipe.metric or ("wer" if self.labels.tokenizer == "words" else "cer")
-        say(f"the best model is chosen by the {METRICS[self.metric]}")
+        log.info(f"the best model is chosen by the {METRICS[self.metric]}")
         self.try_model()
 
     def recipe(self) -> dict[str, Any]:
@@ -131,7 +129,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         labels = TextLabels.find(texts, self._recipe.tokenizer or "characters")
         return build_conformer(self._recipe, self._size, bands=processor.mels, labels=labels.labels)
 
-    def _fine_tune(self, start: Conformer, texts: list[str], say: Say) -> AudioEncoder:
+    def _fine_tune(self, start: Conformer, texts: list[str]) -> AudioEncoder:
         """The trained model, with the labels of the texts too. Raises OptionError for labels of another kind."""
         has_texts = bool(start.labels) and not start.classifies
         wanted = self._recipe.tokenizer
@@ -147,9 +145,9 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         model = with_ctc_labels(start, labels)
         new = [repr(one) for one in model.labels if one not in start.labels]
         if not has_texts:
-            report_replaced_head(str(self._recipe.start), start.labels, labels, is_kept=False, say=say)
+            report_replaced_head(str(self._recipe.start), start.labels, labels, is_kept=False)
         elif new:
-            say(f"the head of {self._recipe.start} gets random weights for new {tokenizer}: {shorten_list(new)}")
+            log.info(f"the head of {self._recipe.start} gets random weights for new {tokenizer}: {shorten_list(new)}")
         return model
 
     def _split(
@@ -159,13 +157,12 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         augmentation: SoundAugmentation,
         *,
         seed: int,
-        say: Say,
     ) -> None:
         """Set the batches for training and for validation, of sounds that are long enough for their texts."""
         recipe, labels = self._recipe, self.labels
-        select = partial(select_long_enough, model=self.model, labels=labels, skip_bad=recipe.skip_bad, say=say)
+        select = partial(select_long_enough, model=self.model, labels=labels, skip_bad=recipe.skip_bad)
         whole, other = select(whole), None if other is None else select(other)
-        training, held = split_files(whole, other, [()] * len(whole), SOUNDS, seed=seed, say=say)
+        training, held = split_files(whole, other, [()] * len(whole), SOUNDS, seed=seed)
         self.batches, self.held_out = (
             Batches(
                 one,
@@ -178,17 +175,17 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
             for one, own in ((training, augmentation), (held, SoundAugmentation()))
         )
 
-    def _report_texts(self, say: Say) -> None:
+    def _report_texts(self) -> None:
         """Report the labels, and those of validation texts that cannot be learned.
 
         Raises DataError if the loss decides which weights are best, and no validation text has one.
         """
         labels = self.labels
-        say(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(one) for one in labels.labels])}")
+        log.info(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(one) for one in labels.labels])}")
         learned = labels
         if self._recipe.start is None:
             learned = TextLabels.find(self.batches.texts, labels.tokenizer)
-        report_unknown(self.held_out.texts, learned, say)
+        report_unknown(self.held_out.texts, learned)
         if self._recipe.metric == "loss" and all(one is None for one in self.held_out.targets):
             raise DataError(
                 "no validation text has a loss",

@@ -22,7 +22,7 @@ Sentence pairs as token ids in memory. 10 million pairs of 20 tokens take 0.8 GB
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -32,6 +32,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.log import log
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.text.length_batches import cut_batches
@@ -157,22 +158,20 @@ class Example(NamedTuple):
     text: ProtectedPair
 
 
-def split_pairs(
-    recipe: TranslationRecipe, where: PairFormat, *, seed: int, say: Callable[[str], None]
-) -> tuple[list[Example], list[Example]]:
+def split_pairs(recipe: TranslationRecipe, where: PairFormat, *, seed: int) -> tuple[list[Example], list[Example]]:
     """Read the recipe's files, and return training and validation pairs.
 
     ``where`` is the recipe's, completed with the languages; ``seed`` decides which pairs are held out. Raises DataError
     for files without pairs, and for too few different sources to hold any out.
     """
-    pairs = _make_examples(read_and_report_pairs(recipe.data, where, say))
+    pairs = _make_examples(read_and_report_pairs(recipe.data, where))
     sources = [normalize_text(one.text.source) for one in pairs]
     if recipe.validation:
-        validation = _make_examples(read_and_report_pairs(recipe.validation, where, say))
+        validation = _make_examples(read_and_report_pairs(recipe.validation, where))
         known = len({normalize_text(one.text.source) for one in validation} & set(sources))
         if known:
             occur = "source also occurs" if known == 1 else "sources also occur"
-            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
+            log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
         return pairs, validation
     held_out = hold_out(sources, seed=seed)
     training = [one for one, is_held_out in zip(pairs, held_out, strict=True) if not is_held_out]
@@ -184,7 +183,7 @@ def split_pairs(
             got=f"{len(pairs)} pairs",
             do="give more pairs, or validation pairs: `validation=...`",
         )
-    say(f"pairs: {len(training):,} for training; {len(validation):,} held out for validation")
+    log.info(f"pairs: {len(training):,} for training; {len(validation):,} held out for validation")
     return training, validation
 
 
@@ -193,12 +192,7 @@ def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
 
 
 def encode_pairs(
-    pairs: Sequence[Example],
-    subwords: tuple[SentenceTokenizer, SentenceTokenizer],
-    most: int,
-    say: Callable[[str], None],
-    *,
-    prefix: str = "",
+    pairs: Sequence[Example], subwords: tuple[SentenceTokenizer, SentenceTokenizer], most: int, *, prefix: str = ""
 ) -> tuple[Corpus, list[Pair]]:
     """Encode pairs as subwords, without those with a side of more than ``most`` tokens; return also their texts.
 
@@ -215,7 +209,7 @@ def encode_pairs(
     if len(kept) < len(pairs):
         long = [one.pair.place for one, fit in zip(pairs, fits, strict=True) if not fit]
         more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
-        say(f"skipped {len(long):,} because a side has more than {most} tokens: {', '.join(long[:5])}{more}")
+        log.info(f"skipped {len(long):,} because a side has more than {most} tokens: {', '.join(long[:5])}{more}")
     if not kept:
         raise DataError(
             "every pair is too long",

@@ -13,7 +13,7 @@ The model that a recipe fine-tunes, if it names a folder, and the size and langu
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import torch
 
 from regard.errors import check_choice, renamed_arguments, unknown_name_error
+from regard.log import log
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
 from regard.models.config_file import ConfigFile
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
@@ -91,7 +92,7 @@ SubwordPair: TypeAlias = tuple[Subwords, Subwords]
 
 
 @renamed_arguments(size="vocabulary")
-def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> SubwordPair:
+def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair]) -> SubwordPair:
     """Train the subwords of source and target; joint ones are the same object. Raises OptionError as ``Subwords``."""
     sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
     check_choice("way of sharing subwords", sharing, SHARING)
@@ -102,7 +103,7 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say:
         Subwords.train(texts, size=recipe.vocabulary or _choose_subword_count(texts, len(pairs)), algorithm=algorithm)
         for texts in groups
     ]
-    say(
+    log.info(
         f"{trained[0].vocabulary:,} subwords for both languages"
         if joint
         else f"{trained[0].vocabulary:,} subwords for the source, {trained[1].vocabulary:,} for the target"

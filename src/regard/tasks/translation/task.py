@@ -8,6 +8,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from regard.log import log
 from regard.models import EncoderDecoder
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
@@ -59,7 +60,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
 
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
-        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe, seed = self._recipe, context.settings.seed
         start = new_model.load_start(recipe)
         recipe.check_effect()
         if start is None:
@@ -68,33 +69,33 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         self.complete(context.settings)
         self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
-        pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
+        pairs, validation_pairs = split_pairs(recipe, where, seed=seed)
         warning = few_pairs_warning(len(pairs))
         if warning:
-            say(warning)
+            log.info(warning)
         self._size = new_model.choose_model_size(recipe, start, len(pairs))
         if start is None:
             own = None if context.folder is None else read_subword_files(context.folder)
-            own = own or new_model.new_subwords(recipe, [one.text for one in pairs], say)
+            own = own or new_model.new_subwords(recipe, [one.text for one in pairs])
             self.model = new_model.new_model(recipe, self._size, own)
             self.model.subwords = own
-            say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+            log.info(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         else:
             self.model = start
         subwords, prefix = self.model.subwords, self.model.prefix
         assert subwords is not None  # a model to fine-tune was loaded with them
         if prefix:
-            say(f"the prefix of each source: {prefix!r}")
+            log.info(f"the prefix of each source: {prefix!r}")
         # Leave a position for the end token; validation sources must fit the translator.
         most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
-        corpus, _ = encode_pairs(pairs, subwords, most, say, prefix=prefix)
-        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say, prefix=prefix)
+        corpus, _ = encode_pairs(pairs, subwords, most, prefix=prefix)
+        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, prefix=prefix)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
         options = {"tokens": recipe.batch_tokens or self._size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
         if self.validation.ranking_metric != "BLEU":
-            say(
+            log.info(
                 "no held-out target has four words in a row, which BLEU needs: "
                 f"the best model is chosen by {self.validation.ranking_metric}"
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regard.columns import LabelFormat
 from regard.errors import DataError, OptionError
+from regard.log import log
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
@@ -27,12 +28,9 @@ _UNSUPPORTED_FORMATS = {
 
 
 def read_labelled(
-    paths: PathLike | Sequence[PathLike],
-    where: LabelFormat = LabelFormat(),
-    *,
-    say: Callable[[str], None] | None = None,
+    paths: PathLike | Sequence[PathLike], where: LabelFormat = LabelFormat()
 ) -> Iterator[LabelledOrSkipped]:
-    """Read the texts of all files in order; columns of a table that are a guess are reported to ``say``.
+    """Read the texts of all files in order; columns of a table that are a guess are reported as notes.
 
     Raises OptionError for an unknown format, DataError for a missing file, and the errors of the formats.
     """
@@ -44,26 +42,24 @@ def read_labelled(
         if path.is_dir():
             yield from read_folder(path, split=split)
         elif inner_suffix(path) in TABLE_SUFFIXES:
-            yield from read_table(path, columns=where.columns, split=split, say=say)
+            yield from read_table(path, columns=where.columns, split=split)
         else:
             yield from read_json_lines(path, columns=where.columns, split=split)
 
 
-def read_and_report_labelled(
-    paths: Sequence[Path], where: LabelFormat, say: Callable[[str], None]
-) -> list[LabelledText]:
-    """Read all usable texts of the files in order, and report skipped entries to ``say``.
+def read_and_report_labelled(paths: Sequence[Path], where: LabelFormat) -> list[LabelledText]:
+    """Read all usable texts of the files in order, and report skipped entries as notes.
 
     Raises DataError if there is no text.
     """
     skips, texts = SkipCounts(), []
-    for one in read_labelled(paths, where, say=say):
+    for one in read_labelled(paths, where):
         if isinstance(one, LabelledText):
             texts.append(one)
         else:
             skips.add(one.place, one.reason)
     for sentence in skips.sentences():
-        say(sentence)
+        log.info(sentence)
     if not texts:
         raise DataError(
             "the data has no usable text",

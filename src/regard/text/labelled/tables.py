@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from regard.columns import Columns
+from regard.log import log
 from regard.text.labelled.columns import LabelColumns, describe_label_columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
@@ -14,13 +15,11 @@ from regard.text.lookahead import Lookahead
 from regard.text.table_rows import TableRow
 
 
-def read_table(
-    path: Path, *, columns: Columns | None, split: bool, say: Callable[[str], None] | None = None
-) -> Iterator[LabelledOrSkipped]:
+def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
     """Read the texts of a table, plain or gzip: see ``LineReader.rows``.
 
     ``columns`` are those of text and label, by name or by number from 1; None finds them by the header, or by what they
-    hold, and reports a guess to ``say``. ``split`` says whether a cell may hold several labels. Raises DataError if
+    hold, and reports a guess as notes. ``split`` says whether a cell may hold several labels. Raises DataError if
     the columns are ambiguous.
     """
     found: LabelColumns | None = None
@@ -34,8 +33,8 @@ def read_table(
             continue
         if found is None:
             found = find_columns(row, rows, columns, str(path))
-            if say is not None and found.is_guess:
-                say(describe_label_columns(found, row.cells, str(path)))
+            if found.is_guess:
+                log.info(describe_label_columns(found, row.cells, str(path)))
             if found.is_heading:
                 continue
         places = found.text, found.label

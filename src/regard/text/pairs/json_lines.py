@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.log import log
 from regard.text.column_kinds import judge_columns
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
@@ -21,18 +22,13 @@ _NESTED_FIELD = "translation"
 
 
 def read_json_lines(
-    path: Path,
-    *,
-    fields: tuple[str, str] | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    say: Callable[[str], None] | None = None,
+    path: Path, *, fields: tuple[str, str] | None = None, source: str | None = None, target: str | None = None
 ) -> Iterator[PairOrSkipped]:
     """Read the pairs of a file, plain or gzip.
 
     Without ``fields`` they are detected in the first object: the fields named by the languages ``source`` and
     ``target``, or "source" and "target" or "src" and "tgt", or the only two that hold texts in the first lines, in
-    their order, which is reported to ``say``. If a field "translation" holds an object, its fields are used. Raises
+    their order, which is reported as notes. If a field "translation" holds an object, its fields are used. Raises
     DataError if it is ambiguous.
     """
     with closing(LineReader(path)) as reader:
@@ -51,8 +47,8 @@ def read_json_lines(
                 others = [_parse_object(one.text) for one in lines.peek() if one.problem is None]
                 records = [record, *(one for one in others if one is not None)]
                 fields, is_guess = _find_fields(records, line.name, source, target)
-                if is_guess and say is not None:
-                    say(f"{path}: source from the field {fields[0]!r}, target from {fields[1]!r}")
+                if is_guess:
+                    log.info(f"{path}: source from the field {fields[0]!r}, target from {fields[1]!r}")
             left, right = (record.get(name) for name in fields)
             if not isinstance(left, str) or not isinstance(right, str):
                 yield SkippedPair(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from regard.columns import Columns, PairFormat
@@ -44,15 +44,10 @@ _PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
 """Formats of pairs, and what to do with each where one sentence per line is expected."""
 
 
-def read_pairs(
-    paths: PathLike | Sequence[PathLike],
-    where: PairFormat = PairFormat(),
-    *,
-    say: Callable[[str], None] | None = None,
-) -> Iterator[PairOrSkipped]:
+def read_pairs(paths: PathLike | Sequence[PathLike], where: PairFormat = PairFormat()) -> Iterator[PairOrSkipped]:
     """Read the pairs of all files in order; two plain text files are read as parallel text, two of subtitles by time.
 
-    Which columns of a table are read is reported to ``say``, unless they are given. Raises OptionError for an
+    Which columns of a table are read is reported as notes, unless they are given. Raises OptionError for an
     unknown format, or for several files whose languages may differ; DataError for a missing file; and the
     errors of the formats.
     """
@@ -78,7 +73,7 @@ def read_pairs(
     _check_languages(paths, of_catalogues, where.target)
     meant = select_catalogues(of_catalogues, where.source, where.target)
     for path in paths:
-        yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where, say)
+        yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where)
 
 
 def check_lines(path: Path) -> None:
@@ -134,13 +129,13 @@ def _is_catalogue(path: Path) -> bool:
     return path.is_dir() or inner_suffix(path) in CATALOGUE_SUFFIXES
 
 
-def _read_file(path: Path, where: PairFormat, say: Callable[[str], None] | None) -> Iterator[PairOrSkipped]:
+def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
     languages = {"source": where.source, "target": where.target}
     suffix = inner_suffix(path)
     if suffix in TABLE_SUFFIXES:
-        return read_table(path, columns=where.columns, say=say, **languages)
+        return read_table(path, columns=where.columns, **languages)
     if suffix in _JSON_SUFFIXES:
-        return read_json_lines(path, fields=where.fields or _field_names(where.columns), say=say, **languages)
+        return read_json_lines(path, fields=where.fields or _field_names(where.columns), **languages)
     return read_tmx(path, **languages)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 from regard.columns import Columns
+from regard.log import log
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.heading import Heading, describe_heading, read_heading
@@ -15,18 +16,13 @@ from regard.text.table_rows import TableRow, read_ahead
 
 
 def read_table(
-    path: Path,
-    *,
-    columns: Columns | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    say: Callable[[str], None] | None = None,
+    path: Path, *, columns: Columns | None = None, source: str | None = None, target: str | None = None
 ) -> Iterator[PairOrSkipped]:
     """Read the pairs of a table, plain or gzip: see ``LineReader.rows``.
 
     Without ``columns``, names or numbers from 1, they are found by the first rows: in a heading by the languages
     ``source`` and ``target``, by words such as "source" and "target", or by two languages; else they are the only two
-    that hold texts. Which they are is reported to ``say``. Raises DataError if they are ambiguous (``read_heading``).
+    that hold texts. Which they are is reported as notes. Raises DataError if they are ambiguous (``read_heading``).
     """
     heading: Heading | None = None
     with closing(LineReader(path)) as lines:
@@ -38,8 +34,8 @@ def read_table(
                 continue
             if heading is None:
                 heading = read_heading(read_ahead(row, rows), row.place, columns, source, target)
-                if say is not None and columns is None:
-                    say(describe_heading(heading, cells, str(path)))
+                if columns is None:
+                    log.info(describe_heading(heading, cells, str(path)))
                 if heading.is_guess:
                     yield SkippedPair(row.place, "the row is taken for the names of the columns")
                 if heading.is_heading:

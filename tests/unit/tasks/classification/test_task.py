@@ -13,6 +13,7 @@ import regard
 from quiet_report import QuietReport
 from regard.classification import Classifier
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RegardError
+from regard.log import notes_to
 from regard.models import Perceiver, PerceiverConfig, PerceiverTextEncoder, TextInput, TextOutput
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
 from regard.text.labelled import LabelFormat
@@ -40,7 +41,8 @@ def prepare(recipe, settings=SETTINGS):
     """Prepare a task; return it and its messages."""
     task, said = ClassificationTask(recipe), []
     torch.manual_seed(1)
-    task.prepare(RunContext(settings, said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(settings))
     return task, said
 
 

@@ -11,6 +11,7 @@ from captioned_files import write_captioned
 from picture_files import write_folders
 from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError
+from regard.log import notes_to
 from regard.models import Clip, contrastive_loss, load
 from regard.tasks.clip import ClipRecipe, ClipTask
 from regard.tasks.clip.new_model import choose_edge, choose_size
@@ -38,7 +39,8 @@ def prepare(*paths, **options):
     said: list[str] = []
     task = ClipTask(make_recipe(*paths, **options))
     torch.manual_seed(1)
-    task.prepare(RunContext(Settings(steps=1, precision="float32"), said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(Settings(steps=1, precision="float32")))
     return task, "\n".join(said)
 
 

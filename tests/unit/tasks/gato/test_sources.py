@@ -113,8 +113,8 @@ def test_sequences_of_texts_are_parts_of_the_joined_texts(tokenizer):
 def test_pictures_are_followed_by_their_labels(tokenizer, tmp_path):
     write_folders(tmp_path / "shapes", count=11, size=23)
     recipe = GatoRecipe(pictures=(tmp_path / "shapes",))
-    found = find_pictures(recipe, lambda text: None)
-    training, validation = load_pictures(recipe, found, channels=3, seed=1, say=lambda text: None)
+    found = find_pictures(recipe)
+    training, validation = load_pictures(recipe, found, channels=3, seed=1)
     ranges = TokenRanges(text=tokenizer.vocabulary, bins=101, discrete=7)
     source = PictureSource(training, validation, tokenizer, ranges=ranges, length=37)
     draw = source.draw(np.random.default_rng(2))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from picture_files import random_pixels, shape_picture, write_folders, write_idx
 from regard.errors import CheckpointError, DataError, OptionError
+from regard.log import notes_to
 from regard.models import (
     ConvolutionInput,
     Deit,
@@ -46,7 +47,8 @@ def prepare(*paths, **options):
     recipe = ImageClassificationRecipe(tuple(paths), **{**numbers, "batch": 7, **options})
     task = ImageClassificationTask(recipe)
     torch.manual_seed(1)
-    task.prepare(RunContext(Settings(steps=1, precision="float32"), said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(Settings(steps=1, precision="float32")))
     return task, "\n".join(said)
 
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError, OptionError
+from regard.log import notes_to
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import MAX_HELD_OUT_CHARACTERS, hold_out_documents, split_documents
 
@@ -29,7 +30,8 @@ def test_a_tenth_is_held_out_and_never_much():
 def test_the_end_of_one_text_is_held_out(tmp_path):
     (tmp_path / "a.txt").write_text("".join(map(str, range(101))))
     whole, said = (tmp_path / "a.txt").read_text(), []
-    training, validation = split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1, say=said.append)
+    with notes_to(said.append):
+        training, validation = split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1)
     assert training[0] + validation[0] == whole
     assert len(validation[0]) == len(whole) // 10
     assert "held out" in said[-1]
@@ -46,7 +48,8 @@ def test_a_book_beside_notes_is_not_held_out_whole(tmp_path, seed):
     for number, text in enumerate([book, *notes]):
         (tmp_path / f"{number}.txt").write_text(text)
     said = []
-    split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=seed, say=said.append)
+    with notes_to(said.append):
+        split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=seed)
     assert f"; the end of the longest one, {len(validation[0]):,} characters, held out" in said[-1]
 
 
@@ -58,10 +61,10 @@ def test_of_short_documents_the_shortest_is_held_out(seed):
 def test_too_little_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("abc")
     with pytest.raises(DataError, match="too short"):
-        split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1, say=print)
+        split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1)
     (tmp_path / "b.txt").write_text("abc")
     with pytest.raises(DataError, match="too few different documents"):
-        split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=1, say=print)
+        split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=1)
 
 
 def test_validation_texts_that_occur_in_training_are_reported(tmp_path):
@@ -69,7 +72,8 @@ def test_validation_texts_that_occur_in_training_are_reported(tmp_path):
     (tmp_path / "b.txt").write_text("two\nthree\n")
     recipe = LanguageModelRecipe(data=(tmp_path / "a.txt",), validation=(tmp_path / "b.txt",), lines=True)
     said = []
-    assert split_documents(recipe, seed=1, say=said.append) == (["one", "two"], ["two", "three"])
+    with notes_to(said.append):
+        assert split_documents(recipe, seed=1) == (["one", "two"], ["two", "three"])
     assert "1 validation document also occurs in the training data" in said[0]
 
 

@@ -12,6 +12,7 @@ import regard
 from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from regard.generation import score_texts
+from regard.log import notes_to
 from regard.models import Gpt2, Llama
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.tasks.language_modelling.blocks import PackedBlocks, RandomOffsetBlocks
@@ -39,7 +40,8 @@ def prepare(recipe, settings=SETTINGS):
     """Prepare a task; return it and its messages."""
     task, said = LanguageModelTask(recipe), []
     torch.manual_seed(1)
-    task.prepare(RunContext(settings, said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(settings))
     return task, said
 
 

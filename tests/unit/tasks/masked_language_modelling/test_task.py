@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import regard
 from regard.errors import CheckpointError, OptionError
+from regard.log import notes_to
 from regard.models import Bert, ModernBert, Roberta, Transformer, TransformerConfig
 from regard.tasks.language_modelling.blocks import PackedBlocks, RandomOffsetBlocks
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
@@ -46,7 +47,8 @@ def prepare(recipe, settings=SETTINGS):
     """Prepare a task; return it and its messages."""
     task, said = MaskedLanguageModelTask(recipe), []
     torch.manual_seed(1)
-    task.prepare(RunContext(settings, said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(settings))
     return task, said
 
 

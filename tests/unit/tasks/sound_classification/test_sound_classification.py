@@ -10,6 +10,7 @@ import torch
 
 from regard.audio import AudioProcessor
 from regard.errors import CheckpointError, OptionError
+from regard.log import notes_to
 from regard.models import AudioEncoder
 from regard.tasks.new_conformer import SIZES, choose_rate, choose_size, make_processor
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
@@ -37,7 +38,8 @@ def prepare(*paths, **options):
     recipe = SoundClassificationRecipe(tuple(paths), **{**numbers, "batch": 7, **options})
     task = SoundClassificationTask(recipe)
     torch.manual_seed(1)
-    task.prepare(RunContext(Settings(steps=1, precision="float32"), said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(Settings(steps=1, precision="float32")))
     return task, "\n".join(said)
 
 

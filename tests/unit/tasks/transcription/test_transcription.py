@@ -10,6 +10,7 @@ import torch
 
 from quiet_report import QuietReport
 from regard.errors import DataError, OptionError
+from regard.log import notes_to
 from regard.models import AudioEncoder
 from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
 from regard.train import RankShard, RunContext, Schedule, Settings, run
@@ -31,7 +32,8 @@ def prepare(*paths, **options):
     said: list[str] = []
     task = TranscriptionTask(make_recipe(*paths, **options))
     torch.manual_seed(1)
-    task.prepare(RunContext(Settings(steps=1, precision="float32"), said.append))
+    with notes_to(said.append):
+        task.prepare(RunContext(Settings(steps=1, precision="float32")))
     return task, "\n".join(said)
 
 
