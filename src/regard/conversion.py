@@ -92,7 +92,9 @@ def _convert_torch_layer(name: str, module: nn.MultiheadAttention, report: Conve
 
 def _transformers_models(model: nn.Module) -> Mapping[str, Any]:
     """The models of ``transformers`` in ``model`` by name, without those inside another one."""
-    if not any(base.__module__.startswith("transformers.") for one in model.modules() for base in type(one).__mro__):
+    if not any(
+        base.__module__.startswith("transformers.") for module in model.modules() for base in type(module).__mro__
+    ):
         return {}
     from regard.hf.check import pretrained_parts
 

@@ -161,16 +161,16 @@ def _find_declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
 
 def check_fields(value: Any) -> None:
     """Check the declared fields of a dataclass by their types and ranges, in their order. Raises OptionError."""
-    for one in declared_fields(type(value)):
-        part = getattr(value, one.name)
-        if part is None and one.is_optional:
+    for declared in declared_fields(type(value)):
+        part = getattr(value, declared.name)
+        if part is None and declared.is_optional:
             continue
-        if "check" in one.facts:
-            one.facts["check"](one.name, part)
-        elif get_origin(one.kind) is tuple:
-            _check_tuple(one, value, part)
+        if "check" in declared.facts:
+            declared.facts["check"](declared.name, part)
+        elif get_origin(declared.kind) is tuple:
+            _check_tuple(declared, value, part)
         else:
-            _check_value(one, value, one.name, part, one.kind)
+            _check_value(declared, value, declared.name, part, declared.kind)
 
 
 def _check_tuple(one: DeclaredField, owner: Any, value: Any) -> None:

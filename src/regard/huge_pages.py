@@ -59,7 +59,9 @@ def _advise(tensors: Iterable[Tensor], advice: int) -> None:
 def _find_regions(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     """The addresses of tensors, with those that nearly touch each other as one."""
     regions: list[tuple[int, int]] = []
-    for start, stop in sorted((one.data_ptr(), one.data_ptr() + one.nbytes) for one in tensors if one.is_cpu):
+    for start, stop in sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes) for tensor in tensors if tensor.is_cpu
+    ):
         if regions and start - regions[-1][1] < _GAP:
             regions[-1] = regions[-1][0], max(stop, regions[-1][1])
         else:

@@ -85,9 +85,10 @@ class CatalogueRow:
         """
         parameters = inspect.signature(self.mechanism.__init__).parameters.values()
         return tuple(
-            one.name
-            for one in parameters
-            if one.name not in ("self", "heads", "head_dim") and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            parameter.name
+            for parameter in parameters
+            if parameter.name not in ("self", "heads", "head_dim")
+            and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         )
 
 

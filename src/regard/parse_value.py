@@ -24,13 +24,13 @@ def parse_value(text: str) -> Any:
 def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
     """Parse the name=value of each hyperparameter that is given in the shell; a value that is not JSON is a string."""
     parsed: dict[str, Any] = {}
-    for one in assignments:
-        name, equals, value = one.partition("=")
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         if not (name and equals and value):
             raise OptionError(
                 "wrong `hyperparameters`",
                 expected="name=value",
-                got=one,
+                got=assignment,
                 do='for example `hyperparameters={"layers": 4}`',
             )
         parsed[name] = parse_value(value)

@@ -224,7 +224,9 @@ def _make_pre_hook(add: Callable[[LayerCall], None], name: str) -> Any:
                 mask=arguments.get("mask"),
                 bias=bias.detach() if isinstance(bias := arguments.get("bias"), Tensor) else bias,
                 inputs={
-                    one.name: _read_input(arguments[one.name]) for one in module.extra_inputs if one.name in arguments
+                    extra_input.name: _read_input(arguments[extra_input.name])
+                    for extra_input in module.extra_inputs
+                    if extra_input.name in arguments
                 },
             )
         )

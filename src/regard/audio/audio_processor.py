@@ -116,7 +116,7 @@ class AudioProcessor:
                 got=short_repr(sounds),
                 do="put a single sound into a list",
             )
-        return pad_features([self.to_features(one) for one in sounds])
+        return pad_features([self.to_features(sound) for sound in sounds])
 
     def to_features(
         self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None
@@ -184,7 +184,7 @@ class AudioProcessor:
 def pad_features(sounds: Sequence[Float32[Tensor, "_ mels"]]) -> AudioFeatures:
     """Pad the features of sounds, each (frames, mels), on the right, and make the mask of their lengths."""
     features = torch.nn.utils.rnn.pad_sequence(list(sounds), batch_first=True)
-    return AudioFeatures(features, padding([len(one) for one in sounds]))
+    return AudioFeatures(features, padding([len(sound) for sound in sounds]))
 
 
 def _read_fields(read: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ class SyntheticErrors(ErrorSource):
         """Compare with ``dot_product`` on the first text."""
         del choice
         settings, length = self._settings, tokens[0].shape[2]
-        query, key, value = (one[:1] for one in tokens)
+        query, key, value = (token[:1] for token in tokens)
         sizes = {"heads": settings.heads, "head_dim": settings.head_dim, "seed": settings.seed}
         exact = MechanismChoice(EXACT).build(length=length, **sizes)
         rows = sample_rows(length, affordable_rows(settings, settings.heads, length), seed=settings.seed)

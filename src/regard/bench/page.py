@@ -41,7 +41,7 @@ class Plot:
 
 def render_report(report: BenchReport) -> str:
     """Render the page of a report of shapes."""
-    names = [one.label for one in report.mechanisms]
+    names = [mechanism.label for mechanism in report.mechanisms]
     return render_page(
         "Attention mechanisms, measured", describe_settings(report), names, _plots(report), report_tables(report)
     )
@@ -49,7 +49,7 @@ def render_report(report: BenchReport) -> str:
 
 def render_text_report(report: TextReport) -> str:
     """Render the page of a report on a text."""
-    names = [one.label for one in report.shapes.mechanisms]
+    names = [mechanism.label for mechanism in report.shapes.mechanisms]
     about = f"{describe_text(report)} · {describe_settings(report.shapes)}"
     title = f"Attention mechanisms in {report.model}, measured on a text"
     return render_page(title, about, names, _plots(report.shapes), text_report_tables(report))

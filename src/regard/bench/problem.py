@@ -54,8 +54,8 @@ def make_call(mechanism: Mechanism, tokens: Tokens, mask: Mask | None, *, backwa
 
         return compute_output
 
-    inputs = [one.detach().requires_grad_() for one in tokens]
-    leaves = [*inputs, *(one for one in mechanism.parameters() if one.requires_grad)]
+    inputs = [token.detach().requires_grad_() for token in tokens]
+    leaves = [*inputs, *(parameter for parameter in mechanism.parameters() if parameter.requires_grad)]
 
     def compute_gradients() -> None:
         output = mechanism(*inputs, mask)

@@ -111,14 +111,16 @@ def measure_replacements(
         advance((number + 1) / len(ids))
     exact = torch.stack(vectors[EXACT]).double()
     found = []
-    for one in choices:
-        if one.label in missing:
-            found.append(Replacement(one.label, missing=missing[one.label]))
+    for choice in choices:
+        if choice.label in missing:
+            found.append(Replacement(choice.label, missing=missing[choice.label]))
             continue
         change = None
-        if one.label != EXACT:
-            change = _compare_vectors(exact, torch.stack(vectors[one.label]).double(), torch.cat(errors[one.label]))
-        found.append(Replacement(one.label, Timing.of(seconds[one.label]), change, notes[one.label]))
+        if choice.label != EXACT:
+            change = _compare_vectors(
+                exact, torch.stack(vectors[choice.label]).double(), torch.cat(errors[choice.label])
+            )
+        found.append(Replacement(choice.label, Timing.of(seconds[choice.label]), change, notes[choice.label]))
     return found, _mean_cosine(exact)
 
 
@@ -129,20 +131,20 @@ def _replace_all(
     models: dict[str, Encoder] = {EXACT: model}
     notes: dict[str, tuple[str, ...]] = {EXACT: ()}
     missing: dict[str, str] = {}
-    for one in choices:
+    for choice in choices:
         try:
-            if one.label != EXACT:
-                replaced = replace_in(model, one, ids.shape[1], settings.seed)
+            if choice.label != EXACT:
+                replaced = replace_in(model, choice, ids.shape[1], settings.seed)
                 assert isinstance(replaced.model, Encoder)
-                models[one.label], notes[one.label] = replaced.model, replaced.notes
-            _, took = _read(models[one.label], ids[:1])
+                models[choice.label], notes[choice.label] = replaced.model, replaced.notes
+            _, took = _read(models[choice.label], ids[:1])
         except (RegardError, MemoryError, RuntimeError) as error:
-            missing[one.label] = describe_failure(error)
-            models.pop(one.label, None)
+            missing[choice.label] = describe_failure(error)
+            models.pop(choice.label, None)
             continue
-        if took > settings.stop_seconds and one.label != EXACT:
-            missing[one.label] = f"one text took longer than {settings.stop_seconds:g} s"
-            del models[one.label]
+        if took > settings.stop_seconds and choice.label != EXACT:
+            missing[choice.label] = f"one text took longer than {settings.stop_seconds:g} s"
+            del models[choice.label]
     return models, notes, missing
 
 
@@ -186,7 +188,7 @@ def _compare_neighbours(
     count = neighbour_count(texts)
     found = [_mark_largest(one, count) for one in (ours, theirs)]
     ranks = [one.argsort(dim=-1).argsort(dim=-1).double() for one in (ours, theirs)]
-    centred = [one - one.mean(-1, keepdim=True) for one in ranks]
+    centred = [rank - rank.mean(-1, keepdim=True) for rank in ranks]
     products = [
         (one * another).sum(-1) for one, another in ((centred[0], centred[1]), *((one, one) for one in centred))
     ]

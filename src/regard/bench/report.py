@@ -138,8 +138,9 @@ class BenchReport:
             "tokens": self.tokens,
             "exact": EXACT,
             "mechanisms": [
-                asdict(one) | {"faster": None if one.label == EXACT else asdict(self.crossing(one.label))}
-                for one in self.mechanisms
+                asdict(mechanism)
+                | {"faster": None if mechanism.label == EXACT else asdict(self.crossing(mechanism.label))}
+                for mechanism in self.mechanisms
             ],
             "cases": [case.to_json() for case in self.cases],
         }

@@ -81,7 +81,7 @@ def measure(
             cases += _measure_length(choices, settings, length, cases, process, errors)
     if advance is not None:
         advance(len(cases))
-    described = tuple(_describe(one, settings) for one in choices)
+    described = tuple(_describe(choice, settings) for choice in choices)
     return BenchReport(settings, machine, errors.tokens, described, tuple(cases))
 
 
@@ -109,8 +109,8 @@ def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechan
     approximates, weights_are = row.approximates, row.weights_are  # options may change both
     try:
         built = _build(choice, settings, settings.lengths[-1])
-        untrained = sum(one.numel() for one in built.parameters())
-        left_out = tuple(one.name for one in built.extra_inputs if one.projected)
+        untrained = sum(parameter.numel() for parameter in built.parameters())
+        left_out = tuple(extra_input.name for extra_input in built.extra_inputs if extra_input.projected)
         approximates, weights_are, is_causal = built.approximates, built.weights_are, built.traits.hides_later_keys
     except RegardError:
         untrained, left_out, is_causal = 0, (), False
@@ -137,7 +137,7 @@ def _measure_length(
     """Measure all mechanisms at one length."""
     cases: dict[str, BenchCase] = {}
     ready: dict[str, Mechanism] = {}
-    by_label = {one.label: one for one in choices}
+    by_label = {choice.label: choice for choice in choices}
     for one in choices:
         case = BenchCase(one.label, length)
         reason = _reason_to_skip(one, settings, length, earlier)
@@ -161,7 +161,7 @@ def _measure_length(
         for label, mechanism in ready.items():
             if label != EXACT and cases[label].time is not None:
                 cases[label] = _measure_error(cases[label], by_label[label], mechanism, tokens, errors)
-    return [cases[one.label] for one in choices]
+    return [cases[choice.label] for choice in choices]
 
 
 def _reason_to_skip(

@@ -52,9 +52,9 @@ class TextReport:
     def to_json(self) -> dict[str, Any]:
         """Convert to values that JSON has."""
         heads = [
-            {"mechanism": one.mechanism, "length": one.length, "layer": one.layer, "head": one.head}
-            | {name: finite_or_none(value) for name, value in asdict(one.measures).items()}
-            for one in self.heads
+            {"mechanism": head.mechanism, "length": head.length, "layer": head.layer, "head": head.head}
+            | {name: finite_or_none(value) for name, value in asdict(head.measures).items()}
+            for head in self.heads
         ]
         return self.shapes.to_json() | {
             "model": self.model,
@@ -62,7 +62,7 @@ class TextReport:
             "windows": {"length": self.length, "measured": self.texts, "in_the_text": self.available},
             "neighbours": neighbour_count(self.texts),
             "cosine_between_texts": self.cosine_between_texts,
-            "replacements": [one.to_json() for one in self.replacements],
+            "replacements": [replacement.to_json() for replacement in self.replacements],
         }
 
 
@@ -137,17 +137,17 @@ def _load(model: str | Path | Encoder, dtype: Any) -> Encoder:
         return model.eval()
     checked = BenchSettings(dtype=dtype)
     loaded = Encoder.load(model, dtype=checked.torch_dtype)
-    for one in loaded.modules():
-        if isinstance(one, Mechanism):
-            one.dropout = 0.0  # it has no effect here, so that its absence in another mechanism is no news
+    for module in loaded.modules():
+        if isinstance(module, Mechanism):
+            module.dropout = 0.0  # it has no effect here, so that its absence in another mechanism is no news
     return loaded
 
 
 def _attention_layer(model: Encoder) -> MultiHeadAttention:
     """Return the first attention layer of a model. Raises OptionError if it has none."""
-    for one in model.modules():
-        if isinstance(one, MultiHeadAttention):
-            return one
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            return module
     raise OptionError(
         f"{type(model).__name__} has no attention layer whose mechanism can be replaced",
         expected="a model with regard.MultiHeadAttention layers",

@@ -55,11 +55,11 @@ def _time_table(report: BenchReport) -> Table:
     lengths = report.settings.lengths
     rows = tuple(
         (
-            one.label,
-            *(cell(report.case(one.label, length)) for length in lengths),
-            "" if one.label == EXACT else str(report.crossing(one.label)),
+            mechanism.label,
+            *(cell(report.case(mechanism.label, length)) for length in lengths),
+            "" if mechanism.label == EXACT else str(report.crossing(mechanism.label)),
         )
-        for one in report.mechanisms
+        for mechanism in report.mechanisms
     )
     calls = "a call with its gradients" if report.settings.backward else "a call"
     return Table(
@@ -87,10 +87,10 @@ def _memory_table(report: BenchReport) -> Table:
     lengths = report.settings.lengths
     rows = tuple(
         (
-            one.label,
-            *_cells(report, one, lambda case: None if case.peak_bytes is None else format_bytes(case.peak_bytes)),
+            mechanism.label,
+            *_cells(report, mechanism, lambda case: None if case.peak_bytes is None else format_bytes(case.peak_bytes)),
         )
-        for one in report.mechanisms
+        for mechanism in report.mechanisms
     )
     where = "GPU memory" if report.settings.device.startswith("cuda") else "resident memory of a new process"
     return Table(
@@ -135,7 +135,11 @@ def _error_table(report: BenchReport) -> Table:
     if _UNTRAINED in marks:
         explanation.append(f"{_UNTRAINED} It has parameters, which are random here, and would be trained.")
     if _LEFT_OUT in marks:
-        left_out = "; ".join(f"{one.label} {', '.join(one.left_out)}" for one in report.mechanisms if one.left_out)
+        left_out = "; ".join(
+            f"{mechanism.label} {', '.join(mechanism.left_out)}"
+            for mechanism in report.mechanisms
+            if mechanism.left_out
+        )
         explanation.append(f"{_LEFT_OUT} It is measured without its inputs beside query, key and value: {left_out}.")
     if _CAUSAL in marks:
         explanation.append(
@@ -157,7 +161,7 @@ def _missing_table(report: BenchReport) -> Table:
         for what, reason in case.missing.items():
             by_reason.setdefault(reason, []).append(what)
         for reason, parts in by_reason.items():
-            named = "refused" if case.refused is not None else ", ".join(_NAMES[one] for one in parts)
+            named = "refused" if case.refused is not None else ", ".join(_NAMES[part] for part in parts)
             lengths.setdefault((case.mechanism, named, reason), []).append(case.length)
     rows = tuple(
         (mechanism, ", ".join(f"{length:,}" for length in found), what, reason)

@@ -121,4 +121,6 @@ def replace_in(model: Encoder, choice: MechanismChoice, length: int, seed: int) 
 def _join_layers(layers: Sequence[Comparison]) -> Comparison:
     """Join the comparisons of all layers as further heads."""
     fields = ("mass_kept", "mass_covered", "top_agreement", "difference", "exact_norm")
-    return Comparison(layers[0].rows, *(torch.cat([getattr(one, name) for one in layers], dim=1) for name in fields))
+    return Comparison(
+        layers[0].rows, *(torch.cat([getattr(layer, name) for layer in layers], dim=1) for name in fields)
+    )

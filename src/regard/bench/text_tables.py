@@ -28,13 +28,13 @@ def describe_text(report: TextReport) -> str:
 def _vector_table(report: TextReport) -> Table:
     rows: list[tuple[str, ...]] = []
     count = neighbour_count(report.texts)  # of 1, "nearest" says the same, and the column is left out
-    for one in report.replacements:
-        if one.time is None:
+    for replacement in report.replacements:
+        if replacement.time is None:
             continue
-        change = one.change
+        change = replacement.change
         rows.append(
             (
-                one.mechanism,
+                replacement.mechanism,
                 *(
                     ("", "", "", "", "", "")
                     if change is None
@@ -47,7 +47,7 @@ def _vector_table(report: TextReport) -> Table:
                         "–" if change.rank_correlation is None else f"{change.rank_correlation:.2f}",
                     )
                 ),
-                format_seconds(one.time.median),
+                format_seconds(replacement.time.median),
             )
         )
     between = report.cosine_between_texts
@@ -79,10 +79,10 @@ def _vector_table(report: TextReport) -> Table:
 def _layer_table(report: TextReport) -> Table:
     """Output errors by layer and head, at the length of the vectors."""
     rows = []
-    for one in report.shapes.mechanisms:
-        heads = [head for head in report.heads if (head.mechanism, head.length) == (one.label, report.length)]
+    for mechanism in report.shapes.mechanisms:
+        heads = [head for head in report.heads if (head.mechanism, head.length) == (mechanism.label, report.length)]
         known = [head for head in heads if not math.isnan(head.measures.output_error)]
-        if one.label == EXACT or not known:
+        if mechanism.label == EXACT or not known:
             continue
         known.sort(key=lambda head: head.measures.output_error)
         layers = sorted({head.layer for head in heads})
@@ -90,7 +90,7 @@ def _layer_table(report: TextReport) -> Table:
         best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         rows.append(
             (
-                one.label,
+                mechanism.label,
                 f"{best}: {format_error(means[best])}",
                 f"{worst}: {format_error(means[worst])}",
                 f"{known[0].layer}.{known[0].head}: {format_error(known[0].measures.output_error)}",
@@ -115,12 +115,12 @@ def _notes_table(report: TextReport) -> Table:
     """Cases that were not trained, and mechanisms that cannot take the model's weights."""
     listed = {(case.mechanism, reason) for case in report.shapes.cases for reason in case.missing.values()}
     rows = []
-    for one in report.replacements:
-        notes = [note.removeprefix(f"{one.mechanism.partition(':')[0]}: ") for note in one.notes]
-        if one.missing is not None and (one.mechanism, one.missing) not in listed:
-            notes.append(f"not used: {one.missing}")
+    for replacement in report.replacements:
+        notes = [note.removeprefix(f"{replacement.mechanism.partition(':')[0]}: ") for note in replacement.notes]
+        if replacement.missing is not None and (replacement.mechanism, replacement.missing) not in listed:
+            notes.append(f"not used: {replacement.missing}")
         if notes:
-            rows.append((one.mechanism, "; ".join(notes)))
+            rows.append((replacement.mechanism, "; ".join(notes)))
     return Table("What the model has no trained weights for", ("mechanism", "reason"), tuple(rows), "")
 
 

@@ -68,7 +68,7 @@ class FilePredictor(Predictor):
         """
         check_list(files, self.model.medium)
         starts = range(0, len(files), self.batch)
-        found = [self.probabilities_of([self.read(one) for one in files[at : at + self.batch]]) for at in starts]
+        found = [self.probabilities_of([self.read(file) for file in files[at : at + self.batch]]) for at in starts]
         return torch.cat(found) if found else self.probabilities_of([])
 
 
@@ -134,5 +134,7 @@ def embed_files(model: MediaEncoder, files: Sequence[Any], *, batch: int | None 
     size = batch or model.medium.batch
     model.require_processor()
     starts = range(0, len(files), size)
-    found = [model.embed_inputs([model.make_input(one) for one in files[at : at + size]], batch=size) for at in starts]
+    found = [
+        model.embed_inputs([model.make_input(file) for file in files[at : at + size]], batch=size) for at in starts
+    ]
     return torch.cat(found) if found else torch.zeros(0, model.vector_width)

@@ -30,11 +30,11 @@ _running: dict[str, Spelling] = {}
 def use_options_of(parameters: Iterable[Any]) -> None:
     """Spell the arguments of messages as these parameters of the running command from now on."""
     _running.clear()
-    for one in parameters:
-        names = [name for name in getattr(one, "opts", ()) if name.startswith("--")]
-        if names and one.name:
-            off = next(iter(one.secondary_opts), None)
-            _running[one.name] = Spelling(names[0], off, getattr(one, "is_flag", False), one.multiple)
+    for parameter in parameters:
+        names = [name for name in getattr(parameter, "opts", ()) if name.startswith("--")]
+        if names and parameter.name:
+            off = next(iter(parameter.secondary_opts), None)
+            _running[parameter.name] = Spelling(names[0], off, getattr(parameter, "is_flag", False), parameter.multiple)
 
 
 def spell_for_shell(message: str, options: Mapping[str, Spelling] | None = None) -> str:
@@ -85,6 +85,6 @@ def _words(value: object) -> Sequence[str] | None:
     if isinstance(value, dict):
         return [f"{name}={'...' if one is ... else one}" for name, one in value.items()]
     parts = list(value) if isinstance(value, tuple | list) else [value]
-    if any(one in (None, ..., "...") or isinstance(one, dict | tuple | list) for one in parts):
+    if any(part in (None, ..., "...") or isinstance(part, dict | tuple | list) for part in parts):
         return None
-    return [str(one) for one in parts] or None
+    return [str(part) for part in parts] or None

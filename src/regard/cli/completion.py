@@ -43,7 +43,9 @@ def _model_folders(incomplete: str) -> list[str]:
     within = f"{typed}/" if "/" in incomplete else ""
     with suppress(OSError, ValueError, RuntimeError):
         folders = sorted(Path(within or ".").expanduser().iterdir())
-        return [f"{within}{one.name}" for one in folders if one.name.startswith(start) and _is_model_folder(one)]
+        return [
+            f"{within}{folder.name}" for folder in folders if folder.name.startswith(start) and _is_model_folder(folder)
+        ]
     return []
 
 

@@ -155,7 +155,7 @@ def translate(
         source, target = translator.model.languages
         where = replace(where, source=where.source or source, target=where.target or target)
     entries = read_and_report(data, where)
-    pairs = [one for one in entries if isinstance(one, Pair)]
+    pairs = [entry for entry in entries if isinstance(entry, Pair)]
     # Check everything before translating, which may take hours.
     scorer = Scorer(
         [pair.target for pair in pairs], language=where.target, tokenize=scoring.tokenize, lowercase=scoring.lowercase
@@ -237,7 +237,9 @@ def _read_gold_alignments(
     from regard.text.pairs import Pair
 
     translator.check_attention()
-    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in entries]
+    lengths = [
+        (len(entry.source.split()), len(entry.target.split())) if isinstance(entry, Pair) else None for entry in entries
+    ]
     with renamed_arguments(form="gold_format", first="gold_first"):
         alignment_file = read_alignments(gold, **options, lengths=lengths)
     if alignment_file.null_links:
@@ -276,7 +278,7 @@ def _read_hypotheses(path: Path | None, entries: Sequence[PairOrSkipped]) -> lis
     """Read the translations from a file with one line for each of ``entries``, or for each usable pair of it."""
     from regard.text.pairs import Pair
 
-    texts, is_usable = _read_lines(path), [isinstance(one, Pair) for one in entries]
+    texts, is_usable = _read_lines(path), [isinstance(entry, Pair) for entry in entries]
     if len(texts) not in (len(entries), sum(is_usable)):
         usable = f", or {sum(is_usable):,} for those that were not skipped" if sum(is_usable) < len(entries) else ""
         raise DataError(

@@ -233,16 +233,16 @@ def _label_table(scores: ClassificationScores, things: str) -> Table:
     from rich.text import Text
 
     table = _make_table("label", "precision", "recall", "F1", things, "predicted")
-    for one in scores.labels:
-        numbers = (f"{one.precision:.4f}", f"{one.recall:.4f}", f"{one.f1:.4f}")
-        table.add_row(Text(_plain(one.label)), *numbers, f"{one.support:,}", f"{one.predicted:,}")
+    for label in scores.labels:
+        numbers = (f"{label.precision:.4f}", f"{label.recall:.4f}", f"{label.f1:.4f}")
+        table.add_row(Text(_plain(label.label)), *numbers, f"{label.support:,}", f"{label.predicted:,}")
     return table
 
 
 def _confusion_table(scores: ClassificationScores) -> Table:
     from rich.text import Text
 
-    names = [one.label for one in scores.labels]
+    names = [label.label for label in scores.labels]
     table = _make_table("", *names)
     for name, row in zip(names, scores.confusion or (), strict=True):
         table.add_row(Text(_plain(name)), *(f"{count:,}" for count in row))
@@ -252,7 +252,7 @@ def _confusion_table(scores: ClassificationScores) -> Table:
 def _confusion_list(scores: ClassificationScores, things: str) -> Table:
     from rich.text import Text
 
-    names = [one.label for one in scores.labels]
+    names = [label.label for label in scores.labels]
     wrong = [
         (count, true, predicted)
         for true, row in enumerate(scores.confusion or ())

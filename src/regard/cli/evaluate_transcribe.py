@@ -101,7 +101,7 @@ def transcribe(
     }
     examples = _find_worst(used, measure, scores.errors, worst)
     if form == "json":
-        print(json.dumps({**fields, "worst": [asdict(one) for one in examples]}, indent=2, ensure_ascii=False))
+        print(json.dumps({**fields, "worst": [asdict(example) for example in examples]}, indent=2, ensure_ascii=False))
         return
     _print_scores(fields, scores.words, scores.characters, transcriber.labels.tokenizer)
     _print_examples(examples)
@@ -161,8 +161,8 @@ def _print_examples(examples: Sequence[_Example]) -> None:
 
     if examples:
         print("\nThe worst texts, by character error rate")
-    for one in examples:
-        rate = one.errors / len(one.reference)
-        print(f"  {escape_text(one.sound)}, {rate:.2f}")
-        print(f"    text   {escape_text(one.reference)}")
-        print(f"    model  {escape_text(one.hypothesis)}")
+    for example in examples:
+        rate = example.errors / len(example.reference)
+        print(f"  {escape_text(example.sound)}, {rate:.2f}")
+        print(f"    text   {escape_text(example.reference)}")
+        print(f"    model  {escape_text(example.hypothesis)}")

@@ -61,9 +61,9 @@ def run_interactive(translator: Translator, search: Search) -> None:
             console.print(spell_for_shell(escape_text(problem.what)), style="red")
             continue
         (found,) = translator.translate([text], search=search)
-        for one in found.renderings:
-            console.print(escape_text(one.text), style="bold", soft_wrap=True)
-            for remark in remarks(found.source, one):
+        for rendering in found.renderings:
+            console.print(escape_text(rendering.text), style="bold", soft_wrap=True)
+            for remark in remarks(found.source, rendering):
                 console.print(escape_text(f"the translation {remark}"), style="red", soft_wrap=True)
         if translator.model.has_attention:
             aligned = translator.aligned(found.source, found.renderings[0])

@@ -65,20 +65,20 @@ def are_picture_paths(paths: list[str], data: str | None) -> bool:
 
     if not paths:
         return data is not None and Path(data).is_dir() and any(map(is_picture_name, list_files(Path(data))))
-    return all(os.path.isdir(one) or (os.path.isfile(one) and is_picture_name(Path(one))) for one in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
+    return all(os.path.isdir(path) or (os.path.isfile(path) and is_picture_name(Path(path))) for path in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
 
 
 def expand_folders(paths: list[str], medium: Medium) -> list[str]:
     """Replace folders by the files of this kind in them, by their names in order. Raises DataError if there is none."""
     expanded: list[str] = []
-    for one in paths:
-        if not os.path.isdir(one):  # noqa: PTH112 (returns False, without an error, for an invalid path)
-            expanded.append(one)
+    for path in paths:
+        if not os.path.isdir(path):  # noqa: PTH112 (returns False, without an error, for an invalid path)
+            expanded.append(path)
             continue
-        found = [str(file) for file in list_files(Path(one)) if medium.is_name(file)]
+        found = [str(file) for file in list_files(Path(path)) if medium.is_name(file)]
         if not found:
             raise DataError(
-                f"{one} has no {medium.several}",
+                f"{path} has no {medium.several}",
                 expected=f"{medium.several}, such as {medium.example}",
                 got="none",
                 do="check the folder",

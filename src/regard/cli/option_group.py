@@ -204,7 +204,7 @@ def _in_order(options: Iterable[Option]) -> list[inspect.Parameter]:
         places = [place for place, other in enumerate(parameters) if other.name in one.before]
         if one.before:
             parameters.insert(min(places, default=len(parameters)), one.parameter)
-    return [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
+    return [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters]
 
 
 def _given(kind: Any, options: Mapping[str, Option], values: Mapping[str, Any], within: str = "") -> dict[str, Any]:
@@ -222,5 +222,7 @@ def _given(kind: Any, options: Mapping[str, Option], values: Mapping[str, Any], 
 
 def make_group(kind: Callable[..., Group], given: Mapping[str, Any]) -> Group:
     """Make a dataclass of the fields that were given, by name; a field that is a dataclass itself of its own fields."""
-    inner: dict[str, Any] = {one.name: one.kind for one in declared_fields(kind) if is_dataclass(one.kind)}
+    inner: dict[str, Any] = {
+        declared.name: declared.kind for declared in declared_fields(kind) if is_dataclass(declared.kind)
+    }
     return kind(**{name: make_group(inner[name], value) if name in inner else value for name, value in given.items()})

@@ -148,7 +148,7 @@ def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
             got="none",
             do="regard play MODEL CartPole-v1",
         )
-    unseen = [one for one in names if trained and one not in trained]
+    unseen = [name for name in names if trained and name not in trained]
     if unseen:
         say(f"the model was not trained on {', '.join(unseen)}, but on {', '.join(trained)}")
     return names

@@ -126,7 +126,8 @@ def format_transcription(transcription: Transcription, form: str, unit: str) -> 
     if form == "tsv":
         return f"{to_one_line(transcription.name)}\t{text}\n"
     labels = [
-        {"text": one.text, "start": round(one.start, 3), "end": round(one.end, 3)} for one in transcription.labels
+        {"text": label.text, "start": round(label.start, 3), "end": round(label.end, 3)}
+        for label in transcription.labels
     ]
     record = {"sound": transcription.name, "text": transcription.text, unit: labels}
     return json.dumps(record, ensure_ascii=False) + "\n"

@@ -19,7 +19,9 @@ def format_translation(found: Translation, words: Aligned | None, number: int, f
     if form == "text":
         return to_one_line(found.text) + "\n"
     if form == "tsv":
-        return "".join(f"{number}\t{one.score:.4f}\t{to_one_line(one.text)}\n" for one in found.renderings)
+        return "".join(
+            f"{number}\t{rendering.score:.4f}\t{to_one_line(rendering.text)}\n" for rendering in found.renderings
+        )
     if form == "pharaoh":
         return ("" if words is None else words.token_alignment.text()) + "\n"
     return json.dumps(_to_json_fields(found, words), ensure_ascii=False) + "\n"
@@ -45,13 +47,13 @@ def _to_json_fields(found: Translation, words: Aligned | None) -> dict[str, Any]
     """Collect the JSON fields of a translation."""
     renderings = [
         {
-            "text": one.text,
-            "score": round(one.score, 6),
-            "log_probability": round(one.log_probability, 6),
-            "finished": one.finished,
-            **({"missing": list(one.missing)} if one.missing else {}),
+            "text": rendering.text,
+            "score": round(rendering.score, 6),
+            "log_probability": round(rendering.log_probability, 6),
+            "finished": rendering.finished,
+            **({"missing": list(rendering.missing)} if rendering.missing else {}),
         }
-        for one in found.renderings
+        for rendering in found.renderings
     ]
     record: dict[str, Any] = {"source": found.source, "translations": renderings}
     return record if words is None else record | {"words": _source_words_by_weight(words)}

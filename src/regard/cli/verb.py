@@ -28,7 +28,7 @@ class Verb(TyperCommand):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._has_arguments = any(one.param_type_name == "argument" for one in self.params)
+        self._has_arguments = any(param.param_type_name == "argument" for param in self.params)
         self.allow_extra_args = not self._has_arguments  # refused in ``parse_args``, with a better message
         name_types(self.params)
         self.help = None if self.help is None else _join_lines(self.help)
@@ -52,7 +52,7 @@ class Verb(TyperCommand):
 
     def _fill_optional_values(self, args: list[str]) -> list[str]:
         """Give an empty value to each option that may stand alone, such as ``--ray``: its metavar is in brackets."""
-        optional = {name for one in self.params if (one.metavar or "").startswith("[") for name in one.opts}
+        optional = {name for param in self.params if (param.metavar or "").startswith("[") for name in param.opts}
         filled = []
         for word, following in pairwise([*args, "--"]):
             alone = word in optional and following.startswith("-")
@@ -72,7 +72,7 @@ class Verb(TyperCommand):
 
     def _stray_words_error(self, words: list[str]) -> OptionError:
         """Stray words are most often the second of two files."""
-        of_files = any("--data" in one.opts for one in self.params)
+        of_files = any("--data" in param.opts for param in self.params)
         return OptionError(
             f"unexpected argument {', '.join(words)}",
             expected="--data before each file" if of_files else "options only",
@@ -97,10 +97,10 @@ def name_types(parameters: list[Any]) -> None:
 
     ``--overwrite`` takes no value, so "<bool>" beside it would mislead; an argument's name says what it is.
     """
-    for one in parameters:
-        if getattr(one, "is_flag", False):
-            one.metavar = ""
-        elif isinstance(one, TyperArgument):
-            one.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
-        elif one.metavar is None:
-            one.metavar = _METAVARS.get(one.type_descriptor.annotation)
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        elif isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        elif parameter.metavar is None:
+            parameter.metavar = _METAVARS.get(parameter.type_descriptor.annotation)

@@ -34,7 +34,9 @@ def find_named_kind(arguments: list[str]) -> Medium | None:
         except (OSError, ValueError):  # a text that is no valid path
             return False
 
-    kinds = (kind for kind in (PICTURES, SOUNDS) if arguments and all(is_file(one, kind) for one in arguments))
+    kinds = (
+        kind for kind in (PICTURES, SOUNDS) if arguments and all(is_file(argument, kind) for argument in arguments)
+    )
     return next(kinds, None)
 
 
@@ -54,8 +56,8 @@ def read_media(
     read = _make_reader(opened, kind, labels)
     readings: list[PictureReading] = []
     with count_progress(len(paths), medium.several) as advance:
-        for one in paths:
-            readings.append(read(Path(one), name=one))
+        for path in paths:
+            readings.append(read(Path(path), name=path))
             advance(len(readings))
     return readings
 

@@ -169,7 +169,7 @@ def compare(
 
 
 def _declared(mechanism: Mechanism, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    names = {one.name for one in mechanism.extra_inputs}
+    names = {extra_input.name for extra_input in mechanism.extra_inputs}
     return {name: tensor for name, tensor in inputs.items() if name in names}
 
 
@@ -190,7 +190,7 @@ def _measure(
         exact_output.norm(dim=-1),
     )
     empty = (exact == 0).all(-1)
-    return tuple(one.masked_fill(empty, torch.nan) for one in measures)
+    return tuple(measure.masked_fill(empty, torch.nan) for measure in measures)
 
 
 def _weigh(

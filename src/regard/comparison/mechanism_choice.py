@@ -124,7 +124,7 @@ def parse_choices(text: str) -> list[MechanismChoice]:
             got=text[:200] or "nothing",
             do=f"for example {_EXAMPLE}; `regard list` prints all names",
         )
-    choices = [_parse_one(one) for one in parts]
+    choices = [_parse_one(part) for part in parts]
     labels = [choice.label for choice in choices]
     for label in labels:
         if labels.count(label) > 1:
@@ -140,8 +140,8 @@ def parse_choices(text: str) -> list[MechanismChoice]:
 def _parse_one(text: str) -> MechanismChoice:
     name, *assignments = _split(text, ":")
     options: dict[str, Any] = {}
-    for one in assignments:
-        option, equals, value = one.partition("=")
+    for assignment in assignments:
+        option, equals, value = assignment.partition("=")
         if not equals or not option.strip():
             raise OptionError(
                 "wrong option of a mechanism",

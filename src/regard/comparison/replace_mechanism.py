@@ -164,17 +164,17 @@ def _replace(layer: MultiHeadAttention, new: Mechanism, name: str) -> list[str]:
     """Set the mechanism of a layer and the projections of its extra inputs; return the notes."""
     notes = [f"{name}: {at} has random weights, which were not trained" for at in _untrained(layer.mechanism, new)]
     old, projections = layer.input_projections, nn.ModuleDict()
-    for one in new.extra_inputs:
-        if not one.projected:
+    for extra_input in new.extra_inputs:
+        if not extra_input.projected:
             continue
-        trained = dict(old.items()).get(one.name)
-        if trained is not None and trained.out_features == one.heads * one.size:
-            projections[one.name] = trained
-        elif (usual := _usual_projection(layer, one)) is not None:
-            projections[one.name] = copy.deepcopy(usual)
-            notes.append(f"{name}: {one.name} starts as a copy of the {one.copied_from} projection")
+        trained = dict(old.items()).get(extra_input.name)
+        if trained is not None and trained.out_features == extra_input.heads * extra_input.size:
+            projections[extra_input.name] = trained
+        elif (usual := _usual_projection(layer, extra_input)) is not None:
+            projections[extra_input.name] = copy.deepcopy(usual)
+            notes.append(f"{name}: {extra_input.name} starts as a copy of the {extra_input.copied_from} projection")
         else:
-            notes.append(f"{name}: the model has no trained projection for {one.name}, which is left out")
+            notes.append(f"{name}: the model has no trained projection for {extra_input.name}, which is left out")
     lost = [at for at in old if at not in projections]
     notes += [f"{name}: the model's trained projection for {at} is not used" for at in lost]
     if layer.mechanism.dropout > 0 and new.dropout == 0:

@@ -50,7 +50,7 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
             _check_directory(members, Path(path).stat().st_size)
             for one in members:
                 _check_array_header(archive, one)
-            return {one.filename.removesuffix(_SUFFIX): _read_array(archive, one) for one in members}
+            return {member.filename.removesuffix(_SUFFIX): _read_array(archive, member) for member in members}
     except Exception as error:  # OSError, BadZipFile, zlib.error, NotImplementedError, tokenize.TokenError ..
         raise file_error(path, str(error)[:200] or type(error).__name__) from error
 
@@ -76,10 +76,10 @@ def file_error(path: str | Path, got: str) -> DataError:
 
 def _check_directory(members: list[zipfile.ZipInfo], file_size: int) -> None:
     """Raise ValueError for a directory whose sizes cannot be true, or are too large."""
-    names = [one.filename for one in members]
+    names = [member.filename for member in members]
     if len(set(names)) != len(names):
         raise ValueError("two arrays have the same name")
-    if sum(one.compress_size for one in members) > file_size:
+    if sum(member.compress_size for member in members) > file_size:
         raise ValueError(f"the arrays take more than the {file_size:,} bytes of the file")
     for one in members:
         if not one.filename.endswith(_SUFFIX):
@@ -88,7 +88,7 @@ def _check_directory(members: list[zipfile.ZipInfo], file_size: int) -> None:
             raise ValueError(f"{one.filename} is compressed by method {one.compress_type}")
         if one.file_size > _DEFLATE_RATIO * one.compress_size + _DEFLATE_SLACK:
             raise ValueError(f"{one.filename} cannot have {one.file_size:,} bytes in {one.compress_size:,}")
-    total = sum(one.file_size for one in members)
+    total = sum(member.file_size for member in members)
     if total > MAX_BYTES:
         raise ValueError(f"arrays of {total:,} bytes, more than {MAX_BYTES:,}")
 
@@ -140,14 +140,14 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
         raise OptionError(
             "there are no episodes to write", expected="1 or more", got="none", do="collect_episodes(name, range(10))"
         )
-    steps = [one for episode in episodes for one in episode.observations]
+    steps = [observation for episode in episodes for observation in episode.observations]
     arrays: dict[str, Any] = {
         "environment": np.array(name),
         "lengths": np.array([len(one) for one in episodes]),
-        "actions": np.stack([one for episode in episodes for one in episode.actions]),
-        "rewards": np.array([one for episode in episodes for one in episode.rewards], dtype=np.float64),
+        "actions": np.stack([action for episode in episodes for action in episode.actions]),
+        "rewards": np.array([reward for episode in episodes for reward in episode.rewards], dtype=np.float64),
     }
-    arrays |= {_PREFIX + key: np.stack([one[key] for one in steps]) for key in sorted(steps[0])}
+    arrays |= {_PREFIX + key: np.stack([step[key] for step in steps]) for key in sorted(steps[0])}
     others = [key for key, one in arrays.items() if not _is_read(one)]
     if others:
         raise DataError(
@@ -156,7 +156,7 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
             got=", ".join(f"{key} of {arrays[key].dtype}" for key in others),
             do="convert them to arrays",
         )
-    size = sum(one.nbytes for one in arrays.values())
+    size = sum(array.nbytes for array in arrays.values())
     if size > MAX_BYTES - _HEADERS:
         raise DataError(
             "the episodes are too large for one file",

@@ -79,7 +79,7 @@ def write_animation(path: Path, frames: Sequence[bytes], *, frames_per_second: f
     with ExitStack() as opened:
         pictures: list[Image.Image] = [opened.enter_context(Image.open(io.BytesIO(one))) for one in kept]
         if form != "gif":  # one palette would hold for all frames
-            pictures = [one.convert("RGB") for one in pictures]
+            pictures = [picture.convert("RGB") for picture in pictures]
         try:
             with atomic_write(path) as temporary, temporary.open("wb") as file:
                 pictures[0].save(

@@ -35,7 +35,7 @@ class Returns:
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> Returns:
         """The returns of episodes, each the sum of its rewards."""
-        return cls(tuple(float(sum(one.rewards)) for one in episodes))
+        return cls(tuple(float(sum(episode.rewards)) for episode in episodes))
 
     @property
     def mean(self) -> float:
@@ -47,7 +47,7 @@ class Returns:
         """The standard deviation of single episodes; 0 of one episode."""
         if len(self.values) == 1:
             return 0.0
-        return math.sqrt(math.fsum((one - self.mean) ** 2 for one in self.values) / (len(self.values) - 1))
+        return math.sqrt(math.fsum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
 
 
 @explain_arguments

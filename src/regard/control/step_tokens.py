@@ -157,7 +157,7 @@ class StepTokenizer:
         if (
             numbers.dtype.kind not in "iu"
             or numbers.shape != (self.action_tokens,)
-            or not all(int(one) in valid for one in numbers)
+            or not all(int(number) in valid for number in numbers)
         ):
             raise DataError(
                 "these ids are no action",
@@ -212,11 +212,11 @@ class StepTokenizer:
 
 
 def _concatenate_patches(patches: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    if len({one.shape[1] for one in patches}) > 1:
+    if len({patch.shape[1] for patch in patches}) > 1:
         raise RefusedError(
             "pictures of different channels in one observation",
             expected="one number of channels for all pictures of a model",
-            got=", ".join(str(one.shape[1]) for one in patches),
+            got=", ".join(str(patch.shape[1]) for patch in patches),
             do="convert the pictures to RGB",
         )
     return np.concatenate(patches) if patches else np.zeros((0, 0, PATCH, PATCH), np.uint8)

@@ -55,8 +55,8 @@ class TokenSequence:
         """Concatenate sequences; at least one."""
 
         def join(name: str) -> NDArray[Any]:
-            return np.concatenate([getattr(one, name) for one in sequences])
+            return np.concatenate([getattr(sequence, name) for sequence in sequences])
 
-        pictured = [one.patches for one in sequences if len(one.patches)]
+        pictured = [sequence.patches for sequence in sequences if len(sequence.patches)]
         patches = np.concatenate(pictured) if pictured else sequences[0].patches
         return cls(join("ids"), join("local"), join("target"), patches, join("places"))

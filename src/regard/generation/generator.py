@@ -169,7 +169,14 @@ class Generator(TextGenerator):
         messages = [] if system is None else [{"role": "system", "content": system}]
         messages += [{"role": "user", "content": text}]
         for message in messages:
-            special = next((one for one in self.tokenizer.special_tokens if one in message["content"]), None)
+            special = next(
+                (
+                    special_token
+                    for special_token in self.tokenizer.special_tokens
+                    if special_token in message["content"]
+                ),
+                None,
+            )
             if special is not None:
                 raise DataError(
                     f"a message contains {special!r}, which the chat template uses",
@@ -364,8 +371,8 @@ class Generator(TextGenerator):
     ) -> list[Continuation]:
         """The texts of the hypotheses for a prompt, whose tokens are ``ids``."""
         return [
-            make_continuation(prompt, one, self.tokenizer, stop=stop, max_tokens=max_tokens, before=ids)
-            for one in hypotheses
+            make_continuation(prompt, hypothesis, self.tokenizer, stop=stop, max_tokens=max_tokens, before=ids)
+            for hypothesis in hypotheses
         ]
 
     def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:

@@ -189,7 +189,7 @@ def score_masked(
 
 def predict(model: MaskedLanguageModel, texts: Sequence[MaskedText]) -> tuple[Tensor, Tensor]:
     """The logits (masked tokens, vocabulary) of the masked tokens of some texts, in order, and their true ids."""
-    lengths = [len(one.ids) for one in texts]
+    lengths = [len(text.ids) for text in texts]
     ids = np.full((len(texts), max(lengths)), model.pad_id, dtype=np.int64)
     chosen = np.zeros(ids.shape, dtype=bool)
     for row, one in enumerate(texts):
@@ -197,7 +197,7 @@ def predict(model: MaskedLanguageModel, texts: Sequence[MaskedText]) -> tuple[Te
     mask = None if min(lengths) == max(lengths) else masks.padding(lengths)
     at: Any = torch.from_numpy(chosen).to(model.device)
     logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask, logits_at=at).logits
-    truth = np.concatenate([one.ids[one.chosen] for one in texts])
+    truth = np.concatenate([text.ids[text.chosen] for text in texts])
     return logits, torch.from_numpy(truth).to(model.device)
 
 

@@ -36,20 +36,22 @@ SLOW = frozenset({"pprint", "striptags", "urlize", "wordwrap", "xmlattr"})
 def check_result(name: str, values: Sequence[Any], budget: TemplateBudget) -> None:
     """Charge the result of a filter or method ``name``; the first of its ``values`` is the text."""
     if name == "replace" and len(values) >= 3:
-        budget.charge(_size_of_replacement(*(one if isinstance(one, str | bytes) else str(one) for one in values[:3])))
+        budget.charge(
+            _size_of_replacement(*(value if isinstance(value, str | bytes) else str(value) for value in values[:3]))
+        )
     elif name == "join":
         budget.charge(_size_of_join(values, budget))
     elif name in ("format", "format_map"):
         check_form(str(values[0]), values[1:], budget)
     elif name == "indent":
-        width = max((_width(one) for one in values[1:]), default=4)
+        width = max((_width(value) for value in values[1:]), default=4)
         budget.charge(len(str(values[0])) + (str(values[0]).count("\n") + 1) * width)
     elif name == "expandtabs":
         tab = b"\t" if isinstance(values[0], bytes) else "\t"
         budget.charge(len(values[0]) + values[0].count(tab) * max(8, *map(_width, values)))
     elif name in _SEARCHES:
         budget.charge(
-            len(str(values[0])) * max(1, *(len(one) for one in values[1:] if isinstance(one, str | bytes)), 1)
+            len(str(values[0])) * max(1, *(len(value) for value in values[1:] if isinstance(value, str | bytes)), 1)
         )
     elif name in ("encode", "decode"):
         refuse_unless(len(values[0]) <= _MAX_FORM or set(values[1:]) <= _FAST_ENCODINGS)
@@ -58,10 +60,12 @@ def check_result(name: str, values: Sequence[Any], budget: TemplateBudget) -> No
     elif name == "tojson" and len(values) > 1:
         budget.charge(budget.measure(values[0]) * max(map(_width, values[1:])))
     elif name == "sum":  # of numbers: a sum of lists takes the square of its time
-        refuse_unless(not any(isinstance(one, list | tuple) for one in values[1:]))
+        refuse_unless(not any(isinstance(value, list | tuple) for value in values[1:]))
     elif name in SLOW:
         refuse_unless(sum(map(budget.measure, values)) <= _MAX_SLOW)
-        budget.charge(budget.measure(values[0]) * max(1, *(len(one) for one in values[1:] if isinstance(one, str)), 1))
+        budget.charge(
+            budget.measure(values[0]) * max(1, *(len(value) for value in values[1:] if isinstance(value, str)), 1)
+        )
     for one in values[1:] if name in _ATTRIBUTE_FILTERS else values[2:] if name == "join" else ():
         check_attribute(one)
     if name in MAXIMUM or name in SLOW:
@@ -89,7 +93,7 @@ def check_form(form: str, values: Sequence[Any], budget: TemplateBudget) -> None
 
 def _numbers_in(value: Any) -> list[int]:
     parts = value if isinstance(value, tuple | list) else value.values() if isinstance(value, dict) else [value]
-    return [one for one in parts if isinstance(one, int)]
+    return [part for part in parts if isinstance(part, int)]
 
 
 def _size_of_replacement(text: Any, old: Any, new: Any) -> int:
@@ -101,8 +105,8 @@ def _size_of_replacement(text: Any, old: Any, new: Any) -> int:
 
 def _size_of_join(values: Sequence[Any], budget: TemplateBudget) -> int:
     """The size of entries with a text between them, whichever of the values is which."""
-    entries = [len(one) for one in values if isinstance(one, list | tuple | dict)]
-    texts = [len(one) for one in values if isinstance(one, str | bytes)]
+    entries = [len(value) for value in values if isinstance(value, list | tuple | dict)]
+    texts = [len(value) for value in values if isinstance(value, str | bytes)]
     between = max(entries) * sum(texts) if entries else math.prod(texts) if len(texts) > 1 else 0
     return sum(map(budget.measure, values)) + between
 

@@ -220,7 +220,7 @@ def _windows(document: int, inputs: int, length: int, stride: int) -> Iterator[_
 
 def _batches(windows: list[_Window], most: int, *, equal: bool) -> Iterator[list[_Window]]:
     """Group windows of similar length, or of ``equal`` length, into batches of at most ``most`` tokens."""
-    lengths = [one.end - one.begin for one in windows]
+    lengths = [window.end - window.begin for window in windows]
     for group in group_lengths(lengths, equal=equal):
         for part in cut_batches([lengths[number] for number in group], tokens=most):
             yield [windows[number] for number in group[part]]

@@ -71,9 +71,9 @@ class TemplateBudget:
 
     def count_items(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items, each of which is a step."""
-        for one in items:
+        for item in items:
             self.step()
-            yield one
+            yield item
 
 
 def shallow_size(value: object) -> int:

@@ -176,6 +176,6 @@ def _check_hidden(states: Sequence[Tensor] | None, *, layers: int, tokens: int) 
 
     Gemma 3n has several of them for each token.
     """
-    if states is None or len(states) != layers + 1 or len({one.shape for one in states}) != 1:
+    if states is None or len(states) != layers + 1 or len({state.shape for state in states}) != 1:
         return None
     return states if states[0].dim() == 3 and states[0].shape[:2] == (1, tokens) else None

@@ -79,7 +79,8 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "bucket attention": (bucket_attention.NATIVE, bucket_attention.REFERENCE),
 }
 _IMPLEMENTATIONS_BY_NAME = {
-    operation: {one.name: one for one in implementations} for operation, implementations in _IMPLEMENTATIONS.items()
+    operation: {implementation.name: implementation for implementation in implementations}
+    for operation, implementations in _IMPLEMENTATIONS.items()
 }
 
 BACKENDS: Mapping[str, Backend] = {

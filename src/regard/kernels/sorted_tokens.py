@@ -159,7 +159,7 @@ def chunk_tile_map(
         & ((key_tile < first[own_row]) | (key_tile >= stop[own_row]))
     )
     pairs.append((((group * tiles)[..., None, None] + query_tile) * tiles + key_tile)[far])
-    listed = torch.cat([one.flatten() for one in pairs]).unique()
+    listed = torch.cat([pair.flatten() for pair in pairs]).unique()
     row_start = torch.zeros(groups * tiles + 1, dtype=torch.long)
     torch.cumsum(torch.bincount(listed // tiles, minlength=groups * tiles), 0, out=row_start[1:])
     of_groups = torch.arange(groups)[:, None] * tiles + torch.arange(tiles + 1)

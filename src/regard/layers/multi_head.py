@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
             self.key_projection = None
         self.query_norm, self.key_norm = query_norm, key_norm
         widths = {"query": width, "key": key_width}
-        projected = [one for one in self.mechanism.extra_inputs if one.projected]
+        projected = [extra_input for extra_input in self.mechanism.extra_inputs if extra_input.projected]
         self.input_projections = nn.ModuleDict(
             {one.name: nn.Linear(widths[one.side], one.heads * one.size, bias=bias) for one in projected}
         )
@@ -309,7 +309,7 @@ class MultiHeadAttention(nn.Module):
         """Raise ArgumentError for an input that the mechanism does not declare, or that the layer itself projects."""
         if not inputs:
             return
-        passed = [one.name for one in self.mechanism.extra_inputs if not one.projected]
+        passed = [extra_input.name for extra_input in self.mechanism.extra_inputs if not extra_input.projected]
         for name, tensor in inputs.items():
             if name not in passed:
                 known = ["query", "key", "value", "mask", "bias", "cache", *passed]
@@ -341,26 +341,35 @@ class MultiHeadAttention(nn.Module):
         if not self.input_projections:
             return {}
         inputs: dict[str, Tensor | TokenProjection] = {}
-        for one in self.mechanism.extra_inputs:
-            if not one.projected or one.side != side or one.name not in self.input_projections:
+        for extra_input in self.mechanism.extra_inputs:
+            if not extra_input.projected or extra_input.side != side or extra_input.name not in self.input_projections:
                 continue  # a layer that was trained without an input has no projection for it
-            projection = cast("nn.Linear", self.input_projections[one.name])
+            projection = cast("nn.Linear", self.input_projections[extra_input.name])
             read, mechanism = None, self.mechanism
             if frame is not None and isinstance(mechanism, AbsorbsProjections):
-                read = mechanism.tokens_read(one, frame, passed)
-                if read is None and self._is_plain(one, projection) and mechanism.absorbs_input(one, frame, passed):
-                    inputs[one.name] = _leave_to_mechanism(side, tokens, projection, one.heads)
+                read = mechanism.tokens_read(extra_input, frame, passed)
+                if (
+                    read is None
+                    and self._is_plain(extra_input, projection)
+                    and mechanism.absorbs_input(extra_input, frame, passed)
+                ):
+                    inputs[extra_input.name] = _leave_to_mechanism(side, tokens, projection, extra_input.heads)
                     continue
             if read is None:
-                heads = self._project_heads(tokens, projection, side, size=one.size)
+                heads = self._project_heads(tokens, projection, side, size=extra_input.size)
             elif read.shape[0] == 0:
                 continue
             else:
                 read = read.to(tokens.device)
-                some = self._project_heads(tokens[:, read], projection, side, size=one.size)
-                shape = (some.shape[0], tokens.shape[1], some.shape[1], one.size)  # as a projection stores its heads
+                some = self._project_heads(tokens[:, read], projection, side, size=extra_input.size)
+                shape = (
+                    some.shape[0],
+                    tokens.shape[1],
+                    some.shape[1],
+                    extra_input.size,
+                )  # as a projection stores its heads
                 heads = some.new_zeros(shape).index_copy_(1, read, some.transpose(1, 2)).transpose(1, 2)
-            inputs[one.name] = self._rotate(heads, offsets) if one.rotates else heads
+            inputs[extra_input.name] = self._rotate(heads, offsets) if extra_input.rotates else heads
         return inputs
 
     def _absorb_keys(

@@ -84,7 +84,7 @@ class ReversibleBlock(nn.Module):
             return output
 
         def trained(*parts: nn.Module) -> tuple[nn.Parameter, ...]:
-            return tuple(one for part in parts for one in part.parameters() if one.requires_grad)
+            return tuple(parameter for part in parts for parameter in part.parameters() if parameter.requires_grad)
 
         return (
             Sublayer(attend, trained(self.attention, self.attention_norm)),
@@ -118,7 +118,7 @@ class ReversibleStack(nn.Module):
         """Transform two streams (batch, length, width) to two of the same shape."""
         blocks = cast("Sequence[ReversibleBlock]", self.blocks)
         steps = [step for block in blocks for step in block.sublayers(mask)]
-        trained = list({id(one): one for step in steps for one in step.parameters}.values())
+        trained = list({id(parameter): parameter for step in steps for parameter in step.parameters}.values())
         if not any_requires_grad(first, second, *trained) or not is_eager(first, second):
             for block in blocks:
                 first, second = block(first, second, mask=mask)

@@ -351,7 +351,7 @@ class Mechanism(nn.Module, ABC):
 
     def _check_inputs(self, inputs: Mapping[str, Tensor], request: Request) -> dict[str, Tensor]:
         """Check the extra inputs of a call against their declaration, and expand them to their whole shapes."""
-        declared = {one.name: one for one in self.extra_inputs}
+        declared = {extra_input.name: extra_input for extra_input in self.extra_inputs}
         for name, tensor in inputs.items():
             if name not in declared:
                 known = ["query", "key", "value", "mask", "bias", *declared]

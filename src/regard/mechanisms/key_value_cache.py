@@ -129,7 +129,7 @@ class KeyValueCache(TokenCache):
     def bytes_per_token(self) -> int:
         """Bytes for each token of a sequence, over all heads. Raises ShapeError for an empty cache."""
         tensors = self._require_storage().tensors.values()
-        return sum(one.shape[1] * one.shape[3] * one.element_size() for one in tensors)
+        return sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size() for tensor in tensors)
 
     def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> KeyValueCache:
         """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones.

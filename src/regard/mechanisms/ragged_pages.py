@@ -162,7 +162,7 @@ class RaggedPages(State):
 
     def __init__(self, step: RaggedStep, group: int, key_pages: Tensor, value_pages: Tensor) -> None:
         self.step, self.group, self.key_pages, self.value_pages = step, group, key_pages, value_pages
-        self.length = max((one.length for one in step.sequences), default=0)
+        self.length = max((sequence.length for sequence in step.sequences), default=0)
 
     @property
     def next_positions(self) -> Int[Tensor, " tokens"]:

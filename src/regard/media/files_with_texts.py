@@ -88,8 +88,8 @@ def _read_folder(folder: Path, kind: Medium) -> Iterator[TextOrSkipped]:
     Raises DataError for a folder without files of the kind, and for one in which no file has a text.
     """
     files = list_files(folder)
-    found = [one for one in files if kind.is_name(one)]
-    texts = {one.with_suffix(""): one for one in files if one.suffix.lower() == ".txt"}
+    found = [file for file in files if kind.is_name(file)]
+    texts = {file.with_suffix(""): file for file in files if file.suffix.lower() == ".txt"}
     if not any(one.with_suffix("") in texts for one in found):
         raise DataError(
             f"{folder} has no {kind.several} with texts",

@@ -34,10 +34,10 @@ def check_labels(entries: Sequence[Labelled], labels: Sequence[str], what: str, 
     """Raise DataError for entries of a medium with labels that are not among ``labels``, those of ``what``."""
     known = set(labels)
     unknown: defaultdict[str, list[str]] = defaultdict(list)
-    for one in entries:
-        for label in one.labels:
+    for entry in entries:
+        for label in entry.labels:
             if label not in known:
-                unknown[label].append(one.place)
+                unknown[label].append(entry.place)
     if unknown:
         shown = [f"{label!r} in {places[0]}" for label, places in sorted(unknown.items())[:_SHOWN]]
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""

@@ -164,11 +164,11 @@ def _find_columns(
 ) -> tuple[tuple[int, int], bool]:
     """The indices of path and value, from 0, and whether the first row is a header."""
     found = find_name(first, kind.columns), find_name(first, value.names)
-    if columns is not None and all(isinstance(one, int) for one in columns):
-        file, other = (int(one) - 1 for one in columns)
+    if columns is not None and all(isinstance(column, int) for column in columns):
+        file, other = (int(column) - 1 for column in columns)
         return (file, other), not (file < len(first) and kind.is_name(Path(first[file].strip())))
     if columns is not None:
-        file, other = (find_column(first, one, name) for one in columns)
+        file, other = (find_column(first, column, name) for column in columns)
         return (file, other), True
     if found[0] is not None and found[1] is not None:
         return (found[0], found[1]), True

@@ -235,11 +235,13 @@ class EncoderDecoder(Decoder, Model, ABC):
     @property
     def attention_layers(self) -> AttentionLayers:
         """The attention layers by kind: by default those of the blocks of encoder and decoder."""
-        blocks = [one for one in self.modules() if isinstance(one, EncoderBlock | DecoderBlock)]
-        encoders = [one for one in blocks if isinstance(one, EncoderBlock)]
-        decoders = [one for one in blocks if isinstance(one, DecoderBlock)]
-        cross = [one.cross_attention for one in decoders if one.cross_attention is not None]
-        return AttentionLayers([one.attention for one in encoders], [one.attention for one in decoders], cross)
+        blocks = [module for module in self.modules() if isinstance(module, EncoderBlock | DecoderBlock)]
+        encoders = [block for block in blocks if isinstance(block, EncoderBlock)]
+        decoders = [block for block in blocks if isinstance(block, DecoderBlock)]
+        cross = [decoder.cross_attention for decoder in decoders if decoder.cross_attention is not None]
+        return AttentionLayers(
+            [encoder.attention for encoder in encoders], [decoder.attention for decoder in decoders], cross
+        )
 
     @property
     def has_attention(self) -> bool:

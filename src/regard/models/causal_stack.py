@@ -214,7 +214,7 @@ class CausalStack(Decoder, ABC):
         if any(one.depends_on_length for one in self._rotations()):
             return "the rotation of this model depends on the length"
         mechanisms = (block.attention.mechanism for block in self._blocks)
-        counting = next((one for one in mechanisms if not one.traits.ignores_hidden_keys), None)
+        counting = next((mechanism for mechanism in mechanisms if not mechanism.traits.ignores_hidden_keys), None)
         return None if counting is None else f"padding has an effect in {type(counting).__name__}"
 
     @property
@@ -269,7 +269,7 @@ class CausalStack(Decoder, ABC):
         known, new, lengths = torch.cat([state.ids, ids], dim=1), ids.shape[1], self._switch_lengths()
         if any(0 < state.length <= length < state.length + new for length in lengths):
             embedded, outputs, state = self._read(known, replace(self.empty_state(state.rows), padding=state.padding))
-            embedded, outputs = embedded[:, -new:], [one[:, -new:] for one in outputs]
+            embedded, outputs = embedded[:, -new:], [output[:, -new:] for output in outputs]
         else:
             embedded, outputs, state = self._read(ids, state)
         return embedded, outputs, replace(state, ids=known if state.length <= max(lengths) else None)
@@ -281,7 +281,7 @@ class CausalStack(Decoder, ABC):
     def _rotations(self) -> list[Rotation]:
         """The rotations of the layers that have one."""
         positions = (block.attention.position for block in self._blocks)
-        return [one for one in positions if isinstance(one, Rotation)]
+        return [position for position in positions if isinstance(position, Rotation)]
 
     def _read(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
         """Read more tokens, whatever was read before. See ``_run``."""

@@ -212,9 +212,9 @@ class Cct(ImageEncoder):
     def read_config(cls, config: ConfigFile) -> CctConfig:
         """Read the hyperparameters, without labels, from config.json."""
         config.size_pair("picture_size")
-        for one in declared_fields(CctConfig):
-            if one.kind is int:  # a file has all sizes
-                config.size(one.name)
+        for declared in declared_fields(CctConfig):
+            if declared.kind is int:  # a file has all sizes
+                config.size(declared.name)
         return config.parse_dataclass(CctConfig)
 
     @classmethod

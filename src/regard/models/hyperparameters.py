@@ -72,9 +72,9 @@ def read_published(kind: type[Config], config: ConfigFile, **values: Any) -> Con
 def write_published(value: Any, *, left_out: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a config, but for those ``left_out``, as a published config.json has them."""
     return {
-        one.facts["stored"]: _to_json(one, value)
-        for one in declared_fields(type(value))
-        if "stored" in one.facts and one.name not in left_out
+        declared.facts["stored"]: _to_json(declared, value)
+        for declared in declared_fields(type(value))
+        if "stored" in declared.facts and declared.name not in left_out
     }
 
 

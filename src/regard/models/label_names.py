@@ -59,7 +59,7 @@ def labels_field(without: str = "a model without a head") -> Any:
 
 def check_labels(labels: object) -> None:
     """Raise OptionError unless ``labels`` is a tuple of strings; empty is a model without a head."""
-    if not isinstance(labels, tuple) or not all(isinstance(one, str) for one in labels):
+    if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
         raise OptionError(
             "wrong labels",
             expected="a tuple of names, in the order of the logits; () is a model without a head",

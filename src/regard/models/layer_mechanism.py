@@ -137,8 +137,8 @@ def check_decodes(mechanism: Mechanism, name: str, mask: Mask, *, what: str, exp
 def share_projections(layers: nn.Module) -> None:
     """Let the Linformers with sharing="layerwise" in the layers of a model have the projection of the first one."""
     linformers = [part for part in layers.modules() if isinstance(part, Linformer) and part.sharing == "layerwise"]
-    for one in linformers[1:]:
-        one.projection = linformers[0].projection
+    for linformer in linformers[1:]:
+        linformer.projection = linformers[0].projection
 
 
 def count_score_parts(mechanism: str) -> int:

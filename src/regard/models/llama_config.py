@@ -260,7 +260,7 @@ class LlamaConfig:
         kind = MODEL_TYPES[self.model_type]
         if "windows" not in kind.free:
             return {}
-        size = next((one for one in self.windows if one is not None), None)
+        size = next((window for window in self.windows if window is not None), None)
         if self.model_type in ("mistral", "phi3"):
             return {"sliding_window": size}
         listed = [FULL if self.layer_window(layer) is None else WINDOW for layer in range(self.layers)]

@@ -179,7 +179,7 @@ class Model(nn.Module, ABC):
     def part_of(cls, model: object) -> Self | None:
         """Return ``model``, or a part of it, that is a model of this class; None if there is none."""
         candidates = (model, *model.parts) if isinstance(model, Model) else (model,)
-        return next((one for one in candidates if isinstance(one, cls)), None)
+        return next((candidate for candidate in candidates if isinstance(candidate, cls)), None)
 
     @classmethod
     def load(

@@ -277,7 +277,7 @@ def _check_labels(labels: object, *, several: bool) -> None:
 
 def _read_config(config: ConfigFile) -> TextClassifierConfig:
     labels, several = config.fields.get("labels"), config.fields.get("several", False)
-    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise CheckpointError(
             f"{config.path} has unusable labels",
             expected='a list of strings in the field "labels"',

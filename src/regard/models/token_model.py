@@ -134,7 +134,7 @@ class TokenModel(EncoderDecoder, ABC):
     def read_files(self, folder: ModelFolder) -> None:
         """Read the subwords. Raises CheckpointError for those of another model."""
         self.subwords = read_subword_files(folder.path)
-        sizes = self.vocab_sizes if self.subwords is None else tuple(one.vocabulary for one in self.subwords)
+        sizes = self.vocab_sizes if self.subwords is None else tuple(subword.vocabulary for subword in self.subwords)
         if sizes != self.vocab_sizes:
             raise CheckpointError(
                 "the subwords do not belong to the model",

@@ -101,7 +101,7 @@ class Origin:
             return joined
         if self.heads == 1:
             return joined.split(list(rows))[self.part]
-        each = joined.unflatten(0, (self.heads, -1)).split([one // self.heads for one in rows], dim=1)
+        each = joined.unflatten(0, (self.heads, -1)).split([row // self.heads for row in rows], dim=1)
         return each[self.part].flatten(0, 1)
 
 
@@ -343,7 +343,7 @@ def _transpose_matrix(tensor: Tensor, *, transposed: bool) -> Tensor:
 
 def _join_heads(tensors: list[Tensor], heads: int) -> Tensor:
     """Concatenate tensors along their first dimension: the rows for the first head, then those for the second."""
-    return torch.cat([one.unflatten(0, (heads, -1)) for one in tensors], dim=1).flatten(0, 1)
+    return torch.cat([tensor.unflatten(0, (heads, -1)) for tensor in tensors], dim=1).flatten(0, 1)
 
 
 def _modernize_name(name: str) -> str:

@@ -83,7 +83,7 @@ def run_plan(
     Each file has a started run of ``settings``. ``report`` is called with sentences for the user, ``progress`` with
     numbers of bytes and lines. Raises the first error of a worker, and ClusterError if the cluster fails.
     """
-    files = [_FileState(Shards(Path(one.out))) for one in plan.files]
+    files = [_FileState(Shards(Path(file.out))) for file in plan.files]
     left = set(range(len(files)))
     fruitless = 0
     while left:

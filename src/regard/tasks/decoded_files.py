@@ -102,7 +102,7 @@ def decode_files(
     kept, digests, lengths, problems, good = list[Decoded](), list[str](), list[int](), list[DataError](), list[Entry]()
 
     def decode_chunk(begin: int) -> list[tuple[Entry, Decoded, str] | DataError]:
-        return [_decode(one, decode) for one in files[begin : begin + _CHUNK]]
+        return [_decode(file, decode) for file in files[begin : begin + _CHUNK]]
 
     with start_threads() as pool:
         for chunk in pool.map(decode_chunk, range(0, len(files), _CHUNK)):

@@ -163,7 +163,7 @@ class FileClassificationTask(FileTask[AnyRecipe]):
         check_labels(others, labels, "the training data", medium)
         training, held = split_labelled(*self.decode(files, others), medium, seed=self._seed)
         report_lost_labels(named, training.decoded.files, medium)
-        listed = [one.labels for one in training.files]
+        listed = [file.labels for file in training.files]
         for sentence in describe_labels(labels, listed, several=False, things=medium.several):
             log.info(sentence)
         augmentation, advice = self.choose_augmentation()
@@ -227,7 +227,7 @@ def split_labelled(
 
     Raises DataError if there is nothing to tell apart.
     """
-    labels = [one.labels for one in decoded.files]
+    labels = [file.labels for file in decoded.files]
     report_conflicts(decoded.digests, decoded.files, labels, medium)
     other = None if others is None else FileSet.whole(others)
     training, held = split_files(FileSet.whole(decoded), other, labels, medium, seed=seed)

@@ -56,7 +56,7 @@ def apply_hyperparameters(
     and for one that the config does not have.
     """
     fields = dataclasses.fields(kind)
-    free = [one.name for one in fields if one.name not in fixed]
+    free = [field.name for field in fields if field.name not in fixed]
     types = get_type_hints(kind)
     own: dict[str, Any] = {}
     for name, value in overrides.items():

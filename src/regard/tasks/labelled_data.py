@@ -37,8 +37,8 @@ def find_labels(entries: Sequence[Labelled], kind: Medium, *, several: bool = Fa
 
     Raises DataError if there is nothing to tell apart.
     """
-    found = {label for one in entries for label in one.labels}
-    constant = several and all(found == set(one.labels) for one in entries)
+    found = {label for entry in entries for label in entry.labels}
+    constant = several and all(found == set(entry.labels) for entry in entries)
     if len(found) < (1 if several else 2) or constant:
         raise DataError(
             f"the training {kind.several} all have the same label, so there is nothing to learn",
@@ -60,7 +60,7 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
         for sentence in skips.sentences():
             log.info(sentence)
         return
-    listed = "; ".join(one.what for one in problems[:_SHOWN])
+    listed = "; ".join(problem.what for problem in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
     raise DataError(
         f"{len(problems):,} of {of:,} {kind.several} cannot be used",
@@ -228,14 +228,14 @@ def describe_labels(
     labels: Sequence[str], texts: Sequence[Sequence[str]], *, several: bool, things: str = "texts"
 ) -> Iterator[str]:
     """Describe the labels of the training texts, or other ``things``: their frequency, and those that are rare."""
-    counts = Counter(label for one in texts for label in one)
+    counts = Counter(label for text in texts for label in text)
     ranked = sorted(labels, key=lambda label: -counts[label])
     shown = [f"{label} {counts[label]:,} ({format_share(counts[label] / len(texts))})" for label in ranked]
     more = f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
     yield f"{len(labels)} labels: {', '.join(shown[:_MOST_LISTED])}{more}"
     if several:
         most = max(map(len, texts))
-        none = sum(not one for one in texts)
+        none = sum(not text for text in texts)
         without = f"; {none:,} {'text has' if none == 1 else 'texts have'} none" if none else ""
         yield f"a text has up to {most} {'label' if most == 1 else 'labels'}{without}"
     few = [label for label in ranked if counts[label] < _FEW_TEXTS]

@@ -134,7 +134,7 @@ def with_ctc_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
     """
     if model.classifies or not model.labels:
         return model.with_labels(labels, head="ctc")
-    new = tuple(one for one in labels if one not in model.labels)
+    new = tuple(label for label in labels if label not in model.labels)
     if not new:
         return model
     extended = model.with_labels(model.labels + new, head="ctc")

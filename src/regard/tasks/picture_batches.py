@@ -75,13 +75,13 @@ def measure_pictures(pictures: Sequence[Entry], *, skip_bad: bool) -> tuple[list
     Raises DataError with the names of pictures whose headers cannot be read, unless ``skip_bad``.
     """
     good, sizes, problems, all_grey = [], [], [], True
-    for one in pictures:
+    for picture in pictures:
         try:
-            height, width, is_grey = read_header(one.content, name=one.place)
+            height, width, is_grey = read_header(picture.content, name=picture.place)
         except DataError as error:
             problems.append(error)
             continue
-        good.append(one)
+        good.append(picture)
         sizes.append((height, width))
         all_grey &= is_grey
     report_bad_files(problems, len(pictures), PICTURES, skip_bad=skip_bad)

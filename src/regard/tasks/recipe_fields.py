@@ -83,9 +83,9 @@ class Recipe(ABC):
     def check_effect(self) -> None:
         """Raise OptionError if training starts from a trained model, and a field was given that only a new one has."""
         given = [
-            f"`{one.name}`"
-            for one in declared_fields(type(self))
-            if one.facts.get("of_new_model") and getattr(self, one.name) != one.default
+            f"`{declared.name}`"
+            for declared in declared_fields(type(self))
+            if declared.facts.get("of_new_model") and getattr(self, declared.name) != declared.default
         ]
         if self.start is not None and given:
             raise OptionError(

@@ -37,14 +37,14 @@ def read_rates(sounds: Sequence[Entry], *, max_seconds: float, skip_bad: bool) -
     Raises DataError with the names of sounds whose headers cannot be read, unless ``skip_bad``.
     """
     good, rates, problems = [], [], []
-    for one in sounds:
-        assert isinstance(one.content, Path)
+    for sound in sounds:
+        assert isinstance(sound.content, Path)
         try:
-            rate = read_sampling_rate(one.content, name=one.place, max_seconds=max_seconds)
+            rate = read_sampling_rate(sound.content, name=sound.place, max_seconds=max_seconds)
         except DataError as error:
             problems.append(error)
             continue
-        good.append(one)
+        good.append(sound)
         rates.append(rate)
     report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad)
     return good, rates

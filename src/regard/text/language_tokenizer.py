@@ -106,7 +106,7 @@ def _byte_level_tokenizer(
     normalizer: normalizers.Normalizer | None,
 ) -> tokenizers.Tokenizer:
     vocabulary = {piece: number for number, piece in enumerate((*special, *pieces))}
-    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [(one[0], one[1]) for one in merges]))
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [(merge[0], merge[1]) for merge in merges]))
     if normalizer is not None:
         backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -86,12 +86,14 @@ def build_tokenizer(model: Any) -> tokenizers.Tokenizer:
 def build_bpe(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BPE:
     """Build a BPE model from all tokens and the merges, both in order."""
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    return models.BPE(vocabulary, [(one[0], one[1]) for one in merges], unk_token=SPECIAL_TOKENS[1], byte_fallback=True)
+    return models.BPE(
+        vocabulary, [(merge[0], merge[1]) for merge in merges], unk_token=SPECIAL_TOKENS[1], byte_fallback=True
+    )
 
 
 def build_unigram(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
     """Build a unigram model from (token, log-probability) of all tokens."""
-    weighed = [(one[0], one[1]) for one in pieces]
+    weighed = [(piece[0], piece[1]) for piece in pieces]
     return models.Unigram(weighed, [name for name, _ in weighed].index("<unk>"), True)
 
 

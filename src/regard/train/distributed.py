@@ -126,7 +126,7 @@ class Processes:
         """
         if self._sharding is not None:
             check_shardable(model, self._sharding)
-        if not all(one.traits.uses_all_parameters for one in model.modules() if isinstance(one, Mechanism)):
+        if not all(module.traits.uses_all_parameters for module in model.modules() if isinstance(module, Mechanism)):
             from accelerate.utils import DistributedDataParallelKwargs
 
             # Otherwise DDP waits for the gradients of all parameters, and the next step raises an error.

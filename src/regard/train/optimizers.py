@@ -59,9 +59,9 @@ def check_optimizer(name: str, model: nn.Module) -> None:
 
 def find_matrices(model: nn.Module) -> list[Tensor]:
     """Find the weights of linear layers in blocks, of those that are trained."""
-    blocks = (one for one in model.modules() if isinstance(one, CheckpointedBlock | ReversibleBlock))
-    layers = (one for block in blocks for one in block.modules() if isinstance(one, nn.Linear))
-    return list({one.weight: None for one in layers if one.weight.requires_grad})
+    blocks = (module for module in model.modules() if isinstance(module, CheckpointedBlock | ReversibleBlock))
+    layers = (module for block in blocks for module in block.modules() if isinstance(module, nn.Linear))
+    return list({layer.weight: None for layer in layers if layer.weight.requires_grad})
 
 
 @final
@@ -80,7 +80,7 @@ class Muon(torch.optim.Optimizer):
     def __init__(
         self, matrices: list[Tensor], trained: list[nn.Parameter], *, weight_decay: float, dtype: torch.dtype
     ) -> None:
-        chosen = {id(one) for one in matrices}
+        chosen = {id(matrix) for matrix in matrices}
         others = [one for one in trained if id(one) not in chosen]
         groups = [{"params": matrices, "muon": True}, {"params": others, "muon": False}]
         groups = [group for group in groups if group["params"]]  # all adapters of LoRA are matrices

@@ -100,8 +100,8 @@ class Settings:
             "cosine_epochs": self.epochs if ends else None,
             "cosine_minutes": self.minutes if ends else None,
             **{
-                one.name: getattr(self, one.name)
-                for one in declared_fields(Settings)
-                if one.name != "schedule" and one.facts.get("is_saved", True)
+                declared.name: getattr(self, declared.name)
+                for declared in declared_fields(Settings)
+                if declared.name != "schedule" and declared.facts.get("is_saved", True)
             },
         }

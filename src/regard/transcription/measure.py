@@ -30,7 +30,7 @@ class TranscriptionMeasure:
         """Add a batch: the output of the model, and the text of each sound."""
         self.hypotheses += [self.labels.decode(one) for one in decode_ctc(output)]
         self.references += references
-        targets = [self.labels.encode(one) for one in references]
+        targets = [self.labels.encode(reference) for reference in references]
         lengths = output.visible.sum(dim=1).tolist()
         kept = {
             row: target

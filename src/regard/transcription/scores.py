@@ -63,7 +63,7 @@ def score_transcriptions(hypotheses: Sequence[str], references: Sequence[str]) -
             got=f"{len(hypotheses):,}",
             do="pass lists of the same length",
         )
-    if not references or not all(one.strip() for one in references):
+    if not references or not all(reference.strip() for reference in references):
         raise DataError(
             "there is no error rate without words",
             expected="references of at least one word",
@@ -76,7 +76,7 @@ def score_transcriptions(hypotheses: Sequence[str], references: Sequence[str]) -
     errors = tuple(sum(map(_count_edits, chunks)) for chunks in characters.alignments)
     return TranscriptionScores(
         texts=len(references),
-        exact=sum(one == 0 for one in errors),
+        exact=sum(error == 0 for error in errors),
         words=_make_rate(words.wer, words),
         characters=_make_rate(characters.cer, characters),
         errors=errors,

@@ -39,7 +39,7 @@ class TextLabels:
     @property
     def tokenizer(self) -> str:
         """The kind of a label: "words", or "characters"."""
-        is_words = bool(self.labels) and all(len(one) > 1 and one.startswith(" ") for one in self.labels)
+        is_words = bool(self.labels) and all(len(label) > 1 and label.startswith(" ") for label in self.labels)
         return "words" if is_words else "characters"
 
     def split(self, text: str) -> list[str]:

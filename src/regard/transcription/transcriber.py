@@ -88,7 +88,7 @@ class Transcriber:
         names = [str(one) if isinstance(one, str | Path) else f"sound {n}" for n, one in enumerate(sounds, start=1)]
         found: list[Transcription] = []
         for begin in range(0, len(sounds), self.batch):
-            features = [self.read(one) for one in sounds[begin : begin + self.batch]]
+            features = [self.read(sound) for sound in sounds[begin : begin + self.batch]]
             found += self.transcribe_features(features, names[begin : begin + self.batch])
         return found
 
@@ -107,10 +107,10 @@ class Transcriber:
         stride, seconds = self.model.frames_per_token, self.processor.hop / self.processor.rate
         labels = tuple(
             TimedLabel(
-                self.model.labels[one.label].removeprefix(" ") or " ",
-                one.begin * stride * seconds,
-                min(one.end * stride, frames) * seconds,
+                self.model.labels[span.label].removeprefix(" ") or " ",
+                span.begin * stride * seconds,
+                min(span.end * stride, frames) * seconds,
             )
-            for one in spans
+            for span in spans
         )
-        return Transcription(name, self.labels.decode([one.label for one in spans]), labels)
+        return Transcription(name, self.labels.decode([span.label for span in spans]), labels)

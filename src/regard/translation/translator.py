@@ -186,9 +186,9 @@ class Translator:
         for places in self._make_batches([len(encoded[index].ids) + 1 for index in with_words], search):
             batch = [with_words[place] for place in places]
             for index, hypotheses in zip(batch, self._search([encoded[i] for i in batch], search), strict=True):
-                renderings = tuple(self._render(encoded[index].protected, one) for one in hypotheses)
+                renderings = tuple(self._render(encoded[index].protected, hypothesis) for hypothesis in hypotheses)
                 translations[index] = Translation(texts[index], renderings)
-        return [one for one in translations if one is not None]
+        return [translation for translation in translations if translation is not None]
 
     def aligned(self, text: str, rendering: Rendering, *, split: Splitter = word_spans) -> Aligned:
         """Align the words of a rendering with those of ``text``, by the model's cross-attention.

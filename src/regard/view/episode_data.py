@@ -28,7 +28,7 @@ def build_episodes_data(readings: Sequence[EpisodeReading], model: str, room: in
         "model": escape_text(model),
         "letters": LETTERS,
         "alphabet": ALPHABET,
-        "texts": [_episode(one, MAX_CHARACTERS // len(readings)) for one in readings],
+        "texts": [_episode(reading, MAX_CHARACTERS // len(readings)) for reading in readings],
     }
 
 
@@ -50,7 +50,7 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
         "total": reading.total,
         "layers": first.action[0].weights.shape[0],
         "heads": first.action[0].weights.shape[1],
-        "parts": [_part(one) for one in first.parts],
+        "parts": [_part(part) for part in first.parts],
         "components": [escape_text(one.name) for one in first.action],
         "alternatives": [[escape_text(name) for name, _ in one.alternatives] for one in first.action],
         "steps": steps,
@@ -92,7 +92,7 @@ def _chosen(token: ChosenToken) -> Json:
 def _size(step: Json) -> int:
     """The characters of the pictures and weights of a step."""
     pictures = [step["frame"], *step["pictures"]]
-    return sum(len(one) for one in pictures if one) + sum(len(one["weights"]) for one in step["action"])
+    return sum(len(picture) for picture in pictures if picture) + sum(len(one["weights"]) for one in step["action"])
 
 
 def _encode_picture(picture: np.ndarray) -> str:

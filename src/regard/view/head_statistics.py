@@ -59,7 +59,7 @@ def describe_uniform(reading: Reading, heads: Sequence[HeadStatistics]) -> str:
     ln(keys); or, if no head attends to a later token, the mean of ln(1) .. ln(keys), since query i then has i keys.
     """
     keys = len(reading.key_tokens.pieces)
-    if reading.keys is None and keys > 1 and not any(one.later for one in heads):
+    if reading.keys is None and keys > 1 and not any(head.later for head in heads):
         return f"ln({keys}!)/{keys} = {math.lgamma(keys + 1) / keys:.2f}"
     return f"ln {keys} = {math.log(keys):.2f}"
 

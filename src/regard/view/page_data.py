@@ -135,7 +135,7 @@ def _statistics(reading: Reading) -> Json:
     return {
         "uniform": describe_uniform(reading, heads),
         "columns": [*names, *map(escape_text, special)],
-        "rows": [_statistics_row(one, names, special) for one in heads],
+        "rows": [_statistics_row(head, names, special) for head in heads],
     }
 
 

@@ -114,7 +114,7 @@ def capture_picture(
         return replace(reading, readout=readout), output
     rows = gradient_rollouts(calls, find_gradients(outputs))
     if weights is None:
-        rows = [one[: len(grids[0].prefix)] for one in rows]
+        rows = [row[: len(grids[0].prefix)] for row in rows]
     else:
         rows = _read_out_all(rows, weights, output, find_gradients([output.pooled]))
     rollout = attention_rollout(layer.attention.weights() for layer in reading.layers)

@@ -106,7 +106,7 @@ def _prepare(
     except RefusedError as error:
         return fitted, reasons, str(error.what)
     refusals = (_refusal_reason(call, one) for call, one in zip(calls, made, strict=True))
-    return fitted, reasons, next((one for one in refusals if one is not None), made)
+    return fitted, reasons, next((refusal for refusal in refusals if refusal is not None), made)
 
 
 def _refusal_reason(call: LayerCall, mechanism: Mechanism) -> str | None:
@@ -175,7 +175,7 @@ def _summary_of(compared: Sequence[Comparison]) -> ComparisonSummary:
 
 def _operations(cost: str, mechanisms: Sequence[Mechanism], length: int) -> int | None:
     """Count the operations of all heads and layers."""
-    counts = [count_operations(cost, one, length) for one in mechanisms]
+    counts = [count_operations(cost, mechanism, length) for mechanism in mechanisms]
     known = [count * one.heads for count, one in zip(counts, mechanisms, strict=True) if count is not None]
     return sum(known) if len(known) == len(counts) else None
 

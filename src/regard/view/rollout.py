@@ -110,7 +110,7 @@ def _count_weights(
     """C of one layer for each gradient of its output: weights as far as a larger one would raise the logit."""
     weights = call.weights()[0].double().cpu()
     value = call.value[0].double().cpu().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
-    return [(weights * (one[0].double().cpu() @ value.mT)).clamp(min=0).mean(0) for one in gradients]
+    return [(weights * (gradient[0].double().cpu() @ value.mT)).clamp(min=0).mean(0) for gradient in gradients]
 
 
 def read_out(

@@ -21,7 +21,7 @@ MEASURES = ("mass_kept", "mass_covered", "top_agreement", "output_error")
 
 def build_side_by_side_data(readings: Sequence[SideBySide], model: str, room: int) -> Json:
     """Build all data that the page's script reads, with weights of at most ``room`` characters if possible."""
-    letters, largest_error = choose_encoding([layer for one in readings for layer in _layers_of(one)], room)
+    letters, largest_error = choose_encoding([layer for reading in readings for layer in _layers_of(reading)], room)
     pairs = {number: (one.exact, word_pairs(one.exact)) for number, one in enumerate(readings)}
     return {
         "model": escape_text(model),

@@ -36,7 +36,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
         f"{' ' + SIGNED_NOTE if layer.is_signed else ''}",
         style="dim",
     )
-    if [len(one) for one in words] != [len(one) for one in tokens]:
+    if [len(word) for word in words] != [len(token) for token in tokens]:
         console.print(Text("\nToken alignment", style="bold"))
         console.print(_table("target", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
         print_omitted_count(len(tokens[0]), "tokens", console)

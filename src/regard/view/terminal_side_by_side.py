@@ -116,7 +116,10 @@ def _print_chosen(one: SideBySide, console: Console) -> None:
 def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
     """Print what each mechanism needs beside the model's trained weights; without it the measures would mislead."""
     notes = dict.fromkeys(
-        f"{panel.choice.name}: {'; '.join(panel.notes)}." for one in readings for panel in one.panels if panel.notes
+        f"{panel.choice.name}: {'; '.join(panel.notes)}."
+        for reading in readings
+        for panel in reading.panels
+        if panel.notes
     )
     for note in notes:
         console.print(escape_text(note), style="yellow")

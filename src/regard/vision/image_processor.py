@@ -111,12 +111,12 @@ class ImageProcessor:
                 got=short_repr(pictures),
                 do="put a single picture into a list",
             )
-        arrays = [self.to_pixels(one) for one in pictures]
-        if len({one.shape for one in arrays}) > 1:
+        arrays = [self.to_pixels(picture) for picture in pictures]
+        if len({array.shape for array in arrays}) > 1:
             raise DataError(
                 "the pictures have different sizes",
                 expected="one size for all pictures of a batch",
-                got=", ".join(sorted({f"{one.shape[1]} x {one.shape[2]}" for one in arrays})[:5]),
+                got=", ".join(sorted({f"{array.shape[1]} x {array.shape[2]}" for array in arrays})[:5]),
                 do="pass them one by one, or give size=(height, width)",
             )
         return self.normalise(self.rescale_pixels(torch.from_numpy(np.stack(arrays))))

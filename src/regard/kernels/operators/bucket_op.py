@@ -211,7 +211,7 @@ def _compute(query: Tensor, key: Tensor | None, value: Tensor, *arguments: Any) 
     tokens = [None if one is None else _with_rows(one) for one in (query, key, value)]
     rounds = _sort_rounds(terms)
     for block in _blocks(query, value):
-        of_block = [None if one is None else block.take(one) for one in tokens]
+        of_block = [None if token is None else block.take(token) for token in tokens]
         parts = [block.limit_round(one, query.shape[1]) for one in rounds]
         _compute_block(of_block, (block.take(output), block.take(normalizer)), parts, block.limit(terms), memory)
     return output, normalizer
@@ -292,8 +292,8 @@ def _compute_backward(
     rounds = _sort_rounds(terms)
     for block in _blocks(query, value):
         _compute_block_backward(
-            [block.take(one) for one in results],
-            [None if one is None else block.take(one) for one in tokens],
+            [block.take(result) for result in results],
+            [None if token is None else block.take(token) for token in tokens],
             [block.take(gradient) for gradient in gradients],
             [block.limit_round(one, query.shape[1]) for one in rounds],
             block.limit(terms),

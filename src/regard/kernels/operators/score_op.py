@@ -55,8 +55,8 @@ class ScoreOperator:
         results = ("output", "lse") if returns_lse else ("output",)
         saved = ("output", "normalizer") if returns_lse else ("normalizer",)
         inputs = _list_tensors(tensors)
-        of_results = ", ".join(f"Tensor{'?' if one == 'lse' else ''} grad_{one}" for one in results)
-        of_numbers = "".join(f"float? {one}, " for one in numbers)
+        of_results = ", ".join(f"Tensor{'?' if result == 'lse' else ''} grad_{result}" for result in results)
+        of_numbers = "".join(f"float? {number}, " for number in numbers)
         gradients = _list_tensors(f"grad_{one}" for one in (*tensors, "bias", "table"))
         self.backward = Operator(
             f"{name}_backward",
@@ -165,8 +165,10 @@ class ScoreOperator:
         of_bias, of_table = arguments[-_NUM_TERMS - 2 : -_NUM_TERMS]
         return (
             *(
-                empty_token_major(one, one.shape[2], one.shape[3]) if one.dim() == 4 else one.new_empty(one.shape)
-                for one in tensors
+                empty_token_major(tensor, tensor.shape[2], tensor.shape[3])
+                if tensor.dim() == 4
+                else tensor.new_empty(tensor.shape)
+                for tensor in tensors
             ),
             empty_gradient(terms.bias, of_bias, tensors[0]),
             empty_gradient(terms.table, of_table, tensors[0]),

@@ -88,7 +88,7 @@ class ScanRequest(NamedTuple):
 
     def to(self, dtype: torch.dtype) -> ScanRequest:
         """Return the request with all of its tensors in ``dtype``."""
-        log_decay, beta, state = (None if one is None else one.to(dtype) for one in self.tensors[3:])
+        log_decay, beta, state = (None if tensor is None else tensor.to(dtype) for tensor in self.tensors[3:])
         tokens = (self.query.to(dtype), self.key.to(dtype), self.value.to(dtype))
         return ScanRequest(*tokens, log_decay, beta, state, self.scale)
 

@@ -129,7 +129,7 @@ def _check_names(what: str, named: object, parts: nn.ModuleDict, *, whole: bool)
 
 
 def _check_batches(tokens: list[Tensor], names: list[str]) -> None:
-    if len({one.shape[0] for one in tokens}) > 1:
+    if len({token.shape[0] for token in tokens}) > 1:
         raise ShapeError(
             "the parts of an input have different batch sizes",
             expected="one batch size",

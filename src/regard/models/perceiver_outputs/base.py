@@ -64,7 +64,7 @@ class OutputQueries(ABC):
 
 def _check_labels(name: str, labels: object) -> None:
     """Raise OptionError unless ``labels`` is a tuple of one or more names. Published models have equal names twice."""
-    if not isinstance(labels, tuple) or not labels or not all(isinstance(one, str) for one in labels):
+    if not isinstance(labels, tuple) or not labels or not all(isinstance(label, str) for label in labels):
         raise OptionError(
             f"wrong {name}", expected="a tuple of names", got=short_repr(labels), do='for example labels=("cat", "dog")'
         )

@@ -122,15 +122,15 @@ def split_texts(recipe: ClassificationRecipe, *, seed: int) -> tuple[list[Labell
     Raises DataError for files without texts, and for too few different texts to hold any out.
     """
     texts = read_and_report_labelled(recipe.data, recipe.where)
-    plain = [normalize_text(one.text) for one in texts]
-    report_conflicts(plain, texts, [frozenset(one.labels) for one in texts], TEXTS)
-    if recipe.where.columns is None or all(isinstance(one, int) for one in recipe.where.columns):
+    plain = [normalize_text(text.text) for text in texts]
+    report_conflicts(plain, texts, [frozenset(text.labels) for text in texts], TEXTS)
+    if recipe.where.columns is None or all(isinstance(column, int) for column in recipe.where.columns):
         _report_unknown_headers(texts)
     if recipe.validation:
         validation = read_and_report_labelled(recipe.validation, recipe.where)
         report_validation(plain, [normalize_text(one.text) for one in validation], TEXTS)
         return texts, validation
-    training, held = hold_out_files(plain, [one.labels for one in texts], TEXTS, seed=seed)
+    training, held = hold_out_files(plain, [text.labels for text in texts], TEXTS, seed=seed)
     return [texts[index] for index in training.tolist()], [texts[index] for index in held.tolist()]
 
 
@@ -189,7 +189,7 @@ def _encode(
     """
     lengths.total += len(texts)
     for first in range(0, len(texts), _ENCODING_BATCH):
-        some = [one.text for one in texts[first : first + _ENCODING_BATCH]]
+        some = [text.text for text in texts[first : first + _ENCODING_BATCH]]
         found = tokenizer.ids(some)
         if truncate and tokenizer.limit is not None:
             long = [index for index, ids in enumerate(found) if len(ids) > tokenizer.limit]
@@ -201,7 +201,7 @@ def _encode(
 
 def _report_unknown_headers(texts: Sequence[LabelledText]) -> None:
     """Report first rows of tables that may be headers with other names: no other text has their label."""
-    counts = Counter(label for one in texts for label in one.labels)
+    counts = Counter(label for text in texts for label in text.labels)
     for one in texts:
         is_first = re.fullmatch(r"line 1 of .+\.[ct]sv(?:\.gz)?", one.place) is not None
         if is_first and one.labels and all(counts[label] == 1 for label in one.labels):

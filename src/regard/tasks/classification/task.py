@@ -231,9 +231,9 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText]) ->
     """Whether a text may have several labels: as the recipe says, or if one has not exactly one."""
     if recipe.where.labels != "auto":
         return recipe.where.labels == "several"
-    other = next((one for one in texts if len(one.labels) != 1), None)
+    other = next((text for text in texts if len(text.labels) != 1), None)
     if other is not None:
-        several = next((one for one in texts if len(one.labels) > 1), other)
+        several = next((text for text in texts if len(text.labels) > 1), other)
         shown = f"the labels {' and '.join(several.labels)}" if several.labels else "none"
         is_cell = inner_suffix(Path(several.place)) not in JSON_SUFFIXES
         bar = "; if a vertical bar is part of a label, use `labels='one'`" if is_cell else ""

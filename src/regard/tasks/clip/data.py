@@ -81,7 +81,7 @@ class Batches(PictureBatches[FileWithText]):
 def _number(values: Sequence[str]) -> Indices:
     """The number of each value, equal for equal values."""
     known: dict[str, int] = {}
-    return np.array([known.setdefault(one, len(known)) for one in values], dtype=np.int64)
+    return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
 PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
@@ -103,8 +103,8 @@ class Pairs:
 def find_pictures(pairs: Sequence[FileWithText]) -> list[FileWithText]:
     """One pair of each picture, in order: the first."""
     first: dict[str, FileWithText] = {}
-    for one in pairs:
-        first.setdefault(str(one.content), one)
+    for pair in pairs:
+        first.setdefault(str(pair.content), pair)
     return list(first.values())
 
 
@@ -153,7 +153,7 @@ def decode_pairs(
 def _join_pairs(pairs: Sequence[FileWithText], decoded: DecodedFiles[FileWithText, np.ndarray]) -> Pairs:
     """The pairs whose pictures were decoded."""
     place = {str(one.content): index for index, one in enumerate(decoded.files)}
-    good = [one for one in pairs if str(one.content) in place]
+    good = [pair for pair in pairs if str(pair.content) in place]
     picture_of = np.array([place[str(one.content)] for one in good], dtype=np.int64)
     return Pairs(FileSet(decoded, picture_of), tuple(one.text for one in good))
 

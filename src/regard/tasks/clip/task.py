@@ -155,7 +155,7 @@ class ClipTask(FileTask[ClipRecipe]):
         good, (height, width), all_alike, all_grey = measure_pictures(find_pictures(pairs), skip_bad=recipe.skip_bad)
         readable = {str(one.content) for one in good}
         edge = recipe.picture_size or choose_edge(height, width, all_alike=all_alike)
-        return [one for one in pairs if str(one.content) in readable], default_processor(
+        return [pair for pair in pairs if str(pair.content) in readable], default_processor(
             (edge, edge), 1 if all_grey else 3
         )
 

@@ -45,7 +45,7 @@ def pair_loss(
         left_out[torch.arange(len(own), device=own.device), own] = False
         logits = [scale * one[own] @ other.T for one, other in ((pictures, texts), (texts, pictures))]
         losses = [
-            functional.cross_entropy(one.masked_fill(left_out, -torch.inf), own, reduction="sum") for one in logits
+            functional.cross_entropy(logit.masked_fill(left_out, -torch.inf), own, reduction="sum") for logit in logits
         ]
     return (losses[0] + losses[1]) / 2
 

@@ -102,12 +102,12 @@ def choose_size(recipe: GatoRecipe) -> Size:
 
 def choose_channels(spaces: Sequence[EnvironmentSpaces]) -> int:
     """The channels of all pictures. Raises RefusedError for environments with different ones."""
-    found = set[int]().union(*(one.channels for one in spaces))
+    found = set[int]().union(*(space.channels for space in spaces))
     if len(found) > 1:
         raise RefusedError(
             "the pictures of these environments have different channels",
             expected="one number of channels for all pictures of a model",
-            got=", ".join(f"{one.name}: {sorted(one.channels)}" for one in spaces if one.channels),
+            got=", ".join(f"{space.name}: {sorted(space.channels)}" for space in spaces if space.channels),
             do="train a model for each, or wrap the environments",
         )
     return found.pop() if found else _COLOURS
@@ -115,7 +115,7 @@ def choose_channels(spaces: Sequence[EnvironmentSpaces]) -> int:
 
 def choose_ranges(spaces: Sequence[EnvironmentSpaces], tokenizer: Tokenizer | None) -> TokenRanges:
     """The ranges of ids that all environments and texts fit."""
-    discrete = max([_LEAST_DISCRETE, *(one.discrete_values for one in spaces)])
+    discrete = max([_LEAST_DISCRETE, *(space.discrete_values for space in spaces)])
     return TokenRanges(text=0 if tokenizer is None else tokenizer.vocabulary, discrete=discrete)
 
 

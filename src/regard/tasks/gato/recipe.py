@@ -24,15 +24,15 @@ def _declare_source(text: str, **facts: Any) -> dict[str, Any]:
 def _parse_weights(assignments: Sequence[str]) -> dict[str, float]:
     """Parse the NAME=NUMBER of each weight that is given in the shell."""
     weights: dict[str, float] = {}
-    for one in assignments:
-        name, _, number = one.rpartition("=")
+    for assignment in assignments:
+        name, _, number = assignment.rpartition("=")
         try:
             weights[name] = float(number)
         except ValueError:
             name = ""
         if not name:
             raise OptionError(
-                "wrong `weights`", expected="NAME=NUMBER", got=one, do='for example `weights={"text": 2}`'
+                "wrong `weights`", expected="NAME=NUMBER", got=assignment, do='for example `weights={"text": 2}`'
             )
     return weights
 
@@ -147,7 +147,7 @@ class GatoRecipe(Recipe):
                 got="no pictures",
                 do="leave it out",
             )
-        twice = sorted({one for one in self.environments if self.environments.count(one) > 1})
+        twice = sorted({environment for environment in self.environments if self.environments.count(environment) > 1})
         if twice:
             raise OptionError(
                 "an environment is named twice",

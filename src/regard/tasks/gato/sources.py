@@ -69,7 +69,7 @@ class TokenizedEpisode:
         self.ids, self.local = whole.ids.astype(np.int32), whole.local.astype(np.int16)
         self.target, self.patches, self.places = whole.target, whole.patches, whole.places
         self.ends = np.cumsum([0, *map(len, steps)])
-        self.patch_ends = np.cumsum([0, *(len(one.places) for one in steps)])
+        self.patch_ends = np.cumsum([0, *(len(step.places) for step in steps)])
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -207,7 +207,7 @@ class PictureSource(Source):
     ) -> None:
         self._training, self._validation, self._ranges = training, validation, ranges
         self.choices = tokenizer.vocabulary
-        labels = [one.label for one in training.files], [one.label for one in validation.files]
+        labels = [file.label for file in training.files], [file.label for file in validation.files]
         self.labels = tuple(sorted({*labels[0], *labels[1]}))
         self._label_ids = {
             label: np.array([*ids, DOCUMENT_ID], dtype=np.int64)
@@ -274,7 +274,7 @@ def _text_sequence(ids: NDArray[np.int32]) -> TokenSequence:
 
 def _hash(arrays: Iterable[NDArray[np.int32]]) -> str:
     digest = hashlib.sha256()
-    for one in arrays:
-        digest.update(np.ascontiguousarray(one).tobytes())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(b"|")
     return digest.hexdigest()

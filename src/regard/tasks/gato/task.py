@@ -112,12 +112,12 @@ class GatoTask(RecipeTask[GatoRecipe]):
         training_pictures, validation_pictures = load_pictures(recipe, pictures, channels=channels, seed=seed)
         missions = {
             observation[key]
-            for one in spaces
-            for key in one.text_keys
-            for episode in episodes[one.name]
+            for space in spaces
+            for key in space.text_keys
+            for episode in episodes[space.name]
             for observation in episode.observations
         }
-        labels = set() if training_pictures is None else {one.label for one in training_pictures.files}
+        labels = set() if training_pictures is None else {file.label for file in training_pictures.files}
         tokenizer = self._choose_tokenizer(texts, sorted(missions | labels), context)
         ranges = choose_ranges(spaces, tokenizer)
         tokenized, action_ids = {}, {}
@@ -141,7 +141,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
             self.sources.append(
                 PictureSource(training_pictures, validation_pictures, tokenizer, ranges=ranges, length=length)
             )
-        self._weights = [float(recipe.weights.get(one.name, 1.0)) for one in self.sources]
+        self._weights = [float(recipe.weights.get(source.name, 1.0)) for source in self.sources]
         self._seed, self._batch = seed, recipe.batch or self._size.batch
         self.validation = GatoValidation(self.sources, self._weights, self._references, games=recipe.games)
         self.model = new_model(recipe, self._size, ranges, length=length, channels=channels)
@@ -156,7 +156,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
             "batch": self._batch,
             "weights": {one.name: weight for one, weight in zip(self.sources, self._weights, strict=True)},
             "model": {name: to_json_value(value) for name, value in asdict(self.model.config).items()},
-            "sources": {one.name: one.digest for one in self.sources},
+            "sources": {source.name: source.digest for source in self.sources},
         }
 
     def epoch(self, number: int) -> Sequence[MixedBatch]:
@@ -185,12 +185,12 @@ class GatoTask(RecipeTask[GatoRecipe]):
 
     def metadata(self) -> dict[str, Any]:
         """The environments with their returns and spaces, whether there were texts, and the labels of pictures."""
-        labels = [label for one in self.sources if isinstance(one, PictureSource) for label in one.labels]
+        labels = [label for source in self.sources if isinstance(source, PictureSource) for label in source.labels]
         return {
             "environments": {
                 name: {**one.fields(), "spaces": self._spaces[name]} for name, one in self._references.items()
             },
-            "texts": any(isinstance(one, TextSource) for one in self.sources),
+            "texts": any(isinstance(source, TextSource) for source in self.sources),
             "labels": labels,
         }
 

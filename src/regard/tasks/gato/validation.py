@@ -58,7 +58,7 @@ def measure_references(name: str, recorded: Sequence[Episode]) -> ReferenceRetur
 
 def mean_return(episodes: Sequence[Episode]) -> float:
     """The mean of the sums of rewards."""
-    return math.fsum(sum(one.rewards) for one in episodes) / len(episodes)
+    return math.fsum(sum(episode.rewards) for episode in episodes) / len(episodes)
 
 
 @final
@@ -74,7 +74,7 @@ class GatoValidation:
         games: int,
     ) -> None:
         self._sources, self._weights, self._references, self._games = sources, weights, references, games
-        self._held_out = {one.name: one.held_out() for one in sources}
+        self._held_out = {source.name: source.held_out() for source in sources}
 
     def measure(self, model: Gato) -> Validation:
         """Measure losses and accuracies of all sources, and returns in environments."""

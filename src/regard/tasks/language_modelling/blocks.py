@@ -121,7 +121,7 @@ class RandomOffsetBlocks(Blocks):
         generator = np.random.default_rng([self.seed, number])
         steps = max(1, self.predictions // (self.size * self._inner))
         begins = generator.integers(0, self.predictions - self._inner + 1, size=(steps, self.size))
-        return [BlockBatch(one, np.zeros(1, dtype=np.int64)) for one in begins]
+        return [BlockBatch(begin, np.zeros(1, dtype=np.int64)) for begin in begins]
 
     def tokens(self, batch: BlockBatch) -> int:
         """The number of tokens of the blocks."""

@@ -161,7 +161,7 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
     def baseline(self) -> float:
         """The score of a model that predicts each masked token by its frequency in the training texts."""
         training = self.blocks.documents.ids[np.isin(self.blocks.documents.ids, self.masking.usable)]
-        held_out = np.concatenate([one.ids[one.chosen] for one in self.validation.texts])
+        held_out = np.concatenate([text.ids[text.chosen] for text in self.validation.texts])
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
     def metadata(self) -> dict[str, Any]:

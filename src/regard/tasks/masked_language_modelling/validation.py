@@ -90,7 +90,7 @@ class MaskedValidation:
     def measure(self, model: MaskedLanguageModel) -> Validation:
         """Measure loss, perplexity and accuracy of masked tokens, with samples of what is filled in."""
         nats, correct = score_masked(model, self.texts)
-        tokens = sum(int(one.chosen.sum()) for one in self.texts)
+        tokens = sum(int(text.chosen.sum()) for text in self.texts)
         loss = nats / tokens
         metrics = {
             "loss": loss,

@@ -44,7 +44,7 @@ class Batches(SoundBatches[FileWithText]):
     ) -> None:
         super().__init__(sounds, size=size, seed=seed, augmentation=augmentation)
         self.frames_per_token = frames_per_token
-        self.texts = [one.text for one in sounds.files]
+        self.texts = [file.text for file in sounds.files]
         self.targets = [labels.encode(text) for text in self.texts]
 
     def target_bytes(self) -> bytes:

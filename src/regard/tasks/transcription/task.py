@@ -77,7 +77,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
             assert start.processor is not None
             processor = start.processor
         whole, other = decode_sounds(sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
-        texts = [one.text for one in whole.files]
+        texts = [file.text for file in whole.files]
         self.model = self._build_model(texts, processor) if start is None else self._fine_tune(start, texts)
         self.model.processor = processor
         self.labels = TextLabels(self.model.labels)
@@ -143,7 +143,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
             )
         labels = TextLabels.find(texts, tokenizer).labels
         model = with_ctc_labels(start, labels)
-        new = [repr(one) for one in model.labels if one not in start.labels]
+        new = [repr(label) for label in model.labels if label not in start.labels]
         if not has_texts:
             report_replaced_head(str(self._recipe.start), start.labels, labels, is_kept=False)
         elif new:
@@ -181,12 +181,12 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         Raises DataError if the loss decides which weights are best, and no validation text has one.
         """
         labels = self.labels
-        log.info(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(one) for one in labels.labels])}")
+        log.info(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(label) for label in labels.labels])}")
         learned = labels
         if self._recipe.start is None:
             learned = TextLabels.find(self.batches.texts, labels.tokenizer)
         report_unknown(self.held_out.texts, learned)
-        if self._recipe.metric == "loss" and all(one is None for one in self.held_out.targets):
+        if self._recipe.metric == "loss" and all(target is None for target in self.held_out.targets):
             raise DataError(
                 "no validation text has a loss",
                 expected=f"a text of known {labels.tokenizer}",

@@ -165,7 +165,7 @@ def split_pairs(recipe: TranslationRecipe, where: PairFormat, *, seed: int) -> t
     for files without pairs, and for too few different sources to hold any out.
     """
     pairs = _make_examples(read_and_report_pairs(recipe.data, where))
-    sources = [normalize_text(one.text.source) for one in pairs]
+    sources = [normalize_text(pair.text.source) for pair in pairs]
     if recipe.validation:
         validation = _make_examples(read_and_report_pairs(recipe.validation, where))
         known = len({normalize_text(one.text.source) for one in validation} & set(sources))
@@ -199,8 +199,8 @@ def encode_pairs(
     Strings to be copied are placeholders, if the subwords have any. ``prefix`` is put before each source. Raises
     DataError if no pair is left.
     """
-    texts = [one.text if subwords[0].has_placeholders else one.pair for one in pairs]
-    both = [add_prefix(prefix, one.source) for one in texts], [one.target for one in texts]
+    texts = [pair.text if subwords[0].has_placeholders else pair.pair for pair in pairs]
+    both = [add_prefix(prefix, text.source) for text in texts], [text.target for text in texts]
     sides = [
         Sentences.from_ids(_encode_texts(side, own), own.vocabulary) for side, own in zip(both, subwords, strict=True)
     ]

@@ -96,7 +96,7 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair]) -> S
     """Train the subwords of source and target; joint ones are the same object. Raises OptionError as ``Subwords``."""
     sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
     check_choice("way of sharing subwords", sharing, SHARING)
-    sides = [[one.source for one in pairs], [one.target for one in pairs]]
+    sides = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
     joint = sharing == "joint" or recipe.model == T5_MODEL or (sharing == "auto" and _share_letters(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
     trained = [

@@ -76,7 +76,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         self._size = new_model.choose_model_size(recipe, start, len(pairs))
         if start is None:
             own = None if context.folder is None else read_subword_files(context.folder)
-            own = own or new_model.new_subwords(recipe, [one.text for one in pairs])
+            own = own or new_model.new_subwords(recipe, [pair.text for pair in pairs])
             self.model = new_model.new_model(recipe, self._size, own)
             self.model.subwords = own
             log.info(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")

@@ -63,7 +63,7 @@ class PairValidation:
         """Measure bleu, chrf and loss (mean per token, without label smoothing), with samples of translations."""
         translator = Translator(model)
         translations = translator.translate([pair.source for pair in self.pairs], search=Greedy())
-        texts = [one.text for one in translations]
+        texts = [translation.text for translation in translations]
         scores = score(texts, [pair.target for pair in self.pairs], language=self.language)
         metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": self._loss(model)}
         compared = scores.bleu if self.ranking_metric == "BLEU" else scores.chrf

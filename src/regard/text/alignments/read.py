@@ -154,10 +154,10 @@ def _parse_naacl(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None
         (possible if parts[4] == "P" else sure)[sentence].add(link)
     numbers = range(1, max(*named, len(lengths or ()), 0) + 1)
     return AlignmentFile(
-        tuple(Alignment(frozenset(sure.get(one, ())), frozenset(possible.get(one, ()))) for one in numbers),
+        tuple(Alignment(frozenset(sure.get(number, ())), frozenset(possible.get(number, ()))) for number in numbers),
         "naacl",
         null_links,
-        frozenset(one - 1 for one in numbers if one not in named),
+        frozenset(number - 1 for number in numbers if number not in named),
     )
 
 

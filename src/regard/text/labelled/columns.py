@@ -38,8 +38,8 @@ def find_columns(first: TableRow, rows: Lookahead[TableRow], columns: Columns | 
     """
     cells = read_ahead(first, rows)
     if columns is not None:
-        text, label = (find_column(first.cells, one, name) for one in columns)
-        if any(isinstance(one, str) for one in columns):
+        text, label = (find_column(first.cells, column, name) for column in columns)
+        if any(isinstance(column, str) for column in columns):
             return LabelColumns(text, label, is_heading=True, is_guess=False)
         is_named = first.is_names or _is_header(first.cells, text, label)
         return LabelColumns(text, label, is_named or has_heading(cells), is_guess=not is_named)

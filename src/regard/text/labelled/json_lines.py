@@ -57,8 +57,8 @@ def _parse_object(text: str) -> Mapping[str, Any] | None:
 def _find_fields(record: Mapping[str, Any], columns: Columns | None, place: str) -> tuple[str, str]:
     names = list(record)
     if columns is not None:
-        fields = [str(one) if str(one) in record else None for one in columns]
-        expected = " and ".join(repr(str(one)) for one in columns)
+        fields = [str(column) if str(column) in record else None for column in columns]
+        expected = " and ".join(repr(str(column)) for column in columns)
     else:
         indices = find_name(names, TEXT_NAMES), find_name(names, LABEL_NAMES)
         fields = [None if index is None else names[index] for index in indices]

@@ -60,7 +60,7 @@ def labels_of_cell(cell: str, *, split: bool) -> tuple[str, ...] | None:
         if isinstance(listed, list) and (split or listed):
             return labels_of_value(listed, split=split)
     names = [one.strip() for one in cell.split(SEPARATOR)] if split else [cell]
-    return tuple(dict.fromkeys(one for one in names if one)) or None
+    return tuple(dict.fromkeys(name for name in names if name)) or None
 
 
 def labels_of_value(value: object, *, split: bool) -> tuple[str, ...] | None:

@@ -103,8 +103,8 @@ def _find_catalogues(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = [one for one in list_files(path) if inner_suffix(one) in CATALOGUE_SUFFIXES]
-    texts = {_strip_suffix(one) for one in files if inner_suffix(one) == ".po"}
-    return [one for one in files if inner_suffix(one) == ".po" or _strip_suffix(one) not in texts]
+    texts = {_strip_suffix(file) for file in files if inner_suffix(file) == ".po"}
+    return [file for file in files if inner_suffix(file) == ".po" or _strip_suffix(file) not in texts]
 
 
 def _strip_suffix(path: Path) -> Path:
