@@ -361,7 +361,7 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
     for option in options:
         if option == "dropout" and option not in row.options:
             raise RefusedError(
-                f"mechanism {name!r} has no form for dropout of weights, which it never holds",
+                f"mechanism {name!r} does not support dropout of weights: it never forms them",
                 expected="no dropout",
                 got=f"dropout={short_repr(options[option])}",
                 do="leave dropout out, and drop elements of the output instead",

@@ -142,7 +142,7 @@ def test_broken_pictures_are_left_out_and_lost_labels_reported(folder):
     result = run(*options, "--skip-bad", "--out", "m")
     assert result.exit_code == 0, result.output
     assert "skipped 5 because a picture cannot be used" in result.output
-    assert "the label plain is gone, since all 5 pictures of it are broken" in result.output
+    assert "the label plain is dropped: all of its 5 pictures are broken" in result.output
     assert regard.load(folder / "m").metadata["labels"] == ["columns", "rows"]
 
 

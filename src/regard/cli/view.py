@@ -17,7 +17,7 @@ from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Ove
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, read_media
-from regard.cli.view_texts import choose_translator, collect_texts, hint_at_quotes, read_pairs, read_texts
+from regard.cli.view_texts import choose_translator, collect_texts, read_pairs, read_texts, warn_about_missing_quotes
 from regard.errors import DataError, OptionError
 from regard.fields import option_field
 
@@ -205,7 +205,7 @@ def view(
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened
     lines = collect_texts(given, data, field)
-    hint_at_quotes(given)
+    warn_about_missing_quotes(given)
     if choices:
         _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), page)
     else:
@@ -272,7 +272,7 @@ def _show(readings: Sequence[PrintedReading], model: str, page: _Page, *, exampl
             written = write_page(readings, page.path, model=model, overwrite=page.overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
-    _tell_where(written, console, open_page=page.open_page, example=example)
+    _print_page_path(written, console, open_page=page.open_page, example=example)
 
 
 def _compare_words(readings: Sequence[PrintedReading]) -> None:
@@ -291,7 +291,7 @@ def _compare_words(readings: Sequence[PrintedReading]) -> None:
             advance(done)
 
 
-def _tell_where(written: Path | None, console: Console, *, open_page: bool, example: str) -> None:
+def _print_page_path(written: Path | None, console: Console, *, open_page: bool, example: str) -> None:
     """Print where the page is, or how to write one, such as ``example``, and open it if requested."""
     from regard.escape_text import escape_text
 

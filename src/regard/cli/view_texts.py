@@ -165,7 +165,7 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
     return collected
 
 
-def hint_at_quotes(texts: list[str]) -> None:
+def warn_about_missing_quotes(texts: list[str]) -> None:
     """Hint at missing quotes if all texts are single ASCII words (scripts without spaces are not ASCII)."""
     if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
         from regard.escape_text import escape_text

@@ -67,7 +67,7 @@ class TextGenerator(ABC):
         max_tokens: int = MAX_TOKENS,
         stop: Sequence[str] = (),
     ) -> Iterator[list[Continuation]]:
-        """Write texts for each prompt, as ``generate`` does, and yield those of each in its turn."""
+        """Write texts for each prompt, as ``generate`` does, and yield the texts of each prompt in order."""
 
     @abstractmethod
     def check_prompt(

@@ -288,7 +288,7 @@ class LlamaConfig:
         if violation is not None:
             expected, got = violation
             raise OptionError(
-                f"a config.json of type {self.model_type!r} cannot say these hyperparameters",
+                f"a config.json of type {self.model_type!r} cannot store these hyperparameters",
                 expected=expected,
                 got=got,
                 do="change them, or choose another model_type",

@@ -179,7 +179,7 @@ class ModernBertConfig:
             dynamic = isinstance(scaling, DynamicScaling) and scaling.trained_length != self.max_length
             if rotary.rotated is not None or dynamic:
                 raise OptionError(
-                    f"a config.json of type 'modernbert' cannot say {name}",
+                    f"a config.json of type 'modernbert' cannot store {name}",
                     expected="a rotation of the whole head, and DynamicScaling with trained_length=max_length",
                     got=repr(rotary),
                     do="change it",

@@ -215,7 +215,7 @@ class PerceiverConfig:
             if PerceiverConfig.from_hugging_face(ConfigFile(written, Path("config.json"))) == self:
                 return written
         raise OptionError(
-            "a config.json of type 'perceiver' cannot say this input and output",
+            "a config.json of type 'perceiver' cannot store this input and output",
             expected="those of a class of transformers, with the sizes that are constants in its code: "
             + ", ".join(ARCHITECTURES),
             got=f"{type(self.input).__name__} and {type(self.output).__name__}",

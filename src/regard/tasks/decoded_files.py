@@ -25,7 +25,7 @@ from regard.errors import DataError
 from regard.log import log
 from regard.media import MediaFile, Medium
 from regard.tasks.labelled_data import hold_out_files, report_bad_files, report_validation
-from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches, start_threads
+from regard.tasks.numbered_batches import EpochCache, NumberedBatch, batches_after, shuffled_batches, start_threads
 from regard.tasks.sentences import Indices
 
 _CHUNK = 64
@@ -67,7 +67,7 @@ class DecodedFiles(Generic[Entry, Decoded]):
         self._asked: dict[int, Future[Decoded]] = {}
 
     def ask(self, files: Indices) -> None:
-        """Begin to decode the files with these indices, which ``take`` will want."""
+        """Begin to decode the files with these indices, which ``take`` will return."""
         for index in files.tolist() if self.kept is None else ():
             if index not in self._asked:
                 self._asked[index] = self._pool.submit(self._decode, self.files[index])
@@ -213,7 +213,7 @@ class FileBatches(ABC, Generic[Entry, Decoded]):
 
     def __init__(self, examples: FileSet[Entry, Decoded], *, size: int, seed: int) -> None:
         self.examples, self.size, self.seed, self.augmented = examples, size, seed, 0.0
-        self._latest_epoch = LatestEpoch[NumberedBatch]()
+        self._latest_epoch = EpochCache[NumberedBatch]()
 
     @abstractmethod
     def target_bytes(self) -> bytes:
@@ -250,7 +250,7 @@ class FileBatches(ABC, Generic[Entry, Decoded]):
         """Draw the batches of an epoch: all examples, shuffled."""
         return shuffled_batches(len(self), self.size, seed=self.seed, epoch=number)
 
-    def ask_after(self, batch: NumberedBatch) -> None:
-        """Begin to decode the batches that follow a batch in its epoch."""
+    def prefetch_following(self, batch: NumberedBatch) -> None:
+        """Prefetch the batches that follow a batch in its epoch."""
         for one in batches_after(self.epoch(batch.epoch), batch):
             self.examples.decoded.ask(self.examples.chosen[one.examples])

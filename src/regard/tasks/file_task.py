@@ -24,7 +24,7 @@ from regard.tasks.labelled_data import (
     report_lost_labels,
     report_replaced_head,
 )
-from regard.tasks.numbered_batches import NumberedBatch, TimeShares
+from regard.tasks.numbered_batches import NumberedBatch, TimeFractions
 from regard.tasks.recipe_task import AnyRecipe, RecipeTask
 from regard.tasks.sentences import Indices
 from regard.train import RunContext, Validation
@@ -44,7 +44,7 @@ class FileTask(RecipeTask[AnyRecipe], ABC):
 
     def __init__(self, recipe: AnyRecipe) -> None:
         super().__init__(recipe)
-        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+        self._measured = TimeFractions(("waiting_for_data", "augmenting"))
 
     def try_model(self) -> None:
         """Compute an example, so that a model that cannot compute it fails before training."""

@@ -76,10 +76,8 @@ def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFil
     lost = Counter(one.label for one in named if one.label not in left)
     for label in sort_labels(lost):
         count = lost[label]
-        broken = (
-            f"the only {kind.one} of it is broken" if count == 1 else f"all {count:,} {kind.several} of it are broken"
-        )
-        log.info(f"the label {label} is gone, since {broken}: the model does not learn it")
+        broken = f"its only {kind.one} is" if count == 1 else f"all of its {count:,} {kind.several} are"
+        log.info(f"the label {label} is dropped: {broken} broken")
 
 
 def report_conflicts(

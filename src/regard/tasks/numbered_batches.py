@@ -19,7 +19,7 @@ from regard.tasks.sentences import Indices
 
 
 @final
-class TimeShares:
+class TimeFractions:
     """The shares of the time since the last report that each of ``names`` took."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ _AHEAD = 3
 
 
 @final
-class LatestEpoch(Generic[Batch]):
+class EpochCache(Generic[Batch]):
     """The batches of the epoch that was asked for last: a loop asks for them again at each step."""
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ class SoundTask(FileTask[Recipe]):
         if not len(own):
             mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
         output = model(features.to(device), mask=mask)
-        self.batches.ask_after(batch)
+        self.batches.prefetch_following(batch)
         return self.loss_of(output, batch, rows) if len(own) else output.logits.sum() * 0.0
 
     @property

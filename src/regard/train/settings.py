@@ -71,7 +71,7 @@ class Settings:
         check_fields(self)
         if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
             raise OptionError(
-                "this training would never end",
+                "the training has no end",
                 expected="a bound: epochs, steps, minutes, or patience",
                 got="none of them",
                 do="set one of them",

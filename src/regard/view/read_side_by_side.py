@@ -202,7 +202,7 @@ def _check_exact(calls: Sequence[LayerCall]) -> None:
         one = call.mechanism
         if one.approximates is not None or one.weights_are != "distribution":
             raise RefusedError(
-                "this model's own attention is no softmax over all visible tokens, so there is nothing to compare with",
+                "this model does not use softmax over all visible tokens, so mechanisms cannot be compared",
                 expected="a model whose attention is softmax over all visible tokens, such as dot_product",
                 got=type(one).__name__,
                 do="choose another model, or view this one without other mechanisms (`mechanism=...`)",

@@ -215,7 +215,7 @@ def test_causal_masks_are_refused():
 
 
 def test_dropout_without_explicit_weights_is_refused():
-    with pytest.raises(RefusedError, match="'nystromformer' has no form for dropout"):
+    with pytest.raises(RefusedError, match="'nystromformer' does not support dropout"):
         regard.MultiHeadAttention(WIDTH, HEADS, mechanism="nystromformer", dropout=0.1)
 
 

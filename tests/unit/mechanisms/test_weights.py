@@ -89,7 +89,7 @@ def test_weights_under_torch_func_transforms(name):
 
 
 def test_dropout_without_explicit_weights_is_refused():
-    with pytest.raises(RefusedError, match="'linear' has no form for dropout of weights"):
+    with pytest.raises(RefusedError, match="'linear' does not support dropout of weights"):
         regard.MultiHeadAttention(10, 2, mechanism="linear", dropout=0.1)
 
 

@@ -342,7 +342,7 @@ class TestModernBert:
             ({"activation": "gelu"}, "geglu"),
             ({"global_layers": (22,)}, "global_layers"),
             ({"window": 0}, "window"),
-            ({"rotary": RotaryConfig(rotated=4)}, "cannot say rotary"),
+            ({"rotary": RotaryConfig(rotated=4)}, "cannot store rotary"),
         ],
     )
     def test_hyperparameters(self, fields, message):

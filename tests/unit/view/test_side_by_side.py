@@ -106,7 +106,7 @@ def test_choices_of_one_mechanism_are_named_with_their_options(bert: Bert) -> No
 def test_a_model_without_exact_attention_is_refused(bert: Bert) -> None:
     from regard.comparison import replace_mechanism
 
-    with pytest.raises(RefusedError, match="no softmax over all visible tokens"):
+    with pytest.raises(RefusedError, match="does not use softmax over all visible tokens"):
         read_side_by_side(replace_mechanism(bert, "longformer", window=2).model, TEXT, [MechanismChoice("linear")])
 
 

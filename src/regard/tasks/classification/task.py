@@ -32,7 +32,7 @@ from regard.tasks.classification.validation import TextValidation, text_loss
 from regard.tasks.label_validation import balanced_weights, baseline_score, describe_score
 from regard.tasks.labelled_data import choose_metric, describe_labels, find_labels, report_replaced_head
 from regard.tasks.low_rank_adapters import add_adapters
-from regard.tasks.numbered_batches import LatestEpoch
+from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
@@ -66,7 +66,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
     def __init__(self, recipe: ClassificationRecipe) -> None:
         super().__init__(recipe)
         self._weights: Tensor | None = None
-        self._latest_epoch = LatestEpoch[Indices]()
+        self._latest_epoch = EpochCache[Indices]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""

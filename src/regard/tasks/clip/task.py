@@ -124,7 +124,7 @@ class ClipTask(FileTask[ClipRecipe]):
         rows = own if len(own) else np.arange(1)  # every process takes part in each step, even without rows
         ids, mask = self.batches.read_texts(batch.examples[rows])
         output: ClipOutput = model(ids.to(device), self.batches.augment(batch, rows, device), mask=mask)
-        self.batches.ask_after(batch)
+        self.batches.prefetch_following(batch)
         pictures, texts = (
             gather_rows(one[: len(own)], shard, len(batch)) for one in (output.image_embeddings, output.text_embeddings)
         )

@@ -44,7 +44,7 @@ from regard.tasks.gato.new_model import (
 from regard.tasks.gato.recipe import PICTURES, TEXT, GatoRecipe
 from regard.tasks.gato.sources import Draw, EpisodeSource, PictureSource, Source, TextSource, TokenizedEpisode
 from regard.tasks.gato.validation import GatoValidation, ReferenceReturns, measure_references
-from regard.tasks.numbered_batches import LatestEpoch
+from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_fields import to_json_value
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -81,7 +81,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
         self._size, self._seed, self._batch = choose_size(recipe), 0, 1
         self._references: dict[str, ReferenceReturns] = {}
         self._spaces: dict[str, dict[str, str]] = {}
-        self._latest_epoch = LatestEpoch[MixedBatch]()
+        self._latest_epoch = EpochCache[MixedBatch]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, RefusedError for other spaces, DataError for a missing file."""

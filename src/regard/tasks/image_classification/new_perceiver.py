@@ -1,6 +1,6 @@
 """The hyperparameters of a new Perceiver that classifies pictures, in one flat config, which a recipe can change.
 
-    input             a token is                              told of the grid of pixels
+    input             a token is                              positions from the grid of pixels
     pixels            a pixel                                 its position, as Fourier features
     trained_pixels    a pixel, through a 1x1 convolution      nothing: a trained vector for each place
     convolution       4x4 pixels, through a convolution       its position, and that neighbours belong together

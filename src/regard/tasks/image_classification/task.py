@@ -82,7 +82,7 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         self._measured.begin()
         own: Indices = shard.rows(np.arange(len(batch)))
         loss = self._loss(model, batch, own if len(own) else np.arange(1))
-        self.batches.ask_after(batch)
+        self.batches.prefetch_following(batch)
         return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
 
     def build_model(self, files: list[LabelledFile]) -> tuple[ImageEncoder, list[LabelledFile]]:

@@ -28,7 +28,7 @@ from regard.tasks.language_modelling.new_model import (
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
 from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, save_adapters
-from regard.tasks.numbered_batches import LatestEpoch
+from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss, without_first
@@ -54,7 +54,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
     def __init__(self, recipe: LanguageModelRecipe) -> None:
         super().__init__(recipe)
         self._base: AdapterBase | None = None
-        self._latest_epoch = LatestEpoch[BlockBatch]()
+        self._latest_epoch = EpochCache[BlockBatch]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""

@@ -35,7 +35,7 @@ from regard.tasks.masked_language_modelling.validation import (
     mask_blocks,
     masked_loss,
 )
-from regard.tasks.numbered_batches import LatestEpoch
+from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss
@@ -80,7 +80,7 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
     def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
         super().__init__(recipe)
         self._held_out = 0
-        self._latest_epoch = LatestEpoch[MaskedBatch]()
+        self._latest_epoch = EpochCache[MaskedBatch]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""

@@ -124,7 +124,7 @@ class TranslationRecipe(Recipe):
             return
         if self.prefix:
             raise OptionError(
-                "a new model has a single task, so a prefix would tell it nothing",
+                "a prefix has no effect on a new model, which has one task",
                 expected="a prefix only for a pretrained model of several tasks, such as a T5",
                 got=short_repr(self.prefix),
                 do='leave it out, or name a T5 to fine-tune: `start="t5/"`',

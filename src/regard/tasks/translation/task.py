@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.log import log
 from regard.models import EncoderDecoder
-from regard.tasks.numbered_batches import LatestEpoch
+from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.recipe_task import RecipeTask, check_data_files
 from regard.tasks.sentences import Indices
@@ -41,7 +41,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
     def __init__(self, recipe: TranslationRecipe) -> None:
         super().__init__(recipe)
         self._languages: tuple[str | None, str | None] = (None, None)
-        self._latest_epoch = LatestEpoch[Indices]()
+        self._latest_epoch = EpochCache[Indices]()
 
     @property
     def layer(self) -> str:

@@ -361,15 +361,15 @@ def test_labels_whose_pictures_are_all_broken_are_named(shapes, kept_bytes):
         picture.write_bytes(picture.read_bytes()[:kept_bytes])
     task, said = prepare(shapes, skip_bad=True)
     assert "skipped 11 because a picture cannot be used" in said
-    assert "the label plain is gone, since all 11 pictures of it are broken: the model does not learn it" in said
+    assert "the label plain is dropped: all of its 11 pictures are broken" in said
     assert "plain" not in {one.label for one in task.batches.examples.files}
     for picture in list((shapes / "plain").iterdir())[1:]:
         picture.unlink()
     _, said = prepare(shapes, skip_bad=True)
-    assert "the label plain is gone, since the only picture of it is broken" in said
+    assert "the label plain is dropped: its only picture is broken" in said
     write_folders(shapes, count=1, labels=("plain",))
     _, said = prepare(shapes, skip_bad=True)
-    assert "is gone" not in said
+    assert "is dropped" not in said
 
 
 def test_data_that_cannot_be_used(tmp_path, shapes):
