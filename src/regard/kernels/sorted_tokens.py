@@ -4,7 +4,7 @@ A *place* is an index among the sorted tokens. Each bucket begins at a multiple 
 query and the keys of its bucket lie in the same places of their tiles whatever the other buckets hold: then no rounding
 depends on tokens of other buckets. Places behind the last token of a bucket are empty.
 
-With chunks, places are those of all rounds, one after the other, and nothing is aligned. Hidden tokens, which have no
+With chunks, the places of all rounds follow one another, and nothing is aligned. Hidden tokens, which have no
 bucket in any round, are the last ones of each round: a chunk behind the last used one holds hidden tokens alone.
 """
 

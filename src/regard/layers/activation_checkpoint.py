@@ -2,10 +2,9 @@
 
 Without it, a stack of L blocks stores what each of them needs for its gradients: some dozen tensors of the size of its
 tokens. With it, only the tokens between blocks are stored, and the forward pass of each block is computed once more in
-the backward pass, which costs about a third more time. Random numbers are those of the first time, so the gradients are
+the backward pass, which costs about a third more time. Both passes draw the same random numbers, so the gradients are
 the same, bit for bit where the layers' results are.
-Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4; the computation is that of
-``torch.utils.checkpoint``.
+Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4, computed by ``torch.utils.checkpoint``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class CheckpointedBlock(nn.Module, ABC):
 def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
     """Switch activation checkpointing of every block of ``model`` on, or off, and return the number of blocks.
 
-    The blocks are those of all models of ``regard.models`` but the recurrent ones, and any ``EncoderBlock``,
+    It covers the blocks of all models of ``regard.models`` but the recurrent ones, and any ``EncoderBlock``,
     ``DecoderBlock``, ``CrossAttentionBlock`` or ``ConformerBlock`` in a model of yours. Only training changes: without
     gradients, and in decoding with a cache, nothing is computed again.
 

@@ -3,7 +3,7 @@
     y = (x - mean) / sqrt(variance + epsilon) * weight + bias           mean, variance of each channel
 
 In training these are of all pictures and places of the batch, and running averages of them are kept; in evaluation they
-are the running averages. Ioffe and Szegedy 2015, algorithms 1 and 2; the running variance is that of a sample (n - 1).
+are the running averages. Ioffe and Szegedy 2015, algorithms 1 and 2; the running variance divides by n - 1.
 (batch, channels, height, width) -> the same shape. It computes what ``torch.nn.BatchNorm2d`` does, and differs where
 activations are computed again, which counts no batch twice, and where processes share a batch.
 """

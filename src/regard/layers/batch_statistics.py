@@ -2,7 +2,7 @@
 
     total = sum over the processes of x_p,      dL/dx_p = sum over the processes of dL_q/dtotal
 
-So mean and variance are those of the whole batch, and processes learn what one process learns. torch's SyncBatchNorm
+So mean and variance are taken over the whole batch, and processes learn what one process learns. torch's SyncBatchNorm
 does the same, on GPUs only. Ioffe and Szegedy 2015, "Batch normalization", algorithm 1.
 """
 
@@ -21,8 +21,8 @@ from regard.layers.activation_checkpoint import is_recomputing
 class BatchNorm(nn.Module, ABC):
     """A norm by mean and variance of the batch, with running averages of them.
 
-    Where ``shared`` is True, the batch is that of all processes. Each of them must then call the module equally often,
-    forward and backward.
+    Where ``shared`` is True, the batch is the joint batch of all processes. Each of them must then call the module
+    equally often, forward and backward.
     """
 
     shared: bool = False

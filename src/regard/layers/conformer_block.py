@@ -76,11 +76,11 @@ class ConformerBlock(CheckpointedBlock):
     """Conformer block around an ``attention`` layer.
 
     Args:
-        attention: the attention layer; its width is that of the block.
+        attention: the attention layer; its width is the width of the block.
         inner: hidden size of the feed-forward layers.
         kernel: number of tokens that the depthwise convolution sees, odd.
         dropout: dropout of the output of each module, and of the feed-forward layers' hidden units.
-        epsilon: that of the layer norms.
+        epsilon: epsilon of the layer norms.
     """
 
     def __init__(

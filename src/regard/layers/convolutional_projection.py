@@ -3,8 +3,8 @@
     y_c = norm(convolution_c(x_c))      for each channel c: K x K weights of its own, then batch norm
 
 tokens (batch, rows * columns, width) -> (batch, rows' * columns', width), where a stride of s leaves every s-th row and
-column. In training, batch norm takes mean and variance of a channel over all pictures of the batch, in evaluation those
-that training has averaged; the batch is that of all processes.
+column. In training, batch norm takes mean and variance of a channel over all pictures of the batch, in evaluation the
+averages from training; the batch is the joint batch of all processes.
 Wu et al. 2021, "CvT: introducing convolutions to vision transformers", section 3.2 and equation 2.
 """
 

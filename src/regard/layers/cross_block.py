@@ -4,7 +4,7 @@
 
 Jaegle et al. 2021, "Perceiver: general perception with iterative attention", section 3.2 and figure 1, and "Perceiver
 IO", section 3.1. x (batch, queries, width), y (batch, keys, key_width) -> (batch, queries, width). Time and memory are
-linear in the number of keys, and in that of queries.
+linear in the number of keys, and in the number of queries.
 """
 
 from __future__ import annotations

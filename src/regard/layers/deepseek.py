@@ -71,7 +71,7 @@ def _rename(name: str) -> str:
 
 
 def _epsilon_of(module: nn.Module) -> float:
-    """Return the epsilon of the norm of latents; its norms do not take that of the config."""
+    """Return the epsilon of the norm of latents; its norms do not take the epsilon of the config."""
     return float(getattr(module.kv_a_layernorm, "variance_epsilon", 1e-6))
 
 

@@ -4,9 +4,9 @@
     y_o = s_o sum_k x_k q_ok + b_o                        x (.., in), q (out, in), s (out), b (out) -> y (.., out)
 
 Symmetric, one scale for each row of weights: Nagel et al. 2021, "A white paper on neural network quantization",
-sections 2.2 and 2.4.2. Tokens stay floating point, so the only error is that of the weights, at most s_o / 2 for each.
-A decoding step, which takes as long as reading the weights, reads a quarter of the bytes of float32. Other calls
-convert the weights to the dtype of the tokens first. The layer is for inference: weights get no gradient.
+sections 2.2 and 2.4.2. Tokens stay floating point, so the only error is the rounding error of the weights, at most
+s_o / 2 for each. A decoding step, which takes as long as reading the weights, reads a quarter of the bytes of float32.
+Other calls convert the weights to the dtype of the tokens first. The layer is for inference: weights get no gradient.
 """
 
 from __future__ import annotations

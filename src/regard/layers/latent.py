@@ -55,7 +55,7 @@ class LatentAttention(nn.Module):
         position: rotation of the rotary parts; None is ``positions.Rotary(rotary_dim, layout="pairs")``.
         scale: factor of the scores; None is 1/sqrt(head_dim + rotary_dim).
         bias: whether the projections from and to tokens of ``width`` have a bias; projections of heads have none.
-        epsilon: that of the norms of latents.
+        epsilon: epsilon of the norms of latents.
         dropout: probability of dropping a weight in training.
         impl: implementation of dot-product attention, as for ``regard.attention``.
 

@@ -1,4 +1,4 @@
-"""The check of the tokens that a layer projects: shape, device and dtype must be those of its projection."""
+"""The check of the tokens that a layer projects: shape, device and dtype must match its projection."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     output = W_o (w norm(y silu(W_z u)))
 
 Dao and Gu 2024, "Transformers are SSMs", section 7.1 and figure 6. B and C are shared by the heads of a group, and the
-root mean square of the norm is that of a group.
+norm divides by the root mean square of a group.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     y = (x - mean) / sqrt(variance + epsilon) * weight + bias           mean, variance of each channel
 
-In training these are of the visible tokens of the batch, that of all processes, and running averages of them are kept;
-in evaluation they are the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is that of a
-sample (n - 1), as in torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. (batch, length, width) -> the
+In training these are of the visible tokens of the joint batch of all processes, and running averages of them are kept;
+in evaluation they are the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is the sample
+variance (n - 1), as in torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. (batch, length, width) -> the
 same shape; hidden tokens become 0.
 """
 

@@ -55,7 +55,7 @@ class PatchEmbedding(nn.Module):
     def forward(self, pixels: Tensor) -> Float[Tensor, "batch patches width"]:
         """Project the patches of pictures (batch, channels, height, width) to tokens (batch, patches, width).
 
-        Raises ShapeError for other channels and for sides that are no multiple of those of a patch, DtypeError for
+        Raises ShapeError for other channels and for sides that are no multiples of the sides of a patch, DtypeError for
         integers.
         """
         check_pixels(pixels, self.weight, self.channels)

@@ -3,8 +3,8 @@
     y = W norm([x(2i, 2j); x(2i + 1, 2j); x(2i, 2j + 1); x(2i + 1, 2j + 1)])        W (2 width, 4 width), no bias
 
 (batch, rows * columns, width) -> (batch, ceil(rows / 2) * ceil(columns / 2), 2 width). A map with an odd side is padded
-with zeros at its end. Liu et al. 2021, "Swin Transformer", section 3.1; the order of the four is that of the published
-code.
+with zeros at its end. Liu et al. 2021, "Swin Transformer", section 3.1; the order of the four is the same as in the
+published code.
 """
 
 from __future__ import annotations

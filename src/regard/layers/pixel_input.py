@@ -1,4 +1,4 @@
-"""The check of the pixels that a layer reads: shape, dtype and device must be those of its weights."""
+"""The check of the pixels that a layer reads: shape, dtype and device must match its weights."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _MAX_TIME_RATIO = 0.8
 class Precisions(NamedTuple):
     """Precisions of a device for a kind of layer.
 
-    ``supported`` are those of ``PRECISIONS`` that it supports; ``fastest`` is the one to use; ``slower`` are supported
+    ``supported`` lists the ``PRECISIONS`` that it supports; ``fastest`` is the one to use; ``slower`` are supported
     but slower than float32; ``reason`` says why.
     """
 

@@ -88,7 +88,7 @@ class ScanMixer(nn.Module, ABC):
         value: Float[Tensor, "batch heads length value_dim"],
         tokens: Float[Tensor, "batch length width"],
     ) -> Float[Tensor, "batch length width"]:
-        """Compute the output of the layer from that of the mechanism."""
+        """Compute the output of the layer from the output of the mechanism."""
 
     @final
     def empty_cache(self, *, window: int | None = None) -> MixerCache:

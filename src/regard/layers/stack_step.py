@@ -204,7 +204,7 @@ def _find_factors(
 
 
 def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
-    """Whether the keys and values of each state are those of its layer, for such tokens."""
+    """Whether the keys and values of each state have the sizes of its layer, and fit the tokens."""
     for attention, state in zip(read.attentions, states, strict=True):
         key, value, _, _ = state.storage_rows
         if not fit_heads(key, value, tokens, attention.key_heads, attention.head_dim, attention.value_dim):
@@ -213,7 +213,7 @@ def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
 
 
 def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tensor) -> bool:
-    """Whether the kernel reads such pages, and they are those of the layer."""
+    """Whether the kernel reads such pages, and they have the sizes of the layer."""
     key, value = pages.key_pages, pages.value_pages
     return (
         attention.heads <= MAX_GROUP_SIZE * attention.key_heads

@@ -187,7 +187,7 @@ def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: b
 
 
 def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, key_heads: int, head_dim: int, value_dim: int) -> bool:
-    """Whether keys and values are those of as many texts, in a layer's heads and in the dtype of the tokens."""
+    """Whether keys and values have the batch size and dtype of the tokens, and the sizes of a layer's heads."""
     sizes = (tokens.shape[0], key_heads, key.shape[2])
     return (
         key.shape == (*sizes, head_dim)

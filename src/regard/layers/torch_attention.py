@@ -56,7 +56,7 @@ class TorchAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the layer; the arguments are those of ``nn.MultiheadAttention``.
+        """Compute the layer; the arguments are the same as for ``nn.MultiheadAttention``.
 
         Args:
             query: (length, batch, width), with ``batch_first`` (batch, length, width), or (length, width).

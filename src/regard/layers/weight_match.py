@@ -1,6 +1,6 @@
 """The check that an input is on the device of a weight, and has its dtype.
 
-Layers that replace ``nn.Linear``, such as those of torch's ``quantize_dynamic``, may have no tensor as ``weight``:
+Layers that replace ``nn.Linear``, such as the layers of torch's ``quantize_dynamic``, may have no tensor as ``weight``:
 they check their inputs themselves.
 """
 

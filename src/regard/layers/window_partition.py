@@ -4,10 +4,10 @@
     join     the way back; tokens that were added to fill windows are dropped
 
 Both axes are padded at their end to multiples of the window's size, and shifted cyclically: token (y, x) of the shifted
-map is token (y + shift, x + shift) of the padded one, modulo its size. Windows are counted row by row, all of one
-picture before those of the next, and so are the tokens in a window.
+map is token (y + shift, x + shift) of the padded one, modulo its size. Windows are counted row by row, all windows of
+one picture before the windows of the next, and so are the tokens in a window.
 
-Liu et al. 2021, "Swin Transformer", section 3.2. Padding is that of the published code: the added tokens are zeros, and
+Liu et al. 2021, "Swin Transformer", section 3.2. Padding follows the published code: the added tokens are zeros, and
 take part in attention like any others.
 """
 

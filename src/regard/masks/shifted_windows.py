@@ -1,9 +1,9 @@
 """Mask of shifted windows: where a window holds tokens from opposite edges of a picture, they are kept apart.
 
-Windows are batch entries, all of one picture before those of the next. The picture was shifted cyclically by ``shift``
-rows and columns before it was divided into windows of ``size`` x ``size`` tokens. So in the last row of windows the
-last ``shift`` rows of tokens come from the top of the picture, and in the last column the last columns from its left.
-With y_i = i // size and x_i = i % size,
+Windows are batch entries, all windows of one picture before the windows of the next. The picture was shifted cyclically
+by ``shift`` rows and columns before it was divided into windows of ``size`` x ``size`` tokens. So in the last row of
+windows the last ``shift`` rows of tokens come from the top of the picture, and in the last column the last columns from
+its left. With y_i = i // size and x_i = i % size,
 
     allowed(i, j) = (y_i < size - shift) == (y_j < size - shift)          in the last row of windows
                 and (x_i < size - shift) == (x_j < size - shift)          in the last column of windows

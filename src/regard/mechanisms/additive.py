@@ -4,7 +4,7 @@
 
 Bahdanau et al. 2015, section 3.1 and appendix A.1.2 (there W_a and U_a).
 
-Time is queries * keys * inner, with a tanh for each product: several times that of a dot product. Memory is
+Time is queries * keys * inner, with a tanh for each product: several times the time of a dot product. Memory is
 queries + keys in the kernels, and queries * keys * inner in plain torch, in blocks of queries. It is no dot product, so
 a softcap, sinks and caches of pages have no form here.
 """

@@ -169,7 +169,7 @@ class Mechanism(nn.Module, ABC):
         bias: Bias | None = None,
         **inputs: Tensor | TokenProjection,
     ) -> Tensor:
-        """Compute the output (batch, heads, queries, value_dim); ``inputs`` are those of ``extra_inputs``.
+        """Compute the output (batch, heads, queries, value_dim); ``inputs`` is declared by ``extra_inputs``.
 
         Raises the errors of ``regard.attention``, and RefusedError for calls that the mechanism does not support.
         """

@@ -64,7 +64,8 @@ class BigBird(Mechanism):
     With ``masks.causal()`` as the mask of a call and ``causal=False``, later keys are hidden from a pattern that was
     drawn for both directions and for all tokens: what a token attends to then depends on how many follow it, and
     decoding step by step gives something else. Decoders have ``causal=True``. Without it the random blocks and the
-    last block are those of all tokens, padding included: a text alone and in a longer batch differ by what is drawn.
+    last block are chosen among the blocks of all tokens, padding included: a text alone and in a longer batch differ by
+    what is drawn.
     """
 
     traits = Traits(approximates="dot_product", divides_scores=True)

@@ -78,8 +78,8 @@ class ChosenKeysMechanism(Mechanism):
     ) -> Float[Tensor, "batch heads queries"]:
         """Compute which part of the weights of exact attention is on the chosen keys: 1 if nothing is lost.
 
-        Exact attention is to all keys that a query could choose from. The most that any choice of as many keys keeps
-        is that of ``top_k``. 0 for queries without keys.
+        Exact attention is to all keys that a query could choose from. ``top_k`` keeps the most of all choices of as
+        many keys. 0 for queries without keys.
         """
         with torch.no_grad():
             request = self.make_request(query, key, key[..., :0], mask, None, inputs)

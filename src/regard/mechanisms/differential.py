@@ -5,10 +5,10 @@
     lambda = exp(a1 . b1) - exp(a2 . b2) + lambda_init          lambda_init = 0.8 - 0.6 exp(-0.3 depth)
     head_i = (1 - lambda_init) o_i / rms(o_i)                   by a layer, before its output projection
 
-Ye et al. 2025, "Differential transformer", equations 1 to 3. The halves of a query and of a key are those of the paper,
-where a head has values of twice the size: a layer has half as many heads as with softmax attention, each twice as
-large. Trained are a (2, head_dim / 2) and b (2, head_dim / 2), ``lambda_query`` and ``lambda_key``, shared by all
-heads. ``depth`` counts layers from 0, the paper from 1.
+Ye et al. 2025, "Differential transformer", equations 1 to 3. The halves of a query and of a key follow the paper, where
+a head has values of twice the size: a layer has half as many heads as with softmax attention, each twice as large.
+Trained are a (2, head_dim / 2) and b (2, head_dim / 2), ``lambda_query`` and ``lambda_key``, shared by all heads.
+``depth`` counts layers from 0, the paper from 1.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim) -> (batch, heads, queries, value_dim),
 in n^2 d operations: two calls of exact dot-product attention, by its kernels. Weights have either sign. The head-wise
@@ -42,8 +42,8 @@ from regard.tensors import check_tensor
 class Differential(Mechanism):
     """Differential attention: softmax of the first half of queries and keys, minus lambda softmax of the second.
 
-    ``head_dim`` is even. ``depth`` is the number of layers below, from which lambda starts; ``epsilon`` is that of the
-    normalisation. Weights are dropped in each softmax independently.
+    ``head_dim`` is even. ``depth`` is the number of layers below, from which lambda starts; ``epsilon`` is the epsilon
+    of the normalisation. Weights are dropped in each softmax independently.
     """
 
     traits = Traits(weights_are="signed", divides_scores=True, score_parts=2, ignores_hidden_keys=True)

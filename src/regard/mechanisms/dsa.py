@@ -6,7 +6,7 @@
 
 DeepSeek-AI 2025, "DeepSeek-V3.2: pushing the frontier of open large language models", section 2.1, equations 1 to 4;
 scale = 1/sqrt(head_dim). Of keys with equal scores the first are chosen. The choice is the same in all heads, and has
-no gradient: those of the output flow through the chosen keys only, and the indexer learns from its loss alone
+no gradient: the gradients of the output flow through the chosen keys only, and the indexer learns from its loss alone
 (``indexer_loss``), first over all keys, then over the chosen ones.
 
 The indexer computes n^2 scores of ``index_heads * index_dim`` products, once for all heads, and attention takes
@@ -128,9 +128,9 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
     ) -> Float[Tensor, ""]:
         """Compute the loss of the indexer: how far its softmax is from the exact weights, in nats per query.
 
-        ``chosen=False`` is the loss of the dense warm-up, over all keys that the mask allows; ``chosen=True`` that of
-        sparse training, over the chosen keys. Only the inputs of the indexer have gradients: exact weights are the
-        target. Queries without keys, and those that see a number that is not finite, do not count.
+        ``chosen=False`` is the loss of the dense warm-up, over all keys that the mask allows; ``chosen=True`` is the
+        loss of sparse training, over the chosen keys. Only the inputs of the indexer have gradients: exact weights are
+        the target. Queries without keys, and those that see a number that is not finite, do not count.
         """
         check_flag("chosen", chosen)
         request = self.make_request(query.detach(), key.detach(), key.detach()[..., :0], mask, None, inputs)

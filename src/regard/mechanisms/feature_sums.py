@@ -29,8 +29,8 @@ from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.select import select
 
 HIDDEN_LOG_WEIGHT = -(2.0**100)
-"""Logarithm of the weight of a key that is not summed: below that of any other key, and finite, so that differences
-are numbers."""
+"""Logarithm of the weight of a key that is not summed: below the logarithm of any other key's weight, and finite, so
+that differences are numbers."""
 
 
 @final

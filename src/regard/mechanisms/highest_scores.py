@@ -61,8 +61,9 @@ def choose_highest(
 ) -> Int32[Tensor, "batch #heads queries count"] | None:
     """Choose the ``count`` keys with the highest scores that the mask of a request allows, by the kernel.
 
-    The arguments are those of ``highest_keys``. With ``summed``, one choice is made for all heads if their masks and
-    ``first`` are the same. Returns positions, ascending, with -1 behind; None if the kernel does not take the tensors.
+    The arguments are the same as for ``highest_keys``. With ``summed``, one choice is made for all heads if their masks
+    and ``first`` are the same. Returns positions, ascending, with -1 behind; None if the kernel does not take the
+    tensors.
     """
     given = [query, key] + [one for one in (weight, first) if one is not None]
     if unsupported_reason(*given) is not None or query.dtype == torch.float64:

@@ -50,8 +50,8 @@ class TokenCache(State):
     @property
     @abstractmethod
     def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
-        """The storage of keys (batch, key_heads, rows, head_dim), that of values, and which of its rows ``key`` and
-        ``value`` are: the first one, and the one behind the last.
+        """The storage of keys (batch, key_heads, rows, head_dim), the storage of values, and which of their rows
+        ``key`` and ``value`` are: the first one, and the one behind the last.
         """
 
     @property

@@ -8,7 +8,7 @@ refused. Time is n * projected * d, and memory is linear in the length. It appro
 of a query over keys are softmax(..) F, of either sign.
 
 E and F may be shared (section 4): by the heads of a layer ("headwise"); by keys and values too, so that E = F
-("key-value"); by all layers too ("layerwise"), those of a model or those made with the same parameter; or each head has
+("key-value"); by all layers too ("layerwise"), in a model or where made with the same parameter; or each head has
 its own ("none").
 
 In a layer K = X W_K^T + b_K, so E K = (E X) W_K^T + (E 1) b_K^T: tokens can be projected along their length first, and
@@ -60,7 +60,7 @@ class Linformer(AbsorbsProjections, Mechanism):
         sharing: what has one projection: "headwise", the heads of a layer, with E and F apart; "key-value", also keys
             and values, E = F; "layerwise", also all layers; "none", nothing.
         projection: for sharing="layerwise" the parameter (projected, length), the same one for each layer. None makes a
-            new one; a model lets all of its layers have that of the first.
+            new one; all layers of a model use the parameter of the first one.
     """
 
     traits = Traits(weights_are="signed", approximates="dot_product", divides_scores=True)

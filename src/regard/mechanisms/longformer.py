@@ -51,7 +51,7 @@ from regard.positions.base import PairBias
 from regard.tensors import has_values, is_traced
 
 _ABSORBED_COST = 2
-"""Time of a product of attention by that of a product of a projection."""
+"""Time of a product in attention divided by the time of a product in a projection."""
 _MIN_SAVED = 320
 """Keys by which a dilation widens the window, on average over the heads, from which sorting the tokens is faster."""
 
@@ -194,7 +194,7 @@ class Longformer(AbsorbsProjections, Mechanism):
         return output.index_copy_(2, found.rows, of_rows)  # the output of kernels is a new tensor
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries in plain torch; those of global tokens belong to the global values."""
+        """Compute the weights of some queries in plain torch; global tokens have weights of the global values."""
         request = request.replace(inputs={name: one for name, one in request.inputs.items() if name != "global_value"})
         found = self._global_tokens_of(request)
         ordinary = compute_weights(make_dot_product_problem(self._ordinary_request(request, found)), rows)

@@ -12,7 +12,7 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim),
 size; value (batch, key_heads, keys, value_dim).
 
 As in the authors' code, the initial rates are uniform from 1 to 16, and the logarithms of the initial steps uniform
-between those of 0.001 and 0.1; the gated delta rules begin with the same.
+between the logarithms of 0.001 and 0.1; the gated delta rules begin with the same.
 
 Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
 carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a

@@ -7,20 +7,20 @@
 
 Yuan et al. 2025, "Native sparse attention: hardware-aligned and natively trainable sparse attention", equations 5 to
 12; scale = 1/sqrt(head_dim). Of the ``chosen_blocks``, one is the own block, the next ones are the first block and the
-one before the own, and the others are chosen by the weights of the compressed attention: a block counts those of each
-compressed block times the strides that they share (equation 9), summed over the query heads that share a key head
+one before the own, and the others are chosen by the weights of the compressed attention: a block sums the weights of
+each compressed block times the strides that they share (equation 9), summed over the query heads that share a key head
 (equation 10), so these heads choose alike. Of equal blocks the first are chosen.
 
-The weights that choose are those of float64, rounded to float32. A kernel computes them in float32
+The weights that choose are computed in float64, and rounded to float32. A kernel computes them in float32
 (``csrc/selection/block_importance.h``); for the queries where its error could change the choice, few, they are computed
 again in float64.
 
 Compression and gates are trained; the choice has no gradient of its own. Time is n (n / stride + chosen_blocks * block
 + window) d, memory linear in length. The branches share keys and values, and the compression is a weighted mean, where
 the paper has keys and values for each branch and a small network. The weights of a query are not negative, and their
-sum is that of its gates, or less before the first compressed block is complete. It is causal, hides later keys itself,
-and takes padding on the right; with other masks blocks would differ between queries. It cannot take a bias, and has no
-dropout.
+sum is the sum of its gates, or less before the first compressed block is complete. It is causal, hides later keys
+itself, and takes padding on the right; with other masks blocks would differ between queries. It cannot take a bias, and
+has no dropout.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), gate (batch, heads, queries, 3).
 """
@@ -196,7 +196,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         key, value = self.compression.keys(request.key), self.compression.values(request.value)
         outputs = [value.new_zeros(*request.query.shape[:2], 0, value.shape[3])]
         queries, offset = request.frame.queries, request.frame.offset
-        # The gradient of a split is one concatenation; that of a slice would be as large as all queries.
+        # The gradient of a split is one concatenation; the gradient of a slice would be as large as all queries.
         for first, query in zip(range(0, queries, _ROWS_AT_ONCE), request.query.split(_ROWS_AT_ONCE, 2), strict=False):
             last = min(first + _ROWS_AT_ONCE, queries)
             stop = self.compression.count(max(0, last + offset))

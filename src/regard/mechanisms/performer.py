@@ -7,14 +7,14 @@
 Choromanski et al. 2021, "Rethinking attention with Performers": the expectation of phi(q) . phi(k) over w is
 exp(q . k / sqrt(head_dim)) (lemma 1, positive features); its error falls as 1 / sqrt(features), and faster while the w
 of a block of head_dim features are orthogonal (section 2.3). ``features`` is d log d by default (theorem 4). Time is
-n features d, memory n features; sums, the causal form and the decoding state are those of linear attention
+n features d, memory n features; sums, the causal form and the decoding state are the same as in linear attention
 (``feature_sums``).
 
 No exponential can overflow, and nothing is added to make them safe. Factors that cancel in the quotient are left out:
-the features of a query are divided by their sum, those of a key by their largest, whose logarithm is the logarithm of
-the key's weight. What remains at most 1 may underflow, so ``floor`` is added to each feature of a key: 2^-60 of its
-largest (2^-500 in float64), 10^13 times less than the 10^-4 to 10^-6 that implementations add. It decides only where
-all keys of a query are that far from it, and then gives their weighted mean instead of 0/0.
+the features of a query are divided by their sum, the features of a key by their largest, whose logarithm is the
+logarithm of the key's weight. What remains at most 1 may underflow, so ``floor`` is added to each feature of a key:
+2^-60 of its largest (2^-500 in float64), 10^13 times less than the 10^-4 to 10^-6 that implementations add. It decides
+only where all keys of a query are that far from it, and then gives their weighted mean instead of 0/0.
 
 kernel="relu" is the paper's generalised attention, phi_r(x) = max(w_r . x', 0) + 10^-3 (section 4.1, appendix B.2): a
 kernel of its own, which approximates no other. The 10^-3 keeps a query with negative products only from 0/0.
@@ -132,7 +132,7 @@ class Performer(FeatureMechanism):
         return (tokens.flatten(0, 2) @ weight).unflatten(0, tokens.shape[:3])
 
     def get_floor(self, dtype: torch.dtype) -> float:
-        """Return what is added to each feature of a key, the largest of which is 1; that of ReLU is a feature's own."""
+        """Return the number to add to features of a key, whose largest is 1; 0 for ReLU, which adds its own."""
         return _FLOOR[dtype] if self.kernel == "softmax" else 0.0
 
     def extra_repr(self) -> str:

@@ -115,8 +115,8 @@ class PagedSequence:
 class RaggedStep:
     """New tokens of several sequences: the last ``counts[i]`` tokens of ``sequences[i]``, for which it took room.
 
-    ``positions`` (tokens,) are those of the new tokens in their texts, and ``last`` (sequences,) the places of the last
-    token of each sequence among all new tokens. All sequences have the ``layout``.
+    ``positions`` (tokens,) are the positions of the new tokens in their texts, and ``last`` (sequences,) the places of
+    the last token of each sequence among all new tokens. All sequences have the ``layout``.
     """
 
     def __init__(

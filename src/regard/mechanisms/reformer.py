@@ -153,7 +153,7 @@ class Reformer(Mechanism):
 
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
-        """The buckets of queries and of keys, which replace the hash; decoding caches those of keys."""
+        """The buckets of queries and of keys, which replace the hash; decoding caches the buckets of keys."""
         return (
             ExtraInput("query_buckets", "query", self.heads, self.rounds, projected=False),
             ExtraInput("key_buckets", "key", self.heads, self.rounds, projected=False),
@@ -362,7 +362,7 @@ class Reformer(Mechanism):
             return buckets
 
     def _draw(self, factors: tuple[int, ...], device: torch.device) -> Float[Tensor, "heads rounds head_dim columns"]:
-        """Draw the random rotations, or take those of an earlier call."""
+        """Draw the random rotations, or take the rotations of an earlier call."""
         sizes = {"heads": self.heads, "head_dim": self.head_dim, "rounds": self.rounds}
 
         def draw() -> Tensor:

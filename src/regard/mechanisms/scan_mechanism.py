@@ -115,7 +115,10 @@ class ScanMechanism(LinearStateMechanism):
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
         """Compute the output, and the matrix after all keys; ``high`` is the last key visible to query 0."""
         queries, keys = tokens.query.shape[2], tokens.key.shape[2]
-        first, before = min(max(-high, 0), queries), max(high, 0)  # query with a key; keys before that of a query
+        first, before = (
+            min(max(-high, 0), queries),
+            max(high, 0),
+        )  # first query with a key; number of keys before its key
         rows = tokens.query[:, :, first:]
         aligned = rows
         if rows.shape[2] != keys:

@@ -3,9 +3,9 @@
     o_i = sum_j w_ij v_j        w_ij = sigmoid(scale * q_i . k_j + b_i)        scale = 1/sqrt(head_dim)
 
 Ramapuram et al. 2025, "Theory, analysis, and best practices for sigmoid self-attention", section 2. The bias b = -log n
-makes n weights of equal scores add up to about 1, as those of a softmax do. Here n is the number of keys that the query
-may attend to, so that neither padding nor later tokens have an influence; ``score_bias`` is a fixed number instead,
-such as -log of the length of the texts in training. Weights are 0 or more, and their sum is any number.
+makes n weights of equal scores add up to about 1, as the weights of a softmax do. Here n is the number of keys that the
+query may attend to, so that neither padding nor later tokens have an influence; ``score_bias`` is a fixed number
+instead, such as -log of the length of the texts in training. Weights are 0 or more, and their sum is any number.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim) -> (batch, heads, queries, value_dim),
 in n^2 d operations and memory linear in length, also in training: on a CPU in the kernels of exact attention, with

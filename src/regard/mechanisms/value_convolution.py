@@ -3,7 +3,7 @@
     out_i = sum_t filter_t v_(p_i + t - size // 2)          p_i: the position of query i among the keys
 
 A block of outputs is a band matrix, which holds the shifted filter in its rows, times the values that the block
-reaches: those of the block itself and of the next. A grouped convolution of torch computes the same more slowly.
+reaches, in the block itself and in the next. A grouped convolution of torch computes the same more slowly.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 For another grid of R x C, the vector of place (r, c) is interpolated at ((r + 1/2) rows / R - 1/2, (c + 1/2) columns /
 C - 1/2) by cubic convolution of the 4 x 4 nearest trained vectors (Keys 1981, with a = -0.75); beyond the border they
-are those of the border. In the trained grid these are the trained vectors themselves. The tokens before the grid keep
-their vectors.
+equal the vectors at the border. In the trained grid these are the trained vectors themselves. The tokens before the
+grid keep their vectors.
 Dosovitskiy et al. 2021, "An image is worth 16x16 words", section 3.2. Returns (1, tokens before + R * C, width).
 """
 
@@ -28,7 +28,7 @@ from regard.tensors import is_traced
 class LearnedGrid(nn.Module):
     """Learned vectors for a grid of ``rows`` x ``columns`` places, interpolated for other grids.
 
-    ``prefix`` is the number of tokens before those of the grid, such as 1 for a class token; ``deviation`` is the
+    ``prefix`` is the number of tokens before the tokens of the grid, such as 1 for a class token; ``deviation`` is the
     standard deviation of the initial vectors, which are cut at two deviations.
     """
 

@@ -25,7 +25,7 @@ from regard.positions.base import DistanceTerms, PairBias, distance_range, dista
 @final
 @explain_arguments
 class RelativeSinusoidal(PairBias):
-    """Relative positions of Transformer-XL, for ``heads`` of ``head_dim``; ``width`` is that of the sinusoids, even.
+    """Relative positions of Transformer-XL, for ``heads`` of ``head_dim``; ``width`` (even) is the width of sinusoids.
 
     ``weight`` projects the sinusoids to heads, ``query_bias`` (heads, head_dim) is added to the queries.
     """

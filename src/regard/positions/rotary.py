@@ -29,7 +29,7 @@ _least_length: ContextVar[int] = ContextVar("_least_length", default=0)
 
 @contextmanager
 def text_of_length(length: int) -> Iterator[None]:
-    """Rotate tokens inside the block as those of a text of at least ``length`` tokens, in this thread.
+    """Rotate tokens inside the block as in a text of at least ``length`` tokens, in this thread.
 
     It changes the frequencies of scalings that depend on the length; others have the same for all texts.
     """
@@ -45,7 +45,7 @@ def text_of_length(length: int) -> Iterator[None]:
 class Rotary(Rotation):
     """Rotary positional embedding for heads of ``head_dim``.
 
-    ``base`` is that of the frequencies f_i = base^(-2i/d). ``rotated`` is the number of leading dimensions that are
+    ``base`` is the base of the frequencies f_i = base^(-2i/d). ``rotated`` is the number of leading dimensions that are
     rotated (default all; GPT-J and GPT-NeoX rotate a part). ``scaling`` changes the frequencies for long texts
     (``positions.LinearScaling`` and others).
     """

@@ -27,7 +27,8 @@ from regard.positions.base import DistanceTerms, PairBias, distances
 class ShawRelative(PairBias):
     """Trained vectors for the distances -max_distance .. max_distance.
 
-    ``value_dim`` is the head_dim of the values, None if it is that of the keys; ``values=False`` omits the value term.
+    ``value_dim`` is the head_dim of the values, None if it equals the head_dim of the keys; ``values=False`` omits the
+    value term.
     """
 
     def __init__(

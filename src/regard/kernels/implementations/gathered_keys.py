@@ -36,7 +36,7 @@ class GatheredKeysRequest:
     Args:
         request: query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, ..), and the scale.
         positions: (batch, position_heads, queries, count), the keys of each query, ascending and distinct, and -1
-            behind the last one; position_heads is 1, the number of key heads, or that of heads.
+            behind the last one; position_heads is 1, the number of key heads, or the number of heads.
         attend: computes exact attention, for "masked".
     """
 

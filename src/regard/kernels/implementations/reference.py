@@ -30,7 +30,7 @@ def _details() -> str:
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute equation 1, with all weights in memory, or those of a tile."""
+    """Compute equation 1, with all weights in memory, or the weights of a tile."""
     problem = reference_attention.make_dot_product_problem(request)
     terms = request.terms
     compute = partial(reference_attention.compute_output, problem, dropout=terms.dropout, dtype=request.query.dtype)

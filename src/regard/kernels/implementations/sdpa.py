@@ -112,7 +112,7 @@ def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim
 
 def _run_empty(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute a request without queries, heads or keys: outputs are 0, and so are all gradients, also of the bias."""
-    if request.query.shape[1] == 0:  # no heads that are fewer than those of the keys are taken by the kernel
+    if request.query.shape[1] == 0:  # the kernel refuses 0 heads with more key heads
         output = request.query @ request.key[:, :0].mT @ request.value[:, :0]
     else:
         everywhere = torch.ones((), dtype=torch.bool, device=request.device)  # every row is empty

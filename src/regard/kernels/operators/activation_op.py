@@ -69,7 +69,7 @@ def _can_compute(tokens: Tensor) -> bool:
 
 
 def _compute(tokens: Tensor, gradient: Tensor | None, activation: str) -> Tensor:
-    """Compute the activation, or with a gradient of the output that of the tokens."""
+    """Compute the activation, or with a gradient of the output the gradient of the tokens."""
     tokens = tokens.contiguous()
     output = torch.empty_like(tokens)
     by = None if gradient is None else gradient.contiguous().view(-1)

@@ -99,7 +99,7 @@ class BlockPlan:
         )
 
     def gather(self, tokens: Float[Tensor, "batch heads queries size"]) -> Float[Tensor, "batch heads rows size"]:
-        """Return the tokens of the plan's rows; those of any query where there is none."""
+        """Return the tokens of the plan's rows; a row without a query has the tokens of any query."""
         groups, queries = self.parts.shape[:2]
         flat = (self.source.clamp(min=0) + torch.arange(groups)[:, None] * queries).flatten()
         return tokens.flatten(0, 2).index_select(0, flat).view(*self.sizes, -1, tokens.shape[3])

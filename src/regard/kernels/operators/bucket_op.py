@@ -7,8 +7,8 @@ m_r and l_r the largest score and the sum of a row in round r, and o_r its outpu
     m = max_r m_r,    l = sum_r l_r exp(m_r - m),    o = sum_r o_r l_r exp(m_r - m) / l
 
 which is the softmax over all keys (Milakov and Gimelshein 2018). The backward pass runs the kernels of each round again
-with the merged m and l, so the weights are those of the whole row: nothing of a round is kept. There is no second
-derivative.
+with the merged m and l, so the weights are the softmax of the whole row; no results of a round are stored. There is no
+second derivative.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def _empty_gradients(
     value: Tensor,
     *arguments: Any,
 ) -> tuple[Tensor, ...]:
-    """Allocate the gradients; that of an absent key has no tokens."""
+    """Allocate the gradients; the gradient of an absent key has no tokens."""
     del grad_output, output, normalizer, arguments
     of_key = empty_token_major(query, 0, query.shape[3]) if key is None else empty_token_major(key, *key.shape[2:])
     return empty_token_major(query, *query.shape[2:]), of_key, empty_token_major(value, *value.shape[2:])

@@ -47,7 +47,8 @@ def chosen_blocks(
     """Compute the output, through the torch operator if torch is tracing, else by the kernels.
 
     ``chosen`` marks complete blocks before the query's own, which is always attended to. Keys from ``stop`` on are
-    hidden. ``block`` is a multiple of 64, and ``scale`` is above 0. ``seed`` is that of ``dropout``; None without it.
+    hidden. ``block`` is a multiple of 64, and ``scale`` is above 0. ``seed`` is the seed of ``dropout``; None without
+    dropout.
     """
     given = (query, key, value, chosen, stop, block, scale, dropout, seed)
     if not is_eager(query, key, value, chosen):
@@ -95,7 +96,7 @@ def _split_heads(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor) -> I
 
 
 def _combine(normalizers: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Compute the share of each part of a query, and the normalizer of the whole row, from those of the parts.
+    """Compute the share of each part of a query, and the normalizer of the whole row, from the parts' normalizers.
 
     ``normalizers`` (batch, heads, queries, parts, 2) are the largest products and binary logarithms of the sums.
     """

@@ -59,7 +59,7 @@ class StepOfLayer(NamedTuple):
 
     key: Tensor  # (batch, key_heads, rows, head_dim)
     value: Tensor
-    begin: int  # the rows in use; those of the new tokens are the last
+    begin: int  # the rows in use; the last ones are the new tokens
     end: int
     low: int | None  # the mask: see ``kernel_arguments``
     high: int | None

@@ -33,7 +33,7 @@ def gathered_keys(
     """Compute the output, through the torch operator if torch is tracing, else by the kernel.
 
     ``positions`` are ascending and distinct, with -1 behind the last one; position_heads is 1, the number of key heads,
-    or that of heads. ``scale`` is above 0. ``seed`` is that of ``dropout``; None without it.
+    or the number of heads. ``scale`` is above 0. ``seed`` is the seed of ``dropout``; None without dropout.
     """
     given = (query, key, value, positions, scale, dropout, seed)
     compute = GATHERED_KEYS.torch_op

@@ -20,7 +20,7 @@ from regard.kernels.operators.projection_op import MAX_TOKENS, are_dense
 from regard.kernels.support import check_isa
 
 MIN_ROWS = MAX_TOKENS + 1
-"""Rows from which the kernel is faster than that of ``projection_op``, which packs no weights."""
+"""Rows from which the kernel is faster than the kernel of ``projection_op``, which packs no weights."""
 _ALIGNMENT = 4
 """Bytes that the kernel reads of a token at a time."""
 

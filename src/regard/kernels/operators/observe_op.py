@@ -2,7 +2,7 @@
 
     entropy_i   -sum_j w_ij ln w_ij
     received_j  sum_i w_ij
-    top, rows   weights w_ij: the largest of each query, and those of all keys for some queries
+    top, rows   weights w_ij: the largest of each query, and the weights of all keys for some queries
     sink        the weight of the sink, if there is one; it is one more weight in the sums over j of the entropy
 
 All are functions of the weights, so the backward pass sums the terms that they add to the gradient of a weight, in one

@@ -32,7 +32,7 @@ _MAX_DIMENSIONS = 4
 def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the kernel computes this call: few tokens on a CPU, without gradients, and dense weights that fit.
 
-    The dtype of weights other than int8 must be that of the tokens.
+    The dtype of weights other than int8 must be the dtype of the tokens.
     """
     dtype, inputs = tokens.dtype, weight.shape[-1]
     return (

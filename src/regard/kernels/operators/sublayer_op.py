@@ -45,7 +45,7 @@ class SublayerNorms(NamedTuple):
 
 @final
 class AttentionLayers(NamedTuple):
-    """The layers of an attention sublayer. Without those of keys and values, all keys are known before the call."""
+    """The layers of an attention sublayer. Without layers of keys and values, all keys are known before the call."""
 
     query: LinearLayer
     output: LinearLayer
@@ -127,7 +127,7 @@ def attention(
 ) -> Float[Tensor, "batch length width"]:
     """Compute an attention sublayer of tokens for which ``can_compute`` holds.
 
-    With layers of keys and values, the last ``length`` rows of ``key`` and ``value`` are those of the tokens, and are
+    With layers of keys and values, the last ``length`` rows of ``key`` and ``value`` belong to the tokens, and are
     written.
     """
     tokens = tokens.contiguous()
