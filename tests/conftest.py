@@ -149,3 +149,20 @@ def record_proof(record_property):
             record_property("proved", tuple(claim))
 
     return note
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_error_inside_an_error() -> Iterator[None]:
+    """Refuse an error of regard that quotes another one whole, as where one is caught as a ValueError."""
+    from regard.errors import RegardError
+
+    original = RegardError.__init__
+
+    def checked(self: RegardError, what: str, *, expected: str = "", got: str = "", do: str = "") -> None:
+        original(self, what, expected=expected, got=got, do=do)
+        if not torch.compiler.is_compiling():
+            assert not any("\n  expected: " in part for part in (what, expected, got, do)), (what, expected, got, do)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RegardError, "__init__", checked)
+        yield

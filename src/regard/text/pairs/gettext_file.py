@@ -131,6 +131,8 @@ class CatalogueFile:
                 # The message of babel counts lines from 0.
                 what = str(error).rpartition(" on ")[0]
                 raise self._unreadable_error(f"{what}, line {error.lineno + 1}", do) from error
+            except DataError:  # of a character that cannot be decoded
+                raise
             except (ValueError, LookupError) as error:
                 raise self._unreadable_error(str(error), do) from error
         yield from (
