@@ -135,7 +135,7 @@ class AudioEncoder(MediaEncoder, ABC):
 
     @property
     def frames_per_token(self) -> int:
-        """The number of frames from the beginning of a token to that of the next."""
+        """The number of frames from the beginning of a token to the beginning of the next."""
         return next(frames for frames in count(1) if self.count_tokens(frames + 1) > 1)
 
     def make_input(
@@ -154,7 +154,7 @@ class AudioEncoder(MediaEncoder, ABC):
 
     @classmethod
     def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters from config.json; the labels are those of the head."""
+        """Read the hyperparameters from config.json; the labels belong to the head."""
         return config.parse_dataclass(cls.config_class)
 
     def config_fields(self) -> dict[str, Any]:

@@ -221,7 +221,7 @@ class EncoderDecoder(Decoder, Model, ABC):
     def unknown_id(self) -> int | None:
         """The id of the unknown token of a target, from its subwords.
 
-        Without subwords it is that of ``Subwords.train`` if the padding, start and end tokens are too, else None.
+        Without subwords it is the id of ``Subwords.train`` if the padding, start and end tokens are too, else None.
         """
         if self.subwords is not None:
             return self.subwords[1].unknown_id
@@ -234,7 +234,7 @@ class EncoderDecoder(Decoder, Model, ABC):
 
     @property
     def attention_layers(self) -> AttentionLayers:
-        """The attention layers by kind: by default those of the blocks of encoder and decoder."""
+        """The attention layers by kind: by default the layers in the blocks of encoder and decoder."""
         blocks = [module for module in self.modules() if isinstance(module, EncoderBlock | DecoderBlock)]
         encoders = [block for block in blocks if isinstance(block, EncoderBlock)]
         decoders = [block for block in blocks if isinstance(block, DecoderBlock)]

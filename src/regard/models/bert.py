@@ -39,7 +39,7 @@ class BertConfig(PostNormEncoderConfig):
 
     @property
     def head_activation(self) -> str:
-        """The activation of the masked-language head: that of the feed-forward layers."""
+        """The activation of the masked-language head: the same as in the feed-forward layers."""
         return self.activation
 
     def to_hugging_face(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class BertConfig(PostNormEncoderConfig):
 class Bert(PostNormEncoder):
     """A BERT with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
+    ``tokenizer`` and ``pooling`` come with a loaded model, else None. ``notes`` lists weights that loading skipped.
     """
 
     config: BertConfig
@@ -90,7 +90,7 @@ class Bert(PostNormEncoder):
             ids: token ids (batch, length), 0 to vocabulary - 1.
             mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
             segments: token types (batch, length): 0 for the first sentence, 1 for the second; None is all 0.
-            positions: those of the tokens in their texts, (batch, length), for texts that are packed behind one
+            positions: positions of the tokens in their texts, (batch, length), for texts that are packed behind one
                 another; None counts from the first column.
             logits_at: the positions whose logits are computed, bool (batch, length): ``logits`` is then (number of
                 positions, vocabulary); None is all.

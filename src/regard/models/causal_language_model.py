@@ -35,7 +35,7 @@ _OUTPUT, _EMBEDDING = "output.weight", "token_embedding.weight"
 class CausalLanguageModel(CausalStack, Model, ABC):
     """A decoder-only language model: an embedding, a stack of ``layers``, a final ``norm`` and an ``output`` layer.
 
-    ``tokenizer`` is that of a loaded model, else None. ``end_ids`` are all tokens that end a text; ``end_id`` is the
+    ``tokenizer`` comes with a loaded model, else None. ``end_ids`` are all tokens that end a text; ``end_id`` is the
     first of them, or -1, which is no token, if there are none.
     """
 

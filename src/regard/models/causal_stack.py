@@ -262,7 +262,7 @@ class CausalStack(Decoder, ABC):
         """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state.
 
         When the text becomes longer than a length from which on positions are rotated otherwise, it is read again: the
-        keys and values that were computed before are those of another model.
+        keys and values that were computed before belong to another model.
         """
         if state.ids is None:
             return self._read(ids, state)
@@ -300,7 +300,7 @@ class CausalStack(Decoder, ABC):
         return tokens, kept, replace(state, caches=tuple(extended))
 
     def _pad_masks(self, paddings: Sequence[Mask | None]) -> Sequence[Mask]:
-        """Intersect the mask of each layer with that of its padding, if there is one. Equal masks stay one object."""
+        """Intersect the mask of each layer with its padding's mask, if there is one. Equal masks stay one object."""
         own = self.layer_masks
         if all(padding is None for padding in paddings):
             return own

@@ -9,7 +9,7 @@ pixels (batch, channels, height, width) -> hidden (batch, rows * columns, width)
 
 In training, sublayers are skipped for random pictures (``layers.StochasticDepth``), more often in later layers. The
 published code adds the output of the feed-forward layer to norm(a) instead of a; here it is the equation of the paper,
-that of a ViT. The numbers of weights are the same.
+as in a ViT. The numbers of weights are the same.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Cct(ImageEncoder):
 
     @classmethod
     def make_weight_names(cls, config: CctConfig) -> WeightNames:
-        """Make the table of the names of weights in a file: they are those of the modules."""
+        """Make the table of the names of weights in a file: they are the names of the modules."""
         return WeightNames(
             same_names("tokenizer.{path}", "positions", "layers.{path}", "norm", "pooling.score", "head")
         )

@@ -59,7 +59,7 @@ _PROJECTION = "text_projection"
 @explain_arguments
 @dataclass(frozen=True)
 class ClipTextConfig(ClipTowerConfig):
-    """The hyperparameters of a text tower: those of ``ClipTowerConfig``, and others. Defaults are CLIP base."""
+    """The hyperparameters of a text tower, beside those in ``ClipTowerConfig``. Defaults are CLIP base."""
 
     vocabulary: int = size_field(49408, "number of tokens", "vocab_size")
     max_length: int = size_field(77, "number of positions of tokens", "max_position_embeddings")
@@ -128,7 +128,7 @@ class ClipTextOutput:
     """The output of a text tower.
 
     hidden     (batch, length, width)        hidden states after the last norm
-    pooled     (batch, width)                that of the end token
+    pooled     (batch, width)                vector of the end token
     embedding  (batch, projection)           its projection, not normalised; None without a projection
     layers     layers + 1 like hidden        the embedding of tokens, then each layer's output, before the last norm;
                                              None without ``keep_layers``
@@ -178,7 +178,7 @@ class ClipText(Encoder):
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError, DtypeError or OptionError for ids that do not fit; OptionError for a text without an end
-        token, whose embedding in ``transformers`` would be that of its first token.
+        token, whose embedding in ``transformers`` would be the embedding of its first token.
         """
         self._check_ids(ids)
         check_flag("keep_layers", keep_layers)
@@ -196,7 +196,7 @@ class ClipText(Encoder):
         return ClipTextOutput(hidden, pooled, embedding, tuple(kept) if keep_layers else None)
 
     def embed(self, ids: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch vector"]:
-        """Compute a vector of length 1 for each text: its embedding, or without a projection that of the end token."""
+        """Compute a vector of length 1 for each text: its embedding, or without a projection the end token's vector."""
         output = self(ids, mask=mask)
         return functional.normalize(output.pooled if output.embedding is None else output.embedding, dim=-1)
 

@@ -60,7 +60,7 @@ _PROJECTION, _HEAD = "visual_projection", "classifier"
 @explain_arguments
 @dataclass(frozen=True)
 class ClipVisionConfig(ClipTowerConfig):
-    """The hyperparameters of a vision tower: those of ``ClipTowerConfig``, and others.
+    """The hyperparameters of a vision tower, beside those in ``ClipTowerConfig``.
 
     Defaults are CLIP base with patches of 32 x 32.
     """
@@ -150,7 +150,7 @@ class ClipVision(ImageEncoder):
         """Compute the hidden states of pictures, their embeddings in ``.pooled``, and the logits if there is a head.
 
         Args:
-            pixels: (batch, channels, height, width), normalised; height and width are multiples of those of a patch.
+            pixels: (batch, channels, height, width), normalised; height and width are multiples of a patch's sides.
             mask: which tokens may attend to which, from ``regard.masks``, over the class token and then the patches,
                 row by row.
             keep_layers: return the output of the first norm and of each layer too, in ``.layers``.
@@ -189,7 +189,7 @@ class ClipVision(ImageEncoder):
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer.
 
-        Raises ShapeError for a side that is no multiple of that of a patch.
+        Raises ShapeError for a side that is no multiple of the side of a patch.
         """
         return (TokenGrid(*self.patches.grid(height, width), ("class",)),) * self.config.layers
 

@@ -45,7 +45,7 @@ from regard.positions import RelativeSinusoidal, Rotary
 HEADS = ("classification", "ctc")
 """The units that a head computes logits of: a sound, or each token for connectionist temporal classification."""
 POSITIONS = ("relative", "rotary", "none")
-"""Positions of the attention layers: those of Transformer-XL as in the paper, rotary ones, or none."""
+"""Positions of the attention layers: relative as in Transformer-XL and the paper, rotary, or none."""
 
 
 @final

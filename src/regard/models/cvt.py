@@ -233,7 +233,7 @@ _ROWS = (
     Row("layernorm", "norm"),
     Row("classifier", "head"),
 )
-"""Weight names in Hugging Face files, and in this model. A path is that of a layer: "0.layers.1"."""
+"""Weight names in Hugging Face files, and in this model. A path names a layer: "0.layers.1"."""
 
 
 @final
@@ -263,7 +263,7 @@ class CvtBlock(CheckpointedBlock):
     def forward(
         self, tokens: Float[Tensor, "batch tokens width"], rows: int, columns: int
     ) -> Float[Tensor, "batch tokens width"]:
-        """Transform tokens to the same shape: those of a map of ``rows`` x ``columns``, after those before it."""
+        """Transform tokens to the same shape: the tokens before a map, then the map's ``rows`` x ``columns`` tokens."""
 
         def attend(inner: Tensor) -> Tensor:
             before, plane = inner.split([inner.shape[1] - rows * columns, rows * columns], dim=1)

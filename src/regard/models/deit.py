@@ -6,8 +6,8 @@
     logits = (class_logits + distillation_logits) / 2
 
 Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", section 4 and table
-1. Without the second head, as in some files, the logits are those of the class token. pixels (batch, channels, height,
-width) -> hidden (batch, 2 + patches, width), logits (batch, labels).
+1. Without the second head, as in some files, the logits are computed from the class token. pixels (batch, channels,
+height, width) -> hidden (batch, 2 + patches, width), logits (batch, labels).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEAD_ROWS = (Row("cls_classifier", "head"), Row("distillation_classifier", "dis
 @explain_arguments
 @dataclass(frozen=True)
 class DeitConfig(VisionTransformerConfig):
-    """The hyperparameters of a DeiT: those of ``VisionTransformerConfig``, and ``distillation_head``.
+    """The hyperparameters of a DeiT: ``VisionTransformerConfig`` with ``distillation_head``.
 
     Raises OptionError for a distillation head without labels. Defaults are DeiT base with patches of 16 x 16.
     """
@@ -85,7 +85,7 @@ class Deit(VisionTransformer):
         """Compute the hidden states of pictures, and the logits if there is a head.
 
         Args:
-            pixels: (batch, channels, height, width), normalised; height and width are multiples of those of a patch.
+            pixels: (batch, channels, height, width), normalised; height and width are multiples of a patch's sides.
             mask: which tokens may attend to which, from ``regard.masks``, over the class token, the distillation token
                 and then the patches, row by row.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.

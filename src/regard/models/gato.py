@@ -62,7 +62,7 @@ class GatoState:
 class Gato(Model):
     """A Gato with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` is that of texts, None without texts; ``metadata`` describes the training.
+    ``tokenizer`` reads texts, None without texts; ``metadata`` describes the training.
     """
 
     config: GatoConfig
@@ -84,8 +84,8 @@ class Gato(Model):
     def forward(self, batch: GatoBatch, *, where: Tensor | None = None) -> SequenceOutput:
         """Compute the logits of the token after each position.
 
-        With ``where``, bool (batch, length), the output is that of its positions alone, in row-major order and in one
-        row, (1, positions, ..): most tokens of an observation predict nothing. Raises ShapeError, DtypeError or
+        With ``where``, bool (batch, length), the output has only the positions where it is True, in row-major order and
+        in one row, (1, positions, ..): most tokens of an observation predict nothing. Raises ShapeError, DtypeError or
         OptionError for a batch that does not fit.
         """
         self._check(batch)

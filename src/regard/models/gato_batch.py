@@ -43,7 +43,7 @@ class GatoBatch:
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[TokenSequence], *, channels: int = 3) -> GatoBatch:
-        """Pad sequences on the right to the length of the longest. ``channels`` is that of the model's pictures.
+        """Pad sequences on the right to the longest length. ``channels`` counts the channels of the model's pictures.
 
         Raises OptionError for an empty batch, ShapeError for pictures of other channels.
         """
@@ -97,7 +97,7 @@ class GatoBatch:
         return torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None].to(self.ids.device)
 
     def labels(self, ignored: int) -> Int[Tensor, "batch length"]:
-        """The id that each token predicts, that of the next token; ``ignored`` where that is no target."""
+        """The id that each token predicts, the id of the next token; ``ignored`` where that is no target."""
         labels = torch.full_like(self.ids, ignored)
         chosen = (self.target & self.visible)[:, 1:]
         labels[:, :-1] = self.ids[:, 1:].masked_fill(~chosen, ignored)

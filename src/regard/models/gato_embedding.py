@@ -5,9 +5,9 @@
 
     patch(x) = W vec(u + f(u)) + b,    u = conv_3x3(x),    f(u) = conv_3x3(gelu(norm(conv_3x3(gelu(norm(u))))))
 
-norm is a group norm, and the block that of He et al. 2016, "Identity mappings in deep residual networks" (v2). A patch
-covers the rows [a, b) of its picture, as a part of 1. In training its row r is drawn from the indices floor(a K) to
-ceil(b K) - 1 of K places, in evaluation it is floor((floor(a K) + floor(b K)) / 2), K at most K - 1; columns alike.
+norm is a group norm, and the block follows He et al. 2016, "Identity mappings in deep residual networks" (v2). A
+patch covers the rows [a, b) of its picture, as a part of 1. In training its row r is drawn from the indices floor(a K)
+to ceil(b K) - 1 of K places, in evaluation it is floor((floor(a K) + floor(b K)) / 2), K at most K - 1; columns alike.
 l_t is the position within the observation; the separator and all tokens of actions share one.
 ids (batch, length), pixels (patches, channels, 16, 16), places (patches, 4) -> (batch, length, width).
 Reed et al. 2022, "A generalist agent", section 2.2 and appendix C.2 and C.3. It leaves open the channels of the block,

@@ -160,7 +160,7 @@ class Gpt2(CausalLanguageModel):
     ) -> CausalOutput:
         """Compute the logits of the token after each position. Arguments as for ``CausalLanguageModel.forward``.
 
-        ``positions`` (batch, length) are those of the tokens in their texts; None counts from the first column. Pass
+        ``positions`` (batch, length) count the tokens in their texts; None counts from the first column. Pass
         them for texts that are padded on the left, or packed.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
@@ -210,7 +210,7 @@ class Gpt2(CausalLanguageModel):
         )
 
     def _init_weights(self) -> None:
-        """Initialise weights as published: those of residual layers are smaller by sqrt(number of residual layers)."""
+        """Initialise weights as published: in residual layers smaller by sqrt(number of residual layers)."""
         deviation = float(self.config.deviation)
         init_from_normal(self, deviation)
         nn.init.normal_(self.positions.weight, std=deviation)

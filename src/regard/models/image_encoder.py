@@ -41,7 +41,7 @@ from regard.vision.picture_file import Picture
 class ImageOutput:
     """The output of an image encoder.
 
-    hidden  (batch, tokens, width)    hidden states after the last norm; tokens before those of the picture come first
+    hidden  (batch, tokens, width)    hidden states after the last norm; tokens before the picture's come first
     pooled  (batch, width)            the vector that the head reads
     logits  (batch, labels)           None without a head
     layers  layers + 1 tensors        the embedding, then each layer's output, before the last norm; None without

@@ -12,7 +12,7 @@ _DEVIATION, _WIDTH = 0.02, 768
 def choose_deviation(width: int) -> float:
     """The standard deviation of the initial weights of a model of this width.
 
-    0.02 is that of BERT, GPT-2 and ViT base, whose width is 768. An output of a linear layer is a sum of ``width``
+    BERT, GPT-2 and ViT base have 0.02 and a width of 768. An output of a linear layer is a sum of ``width``
     terms, so another width needs 0.02 sqrt(768 / width) for the same variance: He et al. 2015, "Delving deep into
     rectifiers", equation 10. With 0.02 a narrow model learns slowly at first.
     """

@@ -23,7 +23,7 @@ class ModelKind:
 
     Args:
         noun: what messages call a model of this kind, such as "a language model, such as a GPT-2 or a Llama".
-        names: the names that a user may pass: those of folders, or on the Hub.
+        names: the names that a user may pass: folders, or names on the Hub.
         do: the advice if no model has the name.
         commands: the commands, or the functions, that use such a model.
         texts: whether it reads texts.

@@ -1,6 +1,6 @@
 """The mechanism and the position of one layer, by the names in its model's config, and what layers share.
 
-Positions are those of embeddings, and those inside attention.
+Positions are in embeddings, or inside attention.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def options_in_decoder(mechanism: str, options: Mapping[str, Any]) -> Mapping[st
 
 
 def options_of_layer(mechanism: str, options: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """Return those of the ``options`` of several mechanisms that a decoder's mechanism has, in the layer at ``depth``.
+    """Return the ``options``, given for several mechanisms, that a decoder's mechanism has, in the layer at ``depth``.
 
     ``causal`` and ``depth`` are added as in ``options_in_decoder`` and ``options_at_depth``.
     """

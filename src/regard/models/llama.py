@@ -117,7 +117,7 @@ class Llama(CausalLanguageModel):
     def embed(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids; positions are those of the rotation, which layers count themselves."""
+        """Embed checked token ids; positions belong to the rotation, for which layers count them."""
         del positions
         embedded: Tensor = self.token_embedding(ids)
         if not self.config.scale_embedding:

@@ -49,8 +49,8 @@ _ACTIVATION_NAMES = {"swiglu": "silu", "geglu_tanh": "gelu_pytorch_tanh", "geglu
 class LlamaConfig:
     """The hyperparameters of a Llama-type decoder. Defaults are Llama 2 with 7 billion weights.
 
-    The fields of config.json that not every type has are those of ``llama_types.PLAIN``. Raises OptionError for values
-    out of range, and for those that the model type does not have.
+    ``llama_types.PLAIN`` lists the fields of config.json that not every type has. Raises OptionError for values
+    out of range, and for fields that the model type does not have.
     """
 
     vocabulary: int = size_field(32000, "number of tokens", "vocab_size", required=True)

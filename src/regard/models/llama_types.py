@@ -10,7 +10,7 @@
     gpt_oss       sinks, biases, windows in every second layer, YaRN, a mixture of experts
     regard-llama  any causal mechanism in each layer; ``transformers`` has no such type
 
-The sources are those of ``llama_config``.
+``llama_config`` names the sources.
 """
 
 from __future__ import annotations

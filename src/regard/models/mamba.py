@@ -40,7 +40,7 @@ _LARGEST = torch.finfo(torch.float32).max
 @explain_arguments
 @dataclass(frozen=True)
 class MambaConfig:
-    """The hyperparameters of a Mamba-2. Defaults are those of the published model of 2.7 billion weights.
+    """The hyperparameters of a Mamba-2. Defaults follow the published model of 2.7 billion weights.
 
     Raises OptionError for values out of range.
     """

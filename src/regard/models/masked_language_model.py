@@ -71,7 +71,7 @@ _OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"
 class MaskedLanguageModel(Encoder, ABC):
     """An encoder with an optional masked-language ``head``; ``token_embedding`` is its embedding.
 
-    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
+    ``tokenizer`` and ``pooling`` come with a loaded model, else None. ``notes`` lists weights that loading skipped.
     """
 
     kind = MASKED_LANGUAGE_MODEL
@@ -81,7 +81,7 @@ class MaskedLanguageModel(Encoder, ABC):
     """The modules that a file may lack, and the tensor of each that tells. Each is also a flag of the config."""
 
     classifier_prefix: ClassVar[str | None] = None
-    """The prefix of the tensors of a classifier, if its other layers have the names of those of the head."""
+    """The prefix of the tensors of a classifier, if its other layers are named as the layers of the head."""
 
     has_absolute_positions: ClassVar[bool] = False
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend

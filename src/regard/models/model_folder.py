@@ -119,7 +119,7 @@ class ModelFolder:
         return stored_tensors(self.path) if self._stored is None else self._stored
 
     def part(self, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> ModelFolder:
-        """The folder as that of a model which is a part of its model, with the same notes."""
+        """The folder for a part of its model, which is a model itself, with the same notes."""
         part = ModelFolder(self.path, name=self._name, adapters=self.adapters, config=config, stored=stored)
         part.notes = self.notes
         return part

@@ -278,7 +278,7 @@ class ModernBert(MaskedLanguageModel):
         )
 
     def _layer_mask(self, layer: int, mask: Mask | None) -> Mask | None:
-        """The mask of a layer: that of the call, in a layer with a window joined with it."""
+        """The mask of a layer: the mask of the call, in a layer with a window joined with it."""
         if not self.config.has_window(layer):
             return mask
         window = masks.window(self.config.window, self.config.window)

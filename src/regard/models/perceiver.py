@@ -101,8 +101,8 @@ class PerceiverOutput:
 class Perceiver(Model):
     """A Perceiver IO with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` is that of bytes for a ``TextInput`` with its vocabulary, else None. ``processor`` makes pixels from
-    pictures; None if the model folder does not say how. ``metadata`` is that of the training, empty for a new model.
+    ``tokenizer`` reads bytes for a ``TextInput`` with its vocabulary, else None. ``processor`` makes pixels from
+    pictures; None if the model folder does not say how. ``metadata`` describes the training, empty for a new model.
     """
 
     tokenizer: Tokenizer | None = None

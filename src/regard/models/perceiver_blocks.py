@@ -28,7 +28,7 @@ _EPSILON = 1e-5
 class BlockOptions:
     """The common hyperparameters of the blocks of a Perceiver.
 
-    ``latent_width`` is the width of latents, ``dropout`` that of attention weights, ``cross_width`` one of
+    ``latent_width`` is the width of latents, ``dropout`` the dropout of attention weights, ``cross_width`` one of
     ``CROSS_WIDTHS``, ``deviation`` the standard deviation of initial trained queries.
     """
 

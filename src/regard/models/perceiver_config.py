@@ -84,7 +84,7 @@ _PARTS: Mapping[str, type[PartOutput]] = {one.kind: one for one in (AudioOutput,
 @explain_arguments
 @dataclass(frozen=True)
 class PerceiverConfig:
-    """The hyperparameters of a Perceiver. Default sizes are those of the published model of bytes.
+    """The hyperparameters of a Perceiver. Default sizes follow the published model of bytes.
 
     Raises OptionError for values out of range.
     """

@@ -4,7 +4,7 @@
               pooled   (batch, width), the answer to the query of the labels
               logits   (batch, labels)
 
-The wrapper has no weights of its own, and its folder is that of the Perceiver.
+The wrapper has no weights of its own, and its folder is the Perceiver's folder.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class PerceiverImageEncoder(ImageEncoder):
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """The grid of pixels, the keys of the first attention layer; then the latents, which lie nowhere.
 
-        Latents are tokens of a prefix. The layers are cross-attention, self-attention and that of the labels' query,
-        whose keys are latents. Raises ShapeError for a size that a convolution does not read.
+        Latents are tokens of a prefix. The layers are cross-attention, self-attention and the cross-attention of the
+        labels' query, whose keys are latents. Raises ShapeError for a size that a convolution does not read.
         """
         if isinstance(self._input, ConvolutionInput):
             if min(height, width) < 5:

@@ -4,7 +4,7 @@
            padding     is hidden from the latents, so no answer depends on it
 
 The query of the first position, which stands for the text in a BERT, is the one query of a classifier (Jaegle et al.
-2021, "Perceiver IO", section 4.1): ``pooling="cls"`` of a ``TextClassifier``. Its folder is that of the Perceiver.
+2021, "Perceiver IO", section 4.1): ``pooling="cls"`` of a ``TextClassifier``. Its folder is the Perceiver's folder.
 """
 
 from __future__ import annotations

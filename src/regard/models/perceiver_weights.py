@@ -1,4 +1,4 @@
-"""The names of a Perceiver's weights in a file: those of ``transformers`` where it has the model, else its own."""
+"""The names of a Perceiver's weights in a file: as in ``transformers`` where it has the model, else its own."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _ROTATED_SHARE = 0.25
 @explain_arguments
 @dataclass(frozen=True)
 class Qwen3NextConfig:
-    """The hyperparameters of a Qwen3-Next. Defaults are those of the published model of 80 billion weights.
+    """The hyperparameters of a Qwen3-Next. Defaults follow the published model of 80 billion weights.
 
     Raises OptionError for values out of range.
     """
@@ -196,7 +196,7 @@ class Qwen3Next(CausalLanguageModel):
     def embed(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids; positions are those of the rotation, which layers count themselves."""
+        """Embed checked token ids; positions belong to the rotation, for which layers count them."""
         del positions
         embedded: Tensor = self.token_embedding(ids)
         return embedded
@@ -213,7 +213,7 @@ class Qwen3Next(CausalLanguageModel):
 
     @classmethod
     def make_weight_names(cls, config: Qwen3NextConfig) -> WeightNames:
-        """Make the table of the names of weights in a file; those of the prediction of several tokens are ignored."""
+        """Make the table of the names of weights in a file; weights that predict several tokens are ignored."""
         numbers = range(config.layers)
         attention = tuple(layer for layer in numbers if config.has_attention(layer))
         delta = tuple(layer for layer in numbers if not config.has_attention(layer))

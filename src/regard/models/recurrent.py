@@ -291,7 +291,7 @@ def bahdanau(vocabulary: int = 30000) -> Recurrent:
 def luong(vocabulary: int = 50000) -> Recurrent:
     """4 LSTM layers of 1,000 cells, local-p, input feeding: Luong et al. 2015, section 4.1.
 
-    The encoder is bidirectional, that of the paper unidirectional.
+    The encoder is bidirectional, while the paper's encoder is unidirectional.
     """
     return Recurrent(
         RecurrentConfig(vocabulary=vocabulary, width=1000, layers=4, cell="lstm", attention="local_p", dropout=0.2)

@@ -6,8 +6,8 @@
                        m_t = tanh(W_c [c_t ; h_t])
 
 y is an embedded token, h the last layer's state. The output of the first two is maxout(W [h_t ; y_t-1 ; c_t]), the
-larger of each pair of numbers (Bahdanau, appendix A.2.2, with h_t as in equation 4); that of the last is m_t. Training
-and decoding use the same code for a step.
+larger of each pair of numbers (Bahdanau, appendix A.2.2, with h_t as in equation 4); the output of the last is m_t.
+Training and decoding use the same code for a step.
 """
 
 from __future__ import annotations

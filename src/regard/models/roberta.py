@@ -108,8 +108,8 @@ class Roberta(PostNormEncoder):
             ids: token ids (batch, length), 0 to vocabulary - 1. Positions are counted over those that are not
                 ``pad_id``, so padding, on either side, is filled with it.
             mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
-            positions: those of the tokens in their texts, (batch, length), from 0, for texts that are packed behind one
-                another; None counts the tokens of each row that are no padding.
+            positions: positions of the tokens in their texts, (batch, length), from 0, for texts that are packed behind
+                one another; None counts the tokens of each row that are no padding.
             logits_at: the positions whose logits are computed, bool (batch, length): ``logits`` is then (number of
                 positions, vocabulary); None is all.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.

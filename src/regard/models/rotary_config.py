@@ -32,7 +32,7 @@ from regard.positions import (
 @explain_arguments
 @dataclass(frozen=True)
 class RotaryConfig:
-    """The hyperparameters of rotary positions, those of ``positions.Rotary``."""
+    """The hyperparameters of rotary positions, which ``positions.Rotary`` takes."""
 
     base: float = model_field(10000.0, "the base of the frequencies", least=1.0)
     rotated: int | None = model_field(

@@ -186,7 +186,7 @@ _ROWS = (
     Row("layernorm", "norm"),
     Row("classifier", "head"),
 )
-"""Weight names in Hugging Face files, and in this model. A path is that of a block: "0.blocks.1"."""
+"""Weight names in Hugging Face files, and in this model. A path names a block: "0.blocks.1"."""
 
 
 @final
@@ -313,7 +313,7 @@ class Swin(ImageEncoder):
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, for each attention layer.
 
-        They are those of the whole map; ``windows`` says which of them are in which window.
+        They belong to the whole map; ``windows`` says which of them are in which window.
         """
         return tuple(TokenGrid(windows.rows, windows.columns) for windows in self.windows(height, width))
 

@@ -86,7 +86,7 @@ _FIRST_TABLE = 64
 class T5(EncoderDecoder):
     """A T5 with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` is that of a loaded model, else None; ``subwords`` are the same, as a search and a ``Translator`` use
+    ``tokenizer`` comes with a loaded model, else None; ``subwords`` are the same, as a search and a ``Translator`` use
     them. ``notes`` lists weights that loading skipped.
     """
 
@@ -239,7 +239,7 @@ class T5(EncoderDecoder):
         if generation is None:
             return config
         folder.note(find_missing_special_ids(generation), find_ignored_fields(generation))
-        # Sources end with the first end token, that of config.json; a target ends with any of them.
+        # Sources end with the first end token, the one in config.json; a target ends with any of them.
         ends = dict.fromkeys([*config.end_ids, *read_end_ids(generation)])
         return replace(config, end_ids=tuple(ends), start_id=read_start_id(generation, config.start_id))
 
@@ -272,7 +272,7 @@ class T5(EncoderDecoder):
         return files | self._tokenizer_files()
 
     def _tokenizer_files(self) -> dict[str, str]:
-        """The tokenizer files, as texts by file name; those of new subwords so that ``transformers`` ends each text."""
+        """The tokenizer files, as texts by file name; for new subwords such that ``transformers`` ends each text."""
         if self.subwords is not None and isinstance(self.subwords[0], Subwords):
             return transformers_files(
                 self.subwords[0],

@@ -32,7 +32,7 @@ from regard.models.weight_names import Origin, Row, WeightNames
 from regard.text.pooling import Pooling
 
 EMBEDDING, EMBEDDING_COPIES = "shared.weight", ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-"""The name of the embedding in a file, and those of the same matrix as part of each stack."""
+"""The name of the embedding in a file, and the names of the same matrix as part of each stack."""
 OUTPUT = "lm_head.weight"
 """The name of the output layer in a file."""
 

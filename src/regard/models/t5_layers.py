@@ -116,7 +116,7 @@ class T5State:
 
     ``caches`` hold, for each layer, the keys and values of the tokens so far, and of the memory. The memory of a source
     is stored once, however many rows attend to it; ``groups`` maps rows to sources. ``tables`` are the biases of the
-    distances up to some length, one for all layers or one for each. ``lengths`` (sources,) are those of the sources, if
+    distances up to some length, one for all layers or one for each. ``lengths`` (sources,) are the sources' lengths, if
     some are padded, and ``memory_mask`` then hides the padding.
     """
 

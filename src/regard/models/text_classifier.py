@@ -1,7 +1,7 @@
 """A text classifier: an encoder, pooling, and a linear head with one logit for each label.
 
     hidden = encoder(ids)                             (batch, length, width)
-    s = the mean of the tokens' vectors, or that of the first token            (batch, width)
+    s = the mean of the tokens' vectors, or the first token's vector             (batch, width)
     logits = W dropout(s) + b                         (batch, labels)
 
 One label per text: p = softmax(logits). Several labels per text: p_i = sigmoid(logits_i), independent of each other.
@@ -104,8 +104,8 @@ class TextClassifier(Encoder):
     """A text classifier on ``encoder``, with a head of random weights; ``regard.load`` loads a trained one.
 
     The encoder becomes a part of the classifier, and a BERT loses its pooler and its masked-language head, which are
-    not used. Its tokenizer is used, with the limit of ``config.max_tokens``. ``pooling`` is that of the classifier
-    with length 1, for embedding texts. ``metadata`` is that of the training, empty for a new model.
+    not used. Its tokenizer is used, with the limit of ``config.max_tokens``. ``pooling`` is the classifier's pooling
+    with length 1, for embedding texts. ``metadata`` describes the training, empty for a new model.
     """
 
     model_type = "regard-text-classifier"
@@ -177,13 +177,13 @@ class TextClassifier(Encoder):
 
     @property
     def max_tokens(self) -> int | None:
-        """The maximum length of a text, in tokens: that of training or of the encoder; None is no limit."""
+        """The maximum length of a text, in tokens: the limit of training or of the encoder; None is no limit."""
         limits = [one for one in (self.config.max_tokens, self.encoder.max_tokens) if one is not None]
         return min(limits, default=None)
 
     @property
     def configured(self) -> Model:
-        """The encoder, whose mechanism is that of its config."""
+        """The encoder, whose config names its mechanism."""
         return self.encoder
 
     @classmethod
@@ -216,7 +216,7 @@ class TextClassifier(Encoder):
         return cls(kind.build(folder, kind.read_config(inner)), config)
 
     def read_files(self, folder: ModelFolder) -> None:
-        """Read the tokenizer, with the limit of the encoder and that of the classifier."""
+        """Read the tokenizer, with the limits of the encoder and of the classifier."""
         tokenizer = folder.read_tokenizer(
             pad_id=self.pad_id, limit=self.encoder.max_tokens, vocabulary=self.encoder.config.vocabulary
         )

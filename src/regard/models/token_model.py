@@ -132,7 +132,7 @@ class TokenModel(EncoderDecoder, ABC):
 
     @final
     def read_files(self, folder: ModelFolder) -> None:
-        """Read the subwords. Raises CheckpointError for those of another model."""
+        """Read the subwords. Raises CheckpointError for subwords of another model."""
         self.subwords = read_subword_files(folder.path)
         sizes = self.vocab_sizes if self.subwords is None else tuple(subword.vocabulary for subword in self.subwords)
         if sizes != self.vocab_sizes:

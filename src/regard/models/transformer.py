@@ -113,7 +113,7 @@ class TransformerState:
     of a source share one cache entry, and ``visible_keys`` (rows, keys) says which of them belong to a row, so that
     nothing is copied when rows are reordered. With positions in the heads, which depend on the index of a key, and with
     a mechanism other than "dot_product", ``visible_keys`` is None, and each row has its own cache entry. ``lengths``
-    (sources,) are those of the sources, if some are padded, and ``memory_mask`` then hides the padding.
+    (sources,) are the lengths of the sources, if some are padded, and ``memory_mask`` then hides the padding.
     """
 
     __repr__ = repr_of_fields

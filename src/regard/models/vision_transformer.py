@@ -67,7 +67,7 @@ ROWS = (
     Row("layernorm", "norm"),
     Row("pooler.dense", "pooler"),
 )
-"""Weight names in Hugging Face files, and in this model; those of mechanisms and gates are in our own folders."""
+"""Weight names in Hugging Face files, and in this model; the names of mechanisms and gates are in our own folders."""
 HEADS = ("decoder.", "embeddings.mask_token")
 """Weights of masked image modelling, which are skipped."""
 OWN_TYPE = "regard-"
@@ -213,7 +213,7 @@ class VisionTransformer(ImageEncoder, ABC):
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer.
 
-        Raises ShapeError for a side that is no multiple of that of a patch.
+        Raises ShapeError for a side that is no multiple of the side of a patch.
         """
         return (TokenGrid(*self.patches.grid(height, width), self.prefix),) * self.config.layers
 
@@ -230,7 +230,7 @@ class VisionTransformer(ImageEncoder, ABC):
     def _encode(
         self, pixels: Tensor, mask: Mask | None, *, keep_layers: bool
     ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...] | None]:
-        """Compute the hidden states after the last norm, and with ``keep_layers`` those of all layers before it."""
+        """Compute the hidden states after the last norm, with ``keep_layers`` also the states of all layers before."""
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
         tokens = self._embed(pixels)

@@ -52,7 +52,7 @@ class Vit(VisionTransformer):
         """Compute the hidden states of pictures, and the logits if there is a head.
 
         Args:
-            pixels: (batch, channels, height, width), normalised; height and width are multiples of those of a patch.
+            pixels: (batch, channels, height, width), normalised; height and width are multiples of a patch's sides.
             mask: which tokens may attend to which, from ``regard.masks``, over the class token and then the patches,
                 row by row.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.

@@ -43,11 +43,11 @@ class StoredTensor:
 @final
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: modules of a file whose concatenated tensors equal those of modules of a model.
+    """A row of the table: modules of a file whose concatenated tensors equal the tensors of modules of a model.
 
     ``{n}`` is a placeholder for a layer's number and ``{path}`` for any path of submodules. ``transposed`` matrices are
     (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes. With ``tensors``
-    the names are those of single tensors, not of modules with a weight and a bias; so they are for a ``scalar``, which
+    they are names of single tensors, not of modules with a weight and a bias; so they are for a ``scalar``, which
     has a dimension in the model since FSDP divides parameters along their first one. With ``heads`` the one tensor of
     the file has the rows of the model's tensors for the first head, then those for the second, and so on. ``layers``
     are the numbers that ``{n}`` stands for, in a model whose layers differ; None is any.
@@ -96,7 +96,7 @@ class Origin:
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
     def take_part(self, joined: Tensor, rows: Sequence[int]) -> Tensor:
-        """Take the part of this tensor from the joined one; ``rows`` are those of all parts."""
+        """Take the part of this tensor from the joined one; ``rows`` are the rows of all parts."""
         if len(rows) == 1:
             return joined
         if self.heads == 1:
@@ -127,8 +127,8 @@ class WeightNames:
             the prefix of the others is written.
         ignored_patterns: regular expressions of names in a file that are not weights.
         heads: prefixes of names that belong to a head on top of the model, which are skipped.
-        copies: maps the name of a tensor in a file, without prefix, to that of a tensor with the same numbers. A copy
-            is read if the file lacks the other, and is else ignored; neither it nor its name is written.
+        copies: maps the name of a tensor in a file, without prefix, to the name of a tensor with the same numbers. A
+            copy is read if the file lacks the other, and is else ignored; neither it nor its name is written.
         tied_weights: maps the name of a tied tensor to the name of the tensor that it shares: a tied tensor is not
             written. If a file lacks one of the two, it is read from the other.
     """
@@ -292,7 +292,7 @@ def _group_by_row(
     named: Iterator[tuple[str, _Part]],
     name_of: Callable[[_Part], str],
 ) -> tuple[list[_Match[_Part]], list[tuple[str, _Part]]]:
-    """Group tensors by row, by the values of the row's placeholders, and by part; return also those of no row.
+    """Group tensors by row, by the values of the row's placeholders, and by part; return also the tensors of no row.
 
     Each group comes with a function that fills the placeholders of the row's other names. Raises CheckpointError for
     two tensors in the same part.

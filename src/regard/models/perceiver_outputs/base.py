@@ -39,7 +39,7 @@ class OutputLayer(nn.Module, ABC):
     def forward(
         self, latents: Float[Tensor, "batch latents width"], source: InputLayer, tokens: InputTokens, at: Any
     ) -> Decoded:
-        """Ask the ``latents`` by the queries ``at``; None is all. ``source`` and ``tokens`` are those of the input.
+        """Ask the ``latents`` by the queries ``at``; None is all. ``source`` and ``tokens`` belong to the input.
 
         Raises DtypeError, ShapeError or OptionError for an ``at`` that names no queries.
         """

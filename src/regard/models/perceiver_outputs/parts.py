@@ -122,7 +122,7 @@ class PartLayer(nn.Module, ABC):
 class _GridPart(PartLayer):
     """Queries at the cells of a grid. The position of cell i of n is -1 + 2 i / n, as in the published code.
 
-    That of an input's token is -1 + 2 i / (n - 1).
+    The position of an input's token is -1 + 2 i / (n - 1).
     """
 
     def __init__(self, positions: FourierFeatures, grid: tuple[int, ...], last: nn.Linear, *, joins: bool) -> None:
