@@ -114,10 +114,27 @@ def weight_gradients(model, peer, ids, factors):
     ours = model.weight_names.to_file(
         {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     )
-    trained = {name: weight.grad for name, weight in peer.named_parameters() if weight.grad is not None}
+    split = split_experts if peer.config.model_type == "qwen3_next" else lambda name, gradient: {name: gradient}
+    trained, under_all_names = {}, {}
+    for name, weight in peer.named_parameters(remove_duplicate=False):
+        under_all_names |= split(name, weight.grad)
+    for name, weight in peer.named_parameters():
+        trained |= {} if weight.grad is None else split(name, weight.grad)
     assert len(ours) == len(trained)
-    under_all_names = dict(peer.named_parameters(remove_duplicate=False))
-    return ours, {name: under_all_names[name].grad for name in ours}
+    return ours, {name: under_all_names[name] for name in ours}
+
+
+def split_experts(name, gradient):
+    """The gradients of each expert, by the names in the file, of experts that transformers keeps in one tensor."""
+    stem, _, kind = name.rpartition(".experts.")
+    parts = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(kind)
+    if not stem or parts is None:
+        return {name: gradient}
+    return {
+        f"{stem}.experts.{number}.{part}.weight": half
+        for number, expert in enumerate(gradient)
+        for part, half in zip(parts, expert.chunk(len(parts)), strict=True)
+    }
 
 
 def assert_same_steps(model, peer, *, length):

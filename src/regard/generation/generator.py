@@ -73,9 +73,9 @@ class Generator(TextGenerator):
             if model.pages_refusal is not None:
                 raise OptionError(
                     f"the memory of the cache has no bound here: {model.pages_refusal}",
-                    expected="cache_bytes=None for this model",
+                    expected="no bound for this model",
                     got=f"{cache_bytes:,} bytes",
-                    do="bound the tokens of a batch instead: tokens=",
+                    do="bound the tokens of a batch instead: `tokens=...`",
                 )
         self.model: CausalLanguageModel = model
         self.tokenizer, self.chat_template, self.tokens = model.require_tokenizer(), chat_template, tokens

@@ -204,7 +204,7 @@ def choose_window(model: CausalLanguageModel, length: int | None, stride: int | 
             "the stride is larger than the window, so tokens would be left out",
             expected=f"`stride` of at most {length}, the length of the window",
             got=str(stride),
-            do=f"use stride={length} for windows that do not overlap",
+            do=f"use `stride={length}` for windows that do not overlap",
         )
     return length, stride
 

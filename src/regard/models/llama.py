@@ -140,7 +140,7 @@ class Llama(CausalLanguageModel):
                 masks.causal() if self.config.layer_window(layer) is None else masks.window(0, 0),  # any window
                 what="a language model",
                 expected="mechanisms that support the causal mask, or window, of their layer, and steps",
-                do='choose another mechanism, such as "dot_product"; regard.catalogue() lists the masks of each',
+                do='choose another mechanism, such as "dot_product"',
             )
 
     @property

@@ -16,7 +16,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, RefusedError, check_kind
+from regard.errors import CheckpointError, RefusedError, ShapeError, check_kind
 from regard.fields import repr_of_fields
 from regard.layers.eval_mode import eval_mode
 from regard.media import Medium
@@ -97,6 +97,16 @@ class DrawnInput:
     note: str = "Attention shows which tokens a model uses, not why it decides."
     no_rollout_reason: str = "Attention is shown for each layer alone."
     axis: TimeAxis | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ShapeError for pixels that are no grey or RGB picture."""
+        if self.pixels.ndim != 3 or self.pixels.shape[0] not in (1, 3):
+            raise ShapeError(
+                "the pixels of a drawn input are no picture",
+                expected="(channels, height, width), with 1 or 3 channels",
+                got=str(self.pixels.shape),
+                do="add the channels of a grey picture first: pixels[None]",
+            )
 
 
 class MediaEncoder(Model, ABC):

@@ -71,7 +71,7 @@ class Sampling(TokenSearch):
                 do="try 0.8; for 0 use `Greedy()`",
             )
         if not is_number(top_p) or not 0 < float(top_p) <= 1:
-            raise OptionError("wrong top_p", expected="0 < top_p <= 1", got=short_repr(top_p), do="try 0.9")
+            raise OptionError("wrong `top_p`", expected="0 < `top_p` <= 1", got=short_repr(top_p), do="try 0.9")
         check_number("min_p", min_p, least=0.0, most=1.0)
         self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
         self.min_p, self.repetition_penalty = float(min_p), check_repetition_penalty(repetition_penalty)

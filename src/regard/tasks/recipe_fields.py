@@ -143,7 +143,7 @@ def check_adapters(rank: int | None, alpha: float | None, *, start: str | None) 
         raise OptionError(
             "`lora_alpha` has no effect without adapters",
             expected="`lora=...` as well",
-            got=f"lora_alpha={alpha}",
+            got=f"a scale of {alpha:g} without a rank",
             do="leave it out, or give the rank: `lora=8`",
         )
 

@@ -88,14 +88,17 @@ def get_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> d
 
 
 def set_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load optimizer state from ``get_optimizer_state``'s result."""
+    """Load optimizer state from ``get_optimizer_state``'s result.
+
+    A parameter without a gradient in any step has no state, such as the indexer of DSA, which has a loss of its own.
+    """
     state: dict[str, dict[str, Tensor]] = {}
     for joined, tensor in tensors.items():
         name, kind = joined.rsplit(_SEPARATOR, 1)
         state.setdefault(name, {})[kind] = tensor
     groups = distributed.get_optimizer_state_dict(model, optimizer)["param_groups"]
     whole: dict[str, Any] = {"state": state, "param_groups": groups}
-    distributed.set_optimizer_state_dict(model, optimizer, whole, options=_full_state_options())
+    distributed.set_optimizer_state_dict(model, optimizer, whole, options=_full_state_options(strict=False))
 
 
 def get_rng_states(device: torch.device) -> dict[str, Tensor]:
@@ -111,5 +114,5 @@ def set_rng_states(state: Mapping[str, Tensor], device: torch.device) -> None:
         torch.get_device_module(device).set_rng_state(state[device.type])
 
 
-def _full_state_options() -> distributed.StateDictOptions:
-    return distributed.StateDictOptions(full_state_dict=True, cpu_offload=True)
+def _full_state_options(*, strict: bool = True) -> distributed.StateDictOptions:
+    return distributed.StateDictOptions(full_state_dict=True, cpu_offload=True, strict=strict)

@@ -192,6 +192,21 @@ def test_resumed_run_ends_with_the_same_bits(tmp_path, uninterrupted_weights, cu
     assert same(uninterrupted_weights, weights(again))
 
 
+def test_a_parameter_without_a_gradient_is_resumed_without_a_state(tmp_path):
+    class Idle(Regression):
+        def __init__(self, seed=0):
+            super().__init__(seed)
+            self.model.idle = nn.Parameter(torch.ones(3))
+
+    whole, first, again = Idle(), Idle(), Idle(seed=99)
+    for task in (whole, first, again):
+        task.model.forward = task.model[1].forward
+    make_trainer(whole, tmp_path / "whole", settings(**CUT)).run()
+    make_trainer(first, tmp_path / "cut", settings(**CUT | {"steps": 9})).run()
+    make_trainer(again, tmp_path / "cut", settings(**CUT), begin=False).run()
+    assert same(weights(whole), weights(again))
+
+
 def test_steps_after_the_last_checkpoint_are_repeated(tmp_path):
     """Checkpoints at validations only, every 7 steps: the steps after the last one are repeated."""
     whole = Regression()
@@ -646,5 +661,5 @@ def test_invalid_settings_are_refused(wrong):
 
 
 def test_settings_without_an_end_are_refused():
-    with pytest.raises(OptionError, match="never end"):
+    with pytest.raises(OptionError, match="the training has no end"):
         Settings(patience=0)

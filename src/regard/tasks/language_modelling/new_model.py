@@ -9,12 +9,14 @@ adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from regard.errors import CheckpointError, OptionError
+from regard.errors import CheckpointError, OptionError, short_repr
 from regard.mechanism_catalogue import get_row
+from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
 from regard.models.llama_types import OWN_TYPE
 from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
@@ -93,11 +95,31 @@ def describe_model(recipe: LanguageModelRecipe, size: Size, model: CausalLanguag
     """Describe the model in a line."""
     config = model.config
     name = recipe.start or f"{type(model).__name__} {size.name}"
+    mechanisms = getattr(config, "mechanisms", ())
+    attention = f" with {', '.join(_join_runs(mechanisms))}" if mechanisms else ""
     return (
-        f"{name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} tokens, "
+        f"{name}, {describe_layers(config.layers, config.width)}{attention}, {config.vocabulary:,} tokens, "
         f"{describe_weights(model)}; "
         f"blocks of {block} tokens"
     )
+
+
+def _join_runs(names: Sequence[str]) -> Iterator[str]:
+    """The names of mechanisms, layer by layer, each with the number of layers in a row that have it."""
+    for name, layers in itertools.groupby(names):
+        count = len(list(layers))
+        yield name if count == 1 else f"{count} x {name}"
+
+
+def untrained_note(model: CausalLanguageModel) -> str | None:
+    """A note if the loss of the model does not train all of its weights; None if it does."""
+    for module in model.modules():
+        if isinstance(module, DeepSeekSparseAttention):
+            return (
+                "the loss of the model does not train the indexer of dsa, which chooses keys by random weights: train "
+                "it by indexer_loss in Python, or choose another mechanism"
+            )
+    return None
 
 
 def _make_model(config: Gpt2Config | LlamaConfig) -> CausalLanguageModel:
@@ -136,9 +158,23 @@ def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]
 
     Weights are dropped only if every mechanism has weights to drop.
     """
-    names = tuple(name.strip() for name in (recipe.attention or "dot_product").split(","))
+    names = ("dot_product",) if recipe.attention is None else tuple(map(str.strip, recipe.attention.split(",")))
+    if not all(names):
+        raise OptionError(
+            "the name of a mechanism is missing",
+            expected="names of mechanisms, separated by commas",
+            got=short_repr(recipe.attention),
+            do="for example `attention='gated_delta,dot_product'`",
+        )
     rows = [get_row(name) for name in names]
     layers = recipe.hyperparameters.get("layers", size.layers)
+    if type(layers) is int and len(names) > max(layers, 1):
+        raise OptionError(
+            "there are more mechanisms than layers",
+            expected=f"at most {layers}, one for each layer",
+            got=f"{len(names)}: {', '.join(names)}",
+            do=f'name fewer, or make the model deeper: `hyperparameters={{"layers": {len(names)}}}`',
+        )
     if set(names) == {"dot_product"} or type(layers) is not int:  # the config says what is wrong
         return {}
     fields = {"model_type": OWN_TYPE, "mechanisms": tuple(itertools.islice(itertools.cycle(names), layers))}

@@ -67,7 +67,7 @@ class LanguageModelRecipe(DocumentRecipe):
             raise OptionError(
                 "`keep_adapters` has no effect without adapters",
                 expected="`lora=...` as well",
-                got="keep_adapters=True",
+                got="a model that is trained whole",
                 do="leave it out, or give the rank: `lora=8`",
             )
 
@@ -78,6 +78,6 @@ class LanguageModelRecipe(DocumentRecipe):
             raise OptionError(
                 "a GPT-2 has dot-product attention in every layer",
                 expected='`model="llama"`, the default with `attention=...`',
-                got=f"model='gpt2' and attention={self.attention!r}",
+                got=f"gpt2 with {self.attention}",
                 do="leave one of the two out",
             )

@@ -24,6 +24,7 @@ from regard.tasks.language_modelling.new_model import (
     describe_model,
     load_start,
     new_model,
+    untrained_note,
 )
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
@@ -91,6 +92,9 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
             validation_texts, self._encode(validation_texts), length=self.blocks.length
         )
         log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        note = untrained_note(self.model)
+        if note is not None:
+            log.info(note)
         if recipe.lora is not None:
             if recipe.keep_adapters:
                 self._base = AdapterBase.of(recipe.start, self.model)

@@ -96,6 +96,11 @@ def test_dot_products_alone_are_a_llama_of_transformers(folder):
 def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
     with pytest.raises(OptionError, match="a GPT-2 has dot-product attention in every layer"):
         make_recipe(folder, attention="kda", model="gpt2").check_effect()
+    for attention in ("", "kda,", ",", " "):
+        with pytest.raises(OptionError, match="the name of a mechanism is missing"):
+            prepare(make_recipe(folder, attention=attention))
+    with pytest.raises(OptionError, match=r"more mechanisms than layers\n.*at most 2,(.|\n)*3: kda, kda, dot_product"):
+        prepare(make_recipe(folder, attention="kda,kda,dot_product", hyperparameters={"layers": 2}))
     with pytest.raises(OptionError, match="a language model is causal and decodes in steps, which linformer does not"):
         prepare(make_recipe(folder, attention="linformer"))
     with pytest.raises(OptionError, match="unknown mechanism 'kada'"):
@@ -181,3 +186,9 @@ def test_the_warm_up_of_a_short_cosine_is_a_tenth(folder):
     settings = Settings(schedule=Schedule("cosine", steps=70), steps=70)
     assert task.complete(settings).schedule.warmup == 7
     assert task.complete(Settings(steps=70)).schedule.warmup == 100
+
+
+def test_the_mechanisms_of_the_layers_are_said_and_what_is_not_trained(folder):
+    _, said = prepare(make_recipe(folder, attention="kda,kda,dsa", hyperparameters={"layers": 3}))
+    assert any("3 layers of 128 with 2 x kda, dsa, " in line for line in said)
+    assert sum("does not train the indexer of dsa" in line for line in said) == 1
