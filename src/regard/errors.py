@@ -49,7 +49,7 @@ class RegardError(Exception):
 
 @contextmanager
 def renamed_arguments(**names: str) -> Iterator[None]:
-    """Have errors name the caller's arguments: ``names`` are those of the caller by those of the called function."""
+    """Have errors name the caller's arguments: ``names`` maps the called function's names to the caller's."""
     try:
         yield
     except RegardError as error:

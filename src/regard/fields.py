@@ -2,8 +2,8 @@
 
     width: int = field(default=768, metadata=size("size of hidden states", stored="hidden_size"))
 
-What is declared is the metadata of an ordinary dataclass field, so type checkers see plain dataclasses, and name, type
-and default are those of the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
+The declaration is the metadata of an ordinary dataclass field, so type checkers see plain dataclasses, and name, type
+and default come from the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
 arguments in the docstring (``describe_arguments``, which ``explain_arguments`` adds), a table for the documentation
 (``format_table``), and the fields of a config.json (``models.config_file``). A subclass that gives a field another
 default keeps its declaration. ``declared_fields`` is for whatever else follows from them, such as the options of a
@@ -42,7 +42,7 @@ class Facts(TypedDict, total=False):
     below                   the name of the field that a number is less than: an index of a vocabulary
     divides                 the name of the field that a number divides
     is_probability          whether a number is a probability below 1
-    choices                 valid strings; without them those of ``stored_names``
+    choices                 valid strings; without them the strings of ``stored_names``
     noun                    what messages call the value; without it the name of its field, for a choice of a class with
                             a ``model_name`` "activation of a BERT"
     example                 what to do about a value of the wrong class; classes and mappings are checked if it is there
@@ -60,7 +60,7 @@ class Facts(TypedDict, total=False):
     before                  the fields before which it stands, if that is not its place among the fields
     completions             names that a shell completes, if not ``choices``
     completes               what it completes beside them: "models", which are folders, or "mechanisms"
-    parse, shell_kind       a function that reads the value from that of the shell, and its type there, if not a text
+    parse, shell_kind       a function that reads the value from the shell's value, and its type there, if not a text
     shell_range             the range that the shell checks and shows, if that is not the field's
     is_saved                whether a run is resumed only with the same value, which it is by default
     of_new_model            whether it has no effect on a trained model that training starts from
@@ -259,7 +259,8 @@ def format_table(kind: type[Any], *, has_options: bool = False) -> str:
 def repr_of_fields(value: Any) -> str:
     """Format a dataclass that holds arrays or long lists on one line, arrays by dtype and shape.
 
-    Set as ``__repr__`` in the class: that of dataclasses writes every number, which may be megabytes, into tracebacks.
+    Set as ``__repr__`` in the class: the ``__repr__`` of dataclasses writes every number, which may be megabytes, into
+    tracebacks.
     """
     shown = ", ".join(f"{one.name}={short_repr(getattr(value, one.name))}" for one in fields(value) if one.repr)
     return f"{type(value).__name__}({shown})"

@@ -25,8 +25,8 @@ def without_marks(message: str) -> str:
 def replace_arguments(message: str, spell: Callable[[str, ast.expr | None], str | None]) -> str:
     """Replace each marked argument by what ``spell`` makes of its name and value; None leaves it as Python writes it.
 
-    The value is that of ``name=value``, an expression, and None for a name alone. What is in backquotes and is no
-    argument stays as it is.
+    The value in ``name=value`` is an expression; it is None for a name alone. Text in backquotes that is no argument
+    stays unchanged.
     """
 
     def replace(marked: re.Match[str]) -> str:

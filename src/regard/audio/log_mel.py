@@ -112,7 +112,7 @@ def log_mel_spectrogram(
     Args:
         samples: the sound, one channel, floats.
         filters: a filter bank (mels, bins) of ``mel_filter_bank``, for a transform of 2 (bins - 1) points.
-        window: number of samples of a frame, at most that of the transform.
+        window: number of samples of a frame, at most the number of points of the transform.
         hop: number of samples from one frame to the next.
         floor: energies below it are raised to it.
 

@@ -6,7 +6,7 @@
 
 Changes of tempo: Ko et al. 2015, "Audio augmentation for speech recognition", here without a change of pitch. Warping
 of bands, as a shorter or longer vocal tract does: Jaitly and Hinton 2013, "Vocal tract length perturbation (VTLP)
-improves speech recognition", on the mel scale. The stripes of "light" are those of Berg et al. 2021, "Keyword
+improves speech recognition", on the mel scale. The stripes of "light" follow Berg et al. 2021, "Keyword
 Transformer", section 3: two of at most 7 of 40 bands, and two of at most 25 of 98 frames.
 
 Everything about a sound is drawn from its own generator, so it depends neither on the other sounds of a batch nor on

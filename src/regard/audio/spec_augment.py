@@ -27,7 +27,7 @@ from regard.tensors import check_tensor
 @explain_arguments
 @dataclass(frozen=True)
 class SpecAugment:
-    """Random stripes of bands and frames. Defaults are those of Gulati et al. for 80 bands.
+    """Random stripes of bands and frames. Defaults follow Gulati et al. for 80 bands.
 
     Args:
         band_stripes: number of stripes of bands.

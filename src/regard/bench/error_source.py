@@ -55,7 +55,7 @@ class SyntheticErrors(ErrorSource):
 def affordable_rows(settings: BenchSettings, heads: int, length: int) -> int:
     """Return how many rows of weights fit into the available memory, at most ``settings.rows``.
 
-    ``heads`` are those of all texts. Raises RefusedError if there is not enough memory for one row.
+    ``heads`` are the heads of all texts. Raises RefusedError if there is not enough memory for one row.
     """
     room = available_memory()
     bytes_per_row = _TENSORS_OF_ROWS * heads * length * max(4, settings.torch_dtype.itemsize)

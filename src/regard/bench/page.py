@@ -56,7 +56,7 @@ def render_text_report(report: TextReport) -> str:
 
 
 def render_page(title: str, about: str, names: Sequence[str], plots: Sequence[Plot], tables: Sequence[Table]) -> str:
-    """Render a page of plots and tables. ``names`` are those of the lines, by number."""
+    """Render a page of plots and tables. ``names`` are the names of the lines, by number."""
     rules = "".join(
         f"body:has(#show{number}:not(:checked)) .s{number} {{ display: none; }}" for number in range(len(names))
     )

@@ -22,9 +22,9 @@ from regard.errors import OptionError, short_repr
 class BenchCase:
     """One mechanism at one length.
 
-    ``time`` is that of a call, ``peak_bytes`` the memory that the call added to the process at its highest point, and
-    ``error`` compares ``error_rows`` queries with exact attention. ``missing`` says why one of "time", "peak_bytes" and
-    "error" is None; ``refused`` is why the mechanism refuses the case, and ``stopped`` the time limit in seconds at
+    ``time`` is the time of a call, ``peak_bytes`` the memory that the call added to the process at its highest point,
+    and ``error`` compares ``error_rows`` queries with exact attention. ``missing`` says why one of "time", "peak_bytes"
+    and "error" is None; ``refused`` is why the mechanism refuses the case, and ``stopped`` the time limit in seconds at
     which the call was stopped.
     """
 

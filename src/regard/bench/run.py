@@ -55,8 +55,8 @@ def run(
         mechanisms: names, with options as the shell writes them ("nystromformer:landmarks=32"), or a mapping from names
             to options; None is the whole catalogue.
         advance: called with the number of finished cases, one per mechanism and length.
-        settings: those of ``BenchSettings``: lengths, heads, head_dim, batch, dtype, causal, backward, device, threads,
-            seconds, rows, top, seed.
+        settings: fields of ``BenchSettings``: lengths, heads, head_dim, batch, dtype, causal, backward, device,
+            threads, seconds, rows, top, seed.
 
     A mechanism that refuses a case, or fails in it, is in the report with the reason. Raises OptionError for settings
     out of range, and for unknown mechanisms and options.
@@ -68,7 +68,7 @@ def run(
 def measure(
     choices: Sequence[MechanismChoice], settings: BenchSettings, errors: ErrorSource, advance: Advance | None
 ) -> BenchReport:
-    """Measure time and memory on random tokens, and the error on those of ``errors``."""
+    """Measure time and memory on random tokens, and the error on the tokens of ``errors``."""
     for one in choices:
         _check_buildable(one, settings)
     cases: list[BenchCase] = []

@@ -31,7 +31,7 @@ class TextReport:
     """The measurements of ``run_on_text``.
 
     Args:
-        shapes: times, memory and errors at each length; errors are those of the model's layers on the text.
+        shapes: times, memory and errors at each length; errors are measured in the model's layers on the text.
         heads: the measures of each mechanism in each head of each layer, at each length.
         replacements: the model with each mechanism in place of its own, the model itself first.
         model: its name.
@@ -84,7 +84,7 @@ def run_on_text(
         mechanisms: as for ``run``.
         texts: maximum number of windows that are turned into vectors.
         advance: called with the number of finished steps: one per mechanism and length, and one more per mechanism.
-        settings: those of ``BenchSettings``, except heads, head_dim and causal, which are the model's. ``lengths`` of
+        settings: fields of ``BenchSettings``, except heads, head_dim and causal, which are the model's. ``lengths`` of
             more tokens than the model reads are measured without an error. By default they are a quarter, a half and
             all of the model's maximum length.
 

@@ -81,7 +81,7 @@ class TextErrors(ErrorSource):
         return _join_layers(found).summary(), len(rows) * first.query.shape[0]
 
     def _record(self, length: int) -> Sequence[LayerCall]:
-        """Record the calls of all layers; those of the last length are kept for the next mechanism."""
+        """Record the calls of all layers; calls with the last length are kept for the next mechanism."""
         if self._recorded[0] != length:
             ids = self._windows.cut(length, _WINDOWS).to(self._model.device)
             with record(self._model) as seen, torch.no_grad():

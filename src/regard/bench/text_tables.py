@@ -15,7 +15,7 @@ from regard.format_share import format_share
 
 
 def text_report_tables(report: TextReport) -> tuple[Table, ...]:
-    """Make all tables of the report, those of the text first."""
+    """Make all tables of the report, the tables about the text first."""
     tables = [_vector_table(report), _layer_table(report), _notes_table(report)]
     return (*(table for table in tables if table.rows), *report_tables(report.shapes))
 

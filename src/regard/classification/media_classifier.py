@@ -25,8 +25,8 @@ from regard.models.model_folder import FolderOrName
 class FilePredictor(Predictor):
     """The base of classifiers of files: their probabilities by the logits that follow from the outputs of ``model``.
 
-    ``batch`` is the number of files at a time; None is that of the medium. Raises CheckpointError for a model without a
-    processor.
+    ``batch`` is the number of files at a time; None takes the medium's ``batch``. Raises CheckpointError for a model
+    without a processor.
     """
 
     @abstractmethod
@@ -124,8 +124,8 @@ def check_list(files: object, medium: Medium) -> None:
 def embed_files(model: MediaEncoder, files: Sequence[Any], *, batch: int | None = None) -> Float[Tensor, "files width"]:
     """The pooled vectors of pictures or sounds, in float32 on the CPU.
 
-    ``batch`` is the number of files in memory at a time; None is that of the medium. Raises DataError for a file that
-    cannot be read, OptionError if ``files`` is not a list.
+    ``batch`` is the number of files in memory at a time; None takes the medium's ``batch``. Raises DataError for a file
+    that cannot be read, OptionError if ``files`` is not a list.
     """
     check_kind("model", model, MediaEncoder, do="regard.load(folder)")
     check_list(files, model.medium)

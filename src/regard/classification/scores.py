@@ -6,7 +6,7 @@
     loss      = the mean of -ln p of the true label; with several labels per text, of all yes/no decisions
     expected calibration error = sum over bins of n_b / n |fraction right in b - mean confidence in b|
 
-The definitions are those of scikit-learn with ``zero_division=0``; calibration: Guo et al. 2017, "On calibration of
+The definitions follow scikit-learn with ``zero_division=0``; calibration: Guo et al. 2017, "On calibration of
 modern neural networks", equation 3, with bins of equal width. With one label per text the confidence is the largest
 probability. With several, each label of each text is a decision of its own: its confidence is its probability, and
 "right" is whether the text has the label; accuracy is the fraction of texts with exactly the right labels.

@@ -38,7 +38,7 @@ def use_options_of(parameters: Iterable[Any]) -> None:
 
 
 def spell_for_shell(message: str, options: Mapping[str, Spelling] | None = None) -> str:
-    """Replace the marked arguments of a message by options: ``options``, or those of the running command."""
+    """Replace the marked arguments of a message by options: ``options``, or the options of the running command."""
     known = _running if options is None else options
 
     def spell(name: str, value: ast.expr | None) -> str | None:

@@ -201,7 +201,7 @@ def _classify(classifier: Predictor, inputs: list[MediaInput]) -> list[Predictio
 
 
 def format_prediction(prediction: Prediction, form: str, field: str) -> str:
-    """Format a prediction in one of ``FORMATS``, line ending included; ``field`` is that of the input in JSON."""
+    """Format a prediction in one of ``FORMATS``, line ending included; ``field`` is the field of the input in JSON."""
     labels = to_one_line("|".join(prediction.labels))
     if form == "labels":
         return f"{labels}\n"

@@ -248,7 +248,7 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, mo
 def explain_early_end(left: Sequence[FileToEmbed], run: Shards | None) -> Iterator[None]:
     """If the run ends early, report that its parts are kept and how to continue; remove what has no parts.
 
-    ``run`` is that of a folder, None for a single file.
+    ``run`` is the run of a folder, None for a single file.
     """
     try:
         yield

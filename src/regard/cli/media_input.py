@@ -109,7 +109,7 @@ def read_media(
 ) -> Iterator[list[MediaInput]]:
     """Read texts, or files in threads, chunk by chunk, as lines arrive, with a progress bar.
 
-    ``read`` makes the model input of a text or a path, which messages call by a name. ``out`` is that of
+    ``read`` makes the model input of a text or a path, which messages call by a name. ``out`` is passed to
     ``line_progress``.
     """
     from regard.media import TEXTS
@@ -242,7 +242,7 @@ def find_kind(kind: str | None, data: Sequence[Path]) -> str:
 def refuse_options(names: Sequence[str], what: str, other: str, *, kind: str | None = None) -> None:
     """Raise OptionError for options that have no effect on ``what``, such as "pictures", but on ``other``.
 
-    ``kind`` is that of the data if the options were meant.
+    ``kind`` is the kind of the data if the options were meant.
     """
     if names:
         raise OptionError(

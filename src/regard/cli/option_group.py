@@ -40,7 +40,7 @@ class Option(NamedTuple):
 
 @final
 class Before(NamedTuple):
-    """The place of an option that a command declares itself, beside its Typer option: before that of this field."""
+    """The place of an option that a command declares itself, beside its Typer option: before this field's option."""
 
     field: str
 
@@ -110,7 +110,7 @@ def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[...
 
 
 def options_of(kind: Any, changes: Changes, within: str = "") -> dict[str, Option]:
-    """The options among the fields of a dataclass, by the names of the fields, after that of the field ``within``."""
+    """The options among the fields of a dataclass, by the fields' names after the name of the field ``within``."""
     annotations = get_type_hints(kind, include_extras=True)
     declared = {one.name: one for one in declared_fields(kind)}
     names = {name: Spelling(_flags(one)[0], is_switch=one.kind is bool) for name, one in declared.items()}

@@ -1,4 +1,4 @@
-"""``regard play``: a Gato acts in environments: returns beside those of an expert, a recording, a page of attention."""
+"""``regard play``: a Gato acts in environments: returns, also of an expert, a recording, a page of attention."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
 
 
 def _recording_paths(record: Path | None, names: list[str], *, overwrite: bool) -> list[Path]:
-    """A file for each environment, whose name has that of the environment if there are several; checked."""
+    """A file for each environment, whose name has the environment's name if there are several; checked."""
     if record is None:
         return []
     from regard.control.rendering import check_animation_path

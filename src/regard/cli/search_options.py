@@ -31,7 +31,7 @@ class BeamOptions:
 @final
 @dataclass(frozen=True)
 class TranslationSearchOptions:
-    """Options of the search of `regard translate` beside those of ``BeamOptions``."""
+    """Options of the search of `regard translate` beside ``BeamOptions``."""
 
     coverage_penalty: float | None = option_field(
         None, "Coverage penalty: beta of Wu et al. 2016; higher omits less of the source. Default: 0."

@@ -141,7 +141,7 @@ def read_usable(
 def select_usable(
     lines: Iterable[Line], read: Callable[[Line], str], *, skipped: str | None = None
 ) -> tuple[list[str | None], DataError | None]:
-    """Return texts as ``read_usable`` does; that of an unusable line is None."""
+    """Return texts as ``read_usable`` does; the text of an unusable line is None."""
     texts: list[str | None] = []
     for line in lines:
         try:

@@ -81,7 +81,7 @@ def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
 
 
 def _load(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
-    """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else that of ``transformers``.
+    """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else a model of ``transformers``.
 
     Raises OptionError for a model of the other kind, and MissingPackageError without ``transformers``.
     """

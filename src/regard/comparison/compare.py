@@ -50,7 +50,7 @@ class Comparison:
     mass_covered   (batch, heads, rows)   exact weights of the keys to which the other gives any weight, from 0 to 1
     top_agreement  (batch, heads, rows)   part of the largest exact weights that are among the largest of the other
     difference     (batch, heads, rows)   |o' - o|, the Euclidean norm of the difference of the outputs
-    exact_norm     (batch, heads, rows)   |o|, that of the exact output
+    exact_norm     (batch, heads, rows)   |o|, the Euclidean norm of the exact output
 
     All are NaN for a query that sees no key.
     """
@@ -124,7 +124,7 @@ def compare(
     top: int = 8,
     inputs: Mapping[str, Tensor] | None = None,
 ) -> Comparison:
-    """Compare the weights and output of ``other`` with those of ``exact``, for the same queries, keys and values.
+    """Compare the weights and output of ``other`` with ``exact``, for the same queries, keys and values.
 
     Args:
         exact: a mechanism whose weights are a distribution, such as ``regard.mechanism("dot_product", ..)``.
@@ -134,7 +134,7 @@ def compare(
         top: number of keys whose agreement is measured.
         inputs: extra inputs by name; each mechanism takes those that it declares.
 
-    Time is that of one call of ``other``, and for each 64 rows of one call forward and backward: exact weights are
+    Time is one call of ``other``, and for each 64 rows one call forward and backward: exact weights are
     computed for the sampled rows alone, so that texts of 100,000 tokens can be measured. No gradients are recorded.
 
     Raises OptionError if the weights of ``exact`` are not a distribution, RefusedError if one of the mechanisms refuses

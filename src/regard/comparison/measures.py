@@ -56,7 +56,7 @@ def mass_covered(
 def top_agreement(
     exact: Float[Tensor, "*queries keys"], other: Float[Tensor, "*queries keys"], top: int = 8
 ) -> Float[Tensor, "*queries"]:
-    """Compute which part of the ``top`` keys with the largest exact weights are among those of ``other``.
+    """Compute which part of the ``top`` keys with the largest exact weights are among the ``top`` keys of ``other``.
 
     Only keys of positive weight count, so with fewer of them in ``exact`` the part is of these; it is NaN if there are
     none. Which of several keys of equal weight are among the largest is not specified. Raises ShapeError if the shapes

@@ -54,8 +54,8 @@ def replace_mechanism(
         model: a model with ``MultiHeadAttention`` layers; it is not changed.
         name: the mechanism's name in the catalogue.
         layers: names of the layers to change, as in ``model.named_modules()``; None is all. An encoder-decoder has
-            causal layers and cross-attention beside those of the encoder, which many mechanisms refuse when they are
-            called.
+            causal layers and cross-attention beside the layers of the encoder, which many mechanisms refuse when they
+            are called.
         options: of the mechanism, as for ``regard.mechanism``.
 
     The copy is for computing: models refuse to save a mechanism that their config does not name. It is in the mode of
@@ -102,7 +102,7 @@ def _choose_layers(model: nn.Module, found: dict[str, MultiHeadAttention], layer
 def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> Mechanism:
     """Make the mechanism ``name`` for queries and keys that were trained with ``old``, in the mode of ``old``.
 
-    Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
+    Raises RefusedError if it needs trained parameters of its own, or leaves parameters of ``old`` unused.
     """
     row = get_row(name)
     if "shared" in row.options and not old.traits.shares_query_key:

@@ -1,4 +1,4 @@
-"""Environments of ``gymnasium`` and ``minigrid``: made by name, and their spaces as those of tokens.
+"""Environments of ``gymnasium`` and ``minigrid``: made by name, and their spaces as spaces of tokens.
 
     Discrete(n)              DiscreteSpace(n)
     MultiBinary              DiscreteSpace(2, shape)
@@ -41,7 +41,7 @@ _PICTURE_CHANNELS = (1, 3)
 def make_environment(name: str, *, render_mode: str | None = None) -> Any:
     """Make an environment by its name in the registry of ``gymnasium``, such as "CartPole-v1".
 
-    ``render_mode`` is that of ``gymnasium``; "rgb_array" lets ``environment.render()`` return pixels. Raises
+    ``render_mode`` is passed to ``gymnasium``; "rgb_array" lets ``environment.render()`` return pixels. Raises
     MissingPackageError without gymnasium or minigrid, OptionError for an unknown name.
     """
     check_kind("name of the environment", name, str, do='for example "CartPole-v1"')
@@ -92,7 +92,7 @@ def environment_spaces(environment: Any) -> tuple[dict[str, Space], Space]:
 
 
 def describe_spaces(tokenizer: StepTokenizer) -> dict[str, str]:
-    """The spaces of a tokenizer as texts: those of the observation by their keys, and "action"."""
+    """The spaces of a tokenizer as texts: the observation's spaces by their keys, and "action"."""
     return {f"observation {key}": str(one) for key, one in tokenizer.observation.items()} | {
         "action": str(tokenizer.action)
     }

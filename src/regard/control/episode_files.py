@@ -200,7 +200,7 @@ def _take(values: NDArray[Any], step: int) -> Any:
 
 
 def _check_arrays(path: str | Path, arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Raise DataError unless the arrays are those of a file of episodes; return their lengths."""
+    """Raise DataError unless the arrays belong to a file of episodes; return their lengths."""
     missing = _OTHERS - set(arrays)
     strange = [key for key in arrays if key not in _OTHERS and not key.startswith(_PREFIX)]
     if missing or strange:

@@ -5,7 +5,7 @@
     DiscreteSpace     integers of one shape, each from 0 to ``values`` - 1
     ContinuousSpace   real numbers of one shape; as an action they have bounds, low < high
 
-The words are those of ``gymnasium``; this module does not need it.
+The words follow ``gymnasium``; this module does not need it.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class DiscreteSpace:
 class ContinuousSpace:
     """Real numbers of one ``shape``; () is one number.
 
-    ``low`` and ``high`` bound the numbers of an action, which are scaled from there to [-1, 1]. Those of an observation
-    need no bounds: they are companded.
+    ``low`` and ``high`` bound the numbers of an action, which are scaled from there to [-1, 1]. The numbers of an
+    observation need no bounds: they are companded.
     """
 
     shape: tuple[int, ...] = ()

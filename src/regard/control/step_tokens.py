@@ -4,7 +4,7 @@
 
 Keys are in the order of their code points, numbers in row-major order. The local position of a token is its place
 within the observation, 0, 1, ..; the separator and all tokens of the action share the position ACTION_POSITION (-1).
-Observed real numbers are companded by the mu-law (``mu_law.py``); those of actions are scaled from their bounds to
+Observed real numbers are companded by the mu-law (``mu_law.py``); numbers of actions are scaled from their bounds to
 [-1, 1]. Both are cut to bins.
 Reed et al. 2022, "A generalist agent", section 2.1 and appendix B and C.3.
 """

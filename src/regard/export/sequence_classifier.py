@@ -1,7 +1,7 @@
 """A text classifier in the layout of a class of ``transformers`` for sequences: weights, and fields of config.json.
 
     ours      logits = W h + b                                   h: the hidden state of the first token
-    theirs    logits = W' tanh(P h + p) + b'                     ``BertForSequenceClassification`` and those of RoBERTa
+    theirs    logits = W' tanh(P h + p) + b'                     ``BertForSequenceClassification``, also for RoBERTa
 
 With P = 2^-k I, p = 0 and W' = 2^k W both give the same numbers: products with powers of two are exact, and
 tanh(x) = x (1 - x^2 / 3 + ..) is x to half a unit of the last place of float32 if |x| <= 2^-12. h is the output of a

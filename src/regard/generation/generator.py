@@ -43,13 +43,13 @@ PREFIX_CACHE_BYTES = 2**28
 class Generator(TextGenerator):
     """Continues texts with ``model``, a ``CausalLanguageModel`` from ``regard.load`` or from a training run.
 
-    ``tokens`` is the most tokens of a batch: prompts and continuations, padding included. ``chat_template`` is that of
-    the model's folder; None if it has none.
+    ``tokens`` is the most tokens of a batch: prompts and continuations, padding included. ``chat_template`` is the
+    template of the model's folder; None if it has none.
 
     ``cache_bytes`` bounds the memory of keys and values; requests wait for it, and one that needs more is refused.
     ``prefix_cache_bytes`` of it hold prompts of earlier calls, so that those which begin alike are not computed again
-    (``num_prompt_tokens`` counts the tokens of all prompts, ``num_reused_tokens`` those of them); 0 keeps none. A model
-    that does not read its cache in pages (``model.pages_refusal``) reuses none, and accepts no bound.
+    (``num_prompt_tokens`` counts the tokens of all prompts, ``num_reused_tokens`` the reused ones); 0 keeps none. A
+    model that does not read its cache in pages (``model.pages_refusal``) reuses none, and accepts no bound.
 
     Raises CheckpointError for a model without tokenizer, OptionError for numbers that do not fit.
     """
@@ -152,7 +152,7 @@ class Generator(TextGenerator):
     def chat_prompt(self, text: str, *, system: str | None = None) -> ChatPrompt:
         """Format a message of the user, after a ``system`` message if there is one, by the chat template.
 
-        The result is a text whose first token is that of the template: unlike before other prompts, the tokenizer's
+        The result is a text whose first token is the template's: unlike before other prompts, the tokenizer's
         start token is not added.
 
         Raises CheckpointError for a model without template, DataError for a message that contains one of the

@@ -27,7 +27,7 @@ def load_generator(
     """Load the generator of a folder, whose type config.json says.
 
     ``tokens`` is the most tokens of a batch: prompts and texts, padding included. ``cache_bytes`` and
-    ``prefix_cache_bytes`` are those of ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for
+    ``prefix_cache_bytes`` are passed to ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for
     another kind of model, OptionError for numbers out of range, and for an encoder-decoder with ``cache_bytes``.
     """
     check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)

@@ -18,7 +18,7 @@ from regard.mechanisms.ragged_pages import Column
 
 @final
 class PrefixPage:
-    """A page in the tree, in each group of layers: its ``tokens``, after those of its ``parent``.
+    """A page in the tree, in each group of layers: its ``tokens``, after the tokens of its ``parent``.
 
     ``num_users`` counts the requests that read it. ``is_owned`` says that one of them has counted the page as its own.
     """

@@ -51,9 +51,9 @@ class LanguageModelScores:
     """How well a model predicts documents.
 
     ``nats`` is the sum of the losses of the ``tokens`` that were predicted, end tokens included. ``characters`` and
-    ``bytes`` are those of the predicted texts: without the first token of each, for a model without a start token.
-    ``unknown`` counts tokens that replace text outside the vocabulary; their loss
-    says nothing of that text. ``length`` and ``stride`` are those of the window.
+    ``bytes`` count the predicted texts: without the first token of each, for a model without a start token. ``unknown``
+    counts tokens that replace text outside the vocabulary; their loss says nothing of that text. ``length`` and
+    ``stride`` describe the window.
     """
 
     documents: int
@@ -137,7 +137,7 @@ def score_documents(
     batch_tokens: int = BATCH_TOKENS,
     advance: Callable[[int], None] | None = None,
 ) -> LanguageModelScores:
-    """Measure the model on documents of token ids, which are those of ``texts``. See ``score_texts``."""
+    """Measure the model on documents of token ids, the ids of ``texts``. See ``score_texts``."""
     check_count("batch_tokens", batch_tokens)
     choose_window(model, length, stride)
     windows = [one for index, ids in enumerate(documents) for one in _windows(index, len(ids) - 1, length, stride)]
@@ -170,7 +170,7 @@ def score_documents(
 
 
 def _given_text(text: str, model: CausalLanguageModel) -> tuple[int, int]:
-    """The characters and bytes of a text that are given and not predicted: those of its first token, or none.
+    """The characters and bytes of a text that are given and not predicted: of its first token, or none.
 
     Tokens that share a character have equal parts of its bytes, and it is predicted with the last of them.
     """

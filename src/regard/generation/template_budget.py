@@ -53,7 +53,7 @@ class TemplateBudget:
         return abs(number) <= self._largest
 
     def measure(self, value: object) -> int:
-        """Charge and return the size of a value with all in it, as often as it occurs there: that of its text."""
+        """Charge and return the size of a value with all in it, as often as it occurs there: the size of its text."""
         size, left = 0, [value]
         while left:
             one = left.pop()

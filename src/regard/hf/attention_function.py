@@ -2,8 +2,8 @@
 
     query (batch, heads, queries, head_dim), key, value (batch, key_heads, keys, ..) -> (batch, queries, heads, ..)
 
-It translates the arguments of ``transformers`` to those of ``regard.attention``. Keys and values come with their own
-number of heads (grouped queries), and the mask as a tensor (``read_mask``).
+It translates the arguments of ``transformers`` to arguments of ``regard.attention``. Keys and values come with their
+own number of heads (grouped queries), and the mask as a tensor (``read_mask``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def attention_function(
 
     Args:
         module: the layer; ``module.is_causal`` counts if there is no mask, and ``is_causal`` is None.
-        query, key, value: (batch, heads, length, head_dim); heads is a multiple of those of key and value.
+        query, key, value: (batch, heads, length, head_dim); heads is a multiple of the heads of key and value.
         attention_mask: (#batch, #heads, #queries, #keys); see ``read_mask``.
         scaling: factor of the scores; None is 1/sqrt(head_dim).
         dropout: probability of setting a weight to 0, while the module is training.

@@ -33,7 +33,7 @@ from regard.tensors import has_values, is_traced
 
 
 def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments: Any) -> Tensor:
-    """Make the additive mask (batch, 1, queries, keys) of a model; the arguments are those of ``transformers``."""
+    """Make the additive mask (batch, 1, queries, keys) of a model; the arguments come from ``transformers``."""
     with _without_inference_mode():
         allowed = bool_mask(*sizes, **arguments)
         cells = narrow_expanded(allowed)

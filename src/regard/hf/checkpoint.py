@@ -92,7 +92,7 @@ class Checkpoint(TextModel):
     def read_tokens(self, text: TokenizedText, name: str) -> Reading:
         """Capture every attention layer of an encoder or a decoder: see ``view.read``.
 
-        Raises RefusedError for a model whose weights are not those of pairs of tokens.
+        Raises RefusedError for a model whose weights do not belong to pairs of tokens.
         """
         self.check_ids(text.ids)
         ids = torch.tensor([text.ids])
@@ -111,7 +111,7 @@ class Checkpoint(TextModel):
         return read_source_and_target(self, source, target, source_name=source_name, target_name=target_name)
 
     def _record(self) -> AbstractContextManager[Sequence[LayerCall]]:
-        """Record the layers of a model that computes with regard; those of another report nothing."""
+        """Record the layers of a model that computes with regard; other models report nothing."""
         return record(self.model) if self.uses_regard else nullcontext(())
 
 

@@ -4,8 +4,8 @@
 
     low <= key position - query position <= high        causal: high = 0; a window: low = -(window - 1)
 
-so with padding the visible keys of query i in text b are the interval of ``visible_keys``: the time is that of reading
-one number for each query, where the cells are one for each query and key.
+so with padding the visible keys of query i in text b are the interval of ``visible_keys``: it takes the time to read
+one number for each query, where there is a cell for each query and key.
 
 A function that is made inside another one, such as a window of some size, is recognized by its code, and the size is
 read from its closure. Any other function is not recognized, and its mask is read.
@@ -33,7 +33,7 @@ _TWO_SIDED_WINDOW = masking_utils.sliding_window_bidirectional_overlay(1).__code
 
 @final
 class _Band(NamedTuple):
-    """Bounds of the position of a key less that of a query, both included."""
+    """Bounds of the position of a key less the position of a query, both included."""
 
     low: int = -_UNBOUNDED
     high: int = _UNBOUNDED

@@ -1,4 +1,4 @@
-"""Arguments that a model passes beyond those of attention: known ones are harmless, all others are refused.
+"""Arguments that a model passes beyond the arguments of attention: known ones are harmless, all others are refused.
 
 ``transformers`` hands every keyword of a model's call down to its attention function. One without an effect may still
 have a meaning: the blocks of keys that a sparse model has chosen, say. To ignore it would be a wrong result.

@@ -7,7 +7,7 @@ do not, and each text sees those before it. Here they are separated in these cal
 All of this is known in one place, where ``transformers`` prepares the arguments of a mask. There the padding matrix
 (batch, tokens) is replaced by one of text numbers,
 
-    0 for padding, 1 for tokens of the first text in a row, 2 for those of the second ..
+    0 for padding, 1 for tokens of the first text in a row, 2 for tokens of the second ..
 
 which ``attention_mask`` reads. A mask of 4 dimensions is the caller's own, and is never changed.
 
@@ -121,7 +121,7 @@ def separate_by_positions(
 
 
 def _makes_our_masks(config: Any) -> bool:
-    """Whether the masks of a model are made by regard; those of "sdpa" are inside ``replace_sdpa``."""
+    """Whether the masks of a model are made by regard; masks of "sdpa" are inside ``replace_sdpa``."""
     function = ALL_MASK_ATTENTION_FUNCTIONS[config._attn_implementation]
     return function is attention_mask or function is bool_mask
 
@@ -164,7 +164,7 @@ def find_starts(
 
     Hidden tokens are left out, whatever their positions, so padding is no text. Equal positions begin a text after one
     of a single token if the row begins with that position too, and if it is 0 or 1, with which texts begin; other equal
-    positions are those of one text, as where they are limited to a maximum.
+    positions belong to one text, as where they are limited to a maximum.
     """
     places = torch.arange(positions.shape[1], device=positions.device)
     latest = places.where(visible, -1).cummax(1).values  # of the visible tokens up to each one

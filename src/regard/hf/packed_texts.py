@@ -126,7 +126,7 @@ def _number_tokens(name: str, value: Tensor, batch: int, tokens: int) -> Int[Ten
 
 
 def _number_first_keys(packed: Mapping[str, Tensor], batch: int) -> Int[Tensor, "#batch tokens"] | None:
-    """The numbers of as many tokens as an argument describes, that of the keys first; None if they cannot be read."""
+    """Number as many tokens as an argument describes, the keys' argument first; None if it cannot be read."""
     name = next(name for name in ("cu_seq_lens_k", "cu_seq_lens_q", "seq_idx") if name in packed)
     value = packed[name]
     if not has_values(value) or (batch > 1 and name != "seq_idx"):

@@ -25,7 +25,7 @@ from regard.masks.dense_mask import Keep
 from regard.tensors import has_values
 
 _LOWEST_HALF = torch.finfo(torch.float16).min
-_LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # those of float32 and float64 are lower
+_LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # float32 and float64 have lower ones
 
 _LOWEST_BITS = {torch.float16: 0xFBFF - 2**16, torch.bfloat16: 0xFF7F - 2**16}  # as int16
 _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
@@ -199,7 +199,7 @@ def _find_zeros(additive: Tensor) -> Tensor | None:
 
 
 def _hidden_cells(additive: Tensor) -> Tensor:
-    """True where an additive mask is -inf or a dtype's lowest value, also that of a dtype it was cast from."""
+    """True where an additive mask is -inf or a dtype's lowest value, or the lowest of a dtype it was cast from."""
     if additive.dtype == torch.float16:
         return additive <= _LOWEST_HALF
     return (additive <= _LOWEST_OTHER) | (additive == _LOWEST_HALF)

@@ -116,7 +116,7 @@ def _write(checkpoint: Checkpoint, ids: Tensor) -> list[int]:
 def _record(
     checkpoint: Checkpoint, source: Tensor, target: Tensor
 ) -> tuple[tuple[AttentionLayer, ...], tuple[AttentionLayer, ...], tuple[AttentionLayer, ...]]:
-    """Record the encoder, then the decoder: its layers of self-attention, and those of cross-attention."""
+    """Record the encoder, then the decoder: its layers of self-attention, and its layers of cross-attention."""
     model: Any = checkpoint.model
     mask = torch.ones_like(source)
     encoder = model.get_encoder()
@@ -148,7 +148,7 @@ def _split_decoder(
 def _ids_to_tokens(decoder: tokenizers.Tokenizer, ids: Sequence[int], special_ids: frozenset[int]) -> Tokens:
     """Convert ids to tokens, whose spans are found by decoding longer and longer beginnings, with any tokenizer.
 
-    Special ones, those of ``special_ids`` and of the tokenizer, have no characters.
+    Special tokens, of ``special_ids`` and of the tokenizer, have no characters.
     """
     special = special_ids | {number for number, token in decoder.get_added_tokens_decoder().items() if token.special}
     text = decoder.decode([one for one in ids if one not in special])

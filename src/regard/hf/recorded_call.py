@@ -68,7 +68,7 @@ class RecordedDotProduct(Mechanism):
 class RecordedDistanceBias(DistanceBias):
     """A bias by distance, for one number of queries and keys.
 
-    ``numbers`` (heads, queries + keys - 1) are those of the distances 1 - keys to queries - 1.
+    ``numbers`` (heads, queries + keys - 1) are the biases of the distances 1 - keys to queries - 1.
     """
 
     def __init__(self, numbers: Float[Tensor, "heads distances"], *, keys: int) -> None:
@@ -76,7 +76,7 @@ class RecordedDistanceBias(DistanceBias):
         self.numbers, self.heads, self.lowest = numbers, numbers.shape[0], 1 - keys
 
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """Return the bias of distances; one that no query and key have gets that of the nearest."""
+        """Return the bias of distances; a distance that no query and key have gets the bias of the nearest."""
         distances = torch.arange(lowest, highest + 1, device=self.numbers.device)
         return self.numbers[:, (distances - self.lowest).clamp(0, self.numbers.shape[1] - 1)]
 

@@ -1,6 +1,6 @@
 """Recording of models of ``transformers``: the attention function reports its calls to the open recordings.
 
-A call is recorded as a ``LayerCall``, like those of regard's own layers: its name is that of the module, its mechanism
+A call is recorded as a ``LayerCall``, as in regard's own layers: its name is the name of the module, its mechanism
 computes weights and statistics on request, and its keys start with token 0. Keys at the end that no query may attend
 to, such as the unused part of a static cache, are left out.
 """

@@ -82,7 +82,7 @@ def delta_rule(
 def mamba2_scan(
     hidden_states: Tensor,
     dt: Tensor,
-    A: Tensor,  # noqa: N803 (names of the arguments are those of transformers)
+    A: Tensor,  # noqa: N803 (transformers names the arguments)
     B: Tensor,  # noqa: N803
     C: Tensor,  # noqa: N803
     chunk_size: int = 64,

@@ -23,7 +23,7 @@ class TokenBuffer:
         self._length = 0
 
     def store(self, tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads length size"]:
-        """Return a copy of ``tokens`` that shares memory with those of earlier calls, where they are equal."""
+        """Return a copy of ``tokens`` that shares memory with the tokens of earlier calls, where they are equal."""
         length = tokens.shape[2]
         with torch.inference_mode(False), torch.no_grad():
             if self._memory is None or not self._is_extended_by(self._memory, tokens):

@@ -52,7 +52,7 @@ def read_and_report_files_with_texts(
 ) -> list[FileWithText]:
     """Read all files with texts in order, and report what was skipped as notes.
 
-    ``columns`` are those of path and text in tables, if they have other names than the medium says.
+    ``columns`` are the columns of path and text in tables, if they have other names than the medium says.
     Raises OptionError for an unknown format, DataError for a missing source, for no file at all, and as the formats do.
     """
     return read_and_report(_read_all(paths, kind, columns), paths, kind, values="texts")

@@ -31,7 +31,7 @@ def label_matrix(
 
 @explain_arguments
 def check_labels(entries: Sequence[Labelled], labels: Sequence[str], what: str, medium: Medium) -> None:
-    """Raise DataError for entries of a medium with labels that are not among ``labels``, those of ``what``."""
+    """Raise DataError for entries of a medium with labels that are not among ``labels``, the labels of ``what``."""
     known = set(labels)
     unknown: defaultdict[str, list[str]] = defaultdict(list)
     for entry in entries:

@@ -68,7 +68,7 @@ class Medium:
     batch: int = 32
 
     def is_name(self, path: Path) -> bool:
-        """Whether the name of a file ends like those of this medium."""
+        """Whether the name of a file has a suffix of this medium."""
         return path.suffix.lower() in self.suffixes
 
     def count(self, number: int) -> str:

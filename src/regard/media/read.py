@@ -66,7 +66,7 @@ def check_source(path: Path, kind: Medium, *, formats: str, values: str = "label
 
 @explain_arguments
 def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
-    """Read the labelled files of all sources in order; ``columns`` are those of path and label in tables.
+    """Read the labelled files of all sources in order; ``columns`` are the columns of path and label in tables.
 
     Raises OptionError for an unknown format, DataError for a missing source, and the errors of the formats.
     """

@@ -53,7 +53,7 @@ class FileRow:
 
 
 def is_table(path: Path) -> bool:
-    """Whether the name of a file is that of a table or of JSON lines."""
+    """Whether the name of a file is the name of a table or of JSON lines."""
     return inner_suffix(path) in (*TABLE_SUFFIXES, *JSON_SUFFIXES)
 
 
@@ -104,8 +104,8 @@ def read_rows(
 ) -> Iterator[FileRow | SkippedFile]:
     """Read the rows of a table or of JSON lines, plain or gzip; a quoted cell of a CSV may have several lines.
 
-    ``columns`` are those of path and value, by name or by number from 1; None finds them by their names, or takes the
-    first two. Raises DataError if the columns are ambiguous or missing.
+    ``columns`` are the columns of path and value, by name or by number from 1; None finds them by their names, or takes
+    the first two. Raises DataError if the columns are ambiguous or missing.
     """
     if inner_suffix(path) in JSON_SUFFIXES:
         return _json_rows(path, kind, value, columns)

@@ -31,8 +31,8 @@ class PlayedEnvironment:
         environment: its name.
         seeds: one for each episode.
         model: the returns of the model.
-        expert: those of the scripted expert; None without one, or if it was not asked for.
-        random: those of random actions; None if they were not asked for.
+        expert: the returns of the scripted expert; None without one, or if it was not asked for.
+        random: the returns of random actions; None if they were not asked for.
         frames: PNG files of the first episode; () if it was not rendered.
         frame_rate: the frames per second of the environment.
         reading: the first episode with its attention; None if it was not read.

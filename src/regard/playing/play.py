@@ -1,13 +1,13 @@
 """A Gato acts in an environment: one episode for each seed, as of an expert.
 
 In every time step the model reads the new observation, and writes an action; keys and values of earlier steps are
-cached. An action is among those of the environment, whatever the model's probabilities of other ids are.
+cached. An action is among the actions of the environment, whatever the model's probabilities of other ids are.
 
 The environments that a model was trained on, as its metadata tells: a list of names, or a mapping from them.
 
     {"environments": {"CartPole-v1": {"spaces": {"observation observation": "..", "action": ".."}, ..}}}
 
-The spaces, those of ``describe_spaces``, are optional; where they are known they must be those of the environment.
+The spaces, made by ``describe_spaces``, are optional; where they are known they must equal the environment's spaces.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _describe_environments(model: Gato) -> str:
 class Player:
     """Acts in one episode: an expert whose state are the keys and values of the model, which is set to eval mode.
 
-    ``act`` is a function with the arguments and results of ``Gato.act``; None is that of the model.
+    ``act`` is a function with the arguments and results of ``Gato.act``; None takes the model's ``act``.
     """
 
     def __init__(

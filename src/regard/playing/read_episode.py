@@ -1,6 +1,6 @@
 """Reading of an episode: a Gato plays it, and each action is kept with its alternatives and its attention.
 
-Weights are those of ``regard.record``, one row for each layer and head: that of the token at which the action's token
+Weights come from ``regard.record``, one row for each layer and head: the row of the token at which the action's token
 is predicted. The model acts as in ``play_episodes``, with the same cache and kernels.
 """
 
@@ -126,7 +126,7 @@ class _AttentionReader:
         return _real((1 - low) * space.low + low * space.high)
 
     def _join_sources(self, weights: np.ndarray) -> tuple[int, Float32[np.ndarray, "layers heads sources"]]:
-        """The earliest step in reach, and the weights with those of earlier steps summed. See ``episode_reading``."""
+        """The earliest step in reach, and the weights, summed over each earlier step. See ``episode_reading``."""
         now, reach = len(self.actions), min(weights.shape[-1], self._model.config.max_length)
         weights = weights[..., -reach:]
         steps, acted = self._step_of_token[-reach:], self._is_action[-reach:]

@@ -5,5 +5,6 @@
         readers    worker.py       file -> chunks of at most 512 lines          (tasks)
         embedders  worker.py       chunk -> shard of vectors on the shared disk (a pool of actors, one model each)
 
-The shards and their records are those of ``regard.text.embedding_job``, so a run can be resumed with Ray or without.
+The shards and their records are the same as in ``regard.text.embedding_job``, so a run can be resumed with Ray or
+without.
 """

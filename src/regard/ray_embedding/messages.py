@@ -25,7 +25,7 @@ Message = dict[str, Any]
 class PlannedFile:
     """Paths of an input and its output, the input's name in messages, and the chunks that are complete.
 
-    These are the first ``complete`` ones, and those of the numbers ``others``. A reader leaves them out. They are
+    These are the first ``complete`` chunks, and the chunks numbered ``others``. A reader skips them. They are
     fixed before the pipeline starts, so a reader that Ray runs again gives the same chunks in the same order.
     """
 
@@ -39,7 +39,7 @@ class PlannedFile:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """A run: the files, and everything that determines the vectors. ``fingerprint`` is that of the expected model."""
+    """A run: the files, and everything that determines the vectors. ``fingerprint`` is the expected model's."""
 
     address: str
     files: tuple[PlannedFile, ...]

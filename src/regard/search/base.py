@@ -145,7 +145,7 @@ class Search(ABC):
 def banned_token_ids(model: Decoder, subwords: SentenceTokenizer | None = None) -> Int[Tensor, " banned"]:
     """The ids that no strategy writes, sorted: padding, unknown and start tokens, as far as the model has them.
 
-    ``subwords`` are those of the target, if the model does not have them itself.
+    ``subwords`` are the target's subwords, if the model does not have them itself.
     """
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
     special = {model.pad_id, model.start_id, unknown_id} - {*model.end_ids, None}

@@ -47,10 +47,10 @@ Decoded = TypeVar("Decoded", bound=Content)
 
 @final
 class DecodedFiles(Generic[Entry, Decoded]):
-    """The contents of ``files``, all of which ``decode`` can make. ``kept`` are those of all; None decodes when asked.
+    """The contents of ``files``, all of which ``decode`` can make. ``kept`` has all contents; None decodes when asked.
 
-    ``digests`` tell files of the same content, and ``lengths`` (files,) are those of the contents. ``waited`` counts
-    the seconds in which ``take`` waited for files to be decoded.
+    ``digests`` are equal for files of the same content, and ``lengths`` (files,) are the lengths of the contents.
+    ``waited`` counts the seconds in which ``take`` waited for files to be decoded.
     """
 
     def __init__(

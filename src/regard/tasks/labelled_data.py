@@ -105,9 +105,10 @@ def report_conflicts(
 def hold_out_files(
     digests: Sequence[str], labels: Sequence[Sequence[str]], kind: Medium, *, seed: int
 ) -> tuple[Indices, Indices]:
-    """The indices of texts or files for training and of those held out for validation; copies are held out together.
+    """The indices of texts or files for training, and of others held out for validation; copies stay together.
 
-    ``labels`` are those of each, of which the same share is held out; without any, of all.
+    ``labels`` are the labels of each file; the same share of each label is held out; without labels, a share of all
+    files.
 
     Raises DataError for too few files to hold any out.
     """

@@ -4,7 +4,7 @@
 
 B is 0 at first, so training begins with the model as it is. Afterwards B A is added to W, so the model that is saved is
 an ordinary one, as fast as before; or the adapters are saved alone (``models.adapter_folder``). Hu et al. 2021, "LoRA:
-low-rank adaptation of large language models", section 4.1; the layers themselves are those of the library ``peft``.
+low-rank adaptation of large language models", section 4.1; the layers themselves come from the library ``peft``.
 
 Low-rank adapters that are saved without the model to which they belong, for ``regard.load`` and ``peft``.
 
@@ -91,7 +91,7 @@ def add_adapters(
 
     ``alpha`` None is twice the rank. The modules ``trained`` are trained as a whole, such as a new head. Returns a
     sentence about it. Raises MissingPackageError without ``peft``, OptionError for a model without such layers, and for
-    a rank above that of all their weights, which would only take memory.
+    a rank above the rank of all their weights, which would only take memory.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model

@@ -130,7 +130,7 @@ def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tupl
 def with_ctc_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
     """The model with a ctc head that has the ``labels``; the model itself if its ctc head has them all.
 
-    A ctc head keeps its labels, and their weights and that of the blank: new labels follow with random weights.
+    A ctc head keeps its labels, their weights and the weights of the blank: new labels follow with random weights.
     """
     if model.classifies or not model.labels:
         return model.with_labels(labels, head="ctc")

@@ -31,7 +31,7 @@ class TimeFractions:
         self._since = time.monotonic() if self._since is None else self._since
 
     def shares(self, seconds: Sequence[float]) -> dict[str, float]:
-        """The shares since the last call, by name; ``seconds`` are those of each, counted since the beginning."""
+        """The shares since the last call, by name; ``seconds`` are the seconds of each, counted since the beginning."""
         now, before = time.monotonic(), self._before
         passed = max(now - (self._since or now), 1e-9)
         self._since, self._before = now, tuple(seconds)

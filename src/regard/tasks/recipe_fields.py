@@ -43,7 +43,7 @@ DEFAULT_MEMORY = 2.0
 @final
 @dataclass(frozen=True)
 class FineTuning:
-    """Settings of fine-tuning that a user leaves out; ``epochs`` are those of a run without another end."""
+    """Settings of fine-tuning that a user leaves out; ``epochs`` is for a run without another end."""
 
     peak: float
     warmup: int
@@ -107,7 +107,7 @@ def declare_validation(text: str, example: str) -> dict[str, Any]:
 
 
 def declare_hyperparameters(examples: str, *, first: str = "layers") -> dict[str, Any]:
-    """Declare values that override those of a new model's config, with ``examples`` that the default model has."""
+    """Declare values that override the values of a new model's config, with ``examples`` that the default model has."""
     return declare(
         f"Override a model setting, for example {examples}; repeat for more.",
         example=f'for example hyperparameters={{"{first}": 4}}',

@@ -40,7 +40,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     sizes: ClassVar[Mapping[str, Any]]
     """The presets of new models by name, each with a peak rate and a warm-up; the smallest is "tiny"."""
     fine_tuning: ClassVar[FineTuning | None] = None
-    """The settings of fine-tuning; None are those of the size, as for a new model."""
+    """The settings of fine-tuning; None takes the settings of the size, as for a new model."""
 
     def __init__(self, recipe: AnyRecipe) -> None:
         self._recipe = recipe
@@ -71,7 +71,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
     @abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """The metadata about its data in the folder of the model, beside those of every run."""
+        """The metadata about its data in the folder of the model, beside the metadata of every run."""
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, with adapters merged, replacing an older model in it and keeping other files."""

@@ -3,8 +3,9 @@
     " Hello" <0xE2> <0x82> <0xAC> <0xF0>   ->   "Hello€\\ufffd"
 
 A tokenizer with byte fallback spells characters that its vocabulary lacks by their bytes. If a run of such tokens is
-not UTF-8, the library replaces each byte of the run by U+FFFD, those of whole characters too. Here, as for tokenizers
-of bytes, each maximal invalid sequence becomes one U+FFFD (The Unicode Standard 16, section 3.9), and characters stay.
+not UTF-8, the library replaces each byte of the run by U+FFFD, also the bytes of whole characters. Here, as for
+tokenizers of bytes, each maximal invalid sequence becomes one U+FFFD (The Unicode Standard 16, section 3.9), and
+characters stay.
 """
 
 from __future__ import annotations

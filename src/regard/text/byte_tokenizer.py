@@ -3,7 +3,7 @@
     "é!"  ->  [CLS]  C3   A9   21   [SEP]
                4     201  175  39    5              byte + 6
 
-Jaegle et al. 2021, "Perceiver IO", section 4.1 and appendix F; the ids are those of ``PerceiverTokenizer`` in
+Jaegle et al. 2021, "Perceiver IO", section 4.1 and appendix F; the ids are the same as in ``PerceiverTokenizer`` of
 transformers: [PAD] 0, [BOS] 1, [EOS] 2, [MASK] 3, [CLS] 4, [SEP] 5. Special tokens that are spelt in a text are
 recognised, as for a BERT.
 """

@@ -61,7 +61,7 @@ _MIN_SHARE = 0.9
 class ColumnContents(NamedTuple):
     """The contents of a column: its kind, the set of its cells in lower case, and what its texts are like.
 
-    ``is_counter`` says whether its numbers go up by one, as those of rows do; ``is_sentences`` whether most cells end
+    ``is_counter`` says whether its numbers go up by one, as row numbers do; ``is_sentences`` whether most cells end
     like a sentence or have four words; ``repeats`` whether each value occurs twice or more on average.
     """
 

@@ -1,4 +1,4 @@
-"""Several input files, each embedded into an output of its own: those of a folder, or of a pattern.
+"""Several input files, each embedded into an output of its own: the files of a folder, or of a pattern.
 
 corpus/part-0001.jsonl.gz  ->  vectors/part-0001.npy
 corpus/de/part-0002.jsonl  ->  vectors/de/part-0002.npy

@@ -116,8 +116,8 @@ def embed_chunks(
 ) -> Iterator[Chunk]:
     """Embed the lines chunk by chunk, starting after the lines of the record ``after``.
 
-    Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before are not those
-    of the record.
+    Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before differ from the
+    record.
     """
     for chunk in cut_chunks(lines, options, after):
         yield embed_chunk(chunk, embedder, options)
@@ -129,7 +129,7 @@ def cut_chunks(
     """Cut the lines into chunks, starting after the lines of the record ``after``.
 
     Unless ``skip_bad``, a line with a problem ends its chunk, since nothing beyond it is embedded. Raises
-    OutputExistsError if the lines before are not those of the record.
+    OutputExistsError if the lines before differ from the record.
     """
     digest = hashlib.sha256()
     taken: list[Line] = []

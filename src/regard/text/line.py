@@ -16,8 +16,8 @@ MAX_LINE_BYTES = 2**24
 class Line:
     """One line, or one row of a table: its text or its problem.
 
-    ``number`` is that of the line in the file, from 1, or of the first line of the row; ``name`` is for messages, and
-    ``raw`` are its bytes.
+    ``number`` is the number of the line in the file, from 1, or of the first line of the row; ``name`` is for messages,
+    and ``raw`` are its bytes.
     """
 
     number: int

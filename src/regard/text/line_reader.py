@@ -45,7 +45,7 @@ _STANDARD_INPUT = "standard input"
 class LineReader:
     """Reads a file (``-`` is standard input) line by line; gzip is recognised by its first bytes.
 
-    ``field`` names the field that holds the text in JSON lines, or its column if the path is that of a table (.csv,
+    ``field`` names the field that holds the text in JSON lines, or its column if the path names a table (.csv,
     .tsv, .parquet), where a row is a text; with None each line is a text, a blank one an empty text. ``name`` is the
     file's name in messages; None takes the path. Raises DataError for a file that cannot be read or is empty.
     """

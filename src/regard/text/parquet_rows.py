@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, as those of a table: the names of its columns first, then the cells as texts.
+"""Rows of a Parquet file, as rows of a table: the names of its columns first, then the cells as texts.
 
 A column of structures, such as ``translation: {en, fr}``, is several: ``translation.en`` and ``translation.fr``.
 """

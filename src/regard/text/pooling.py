@@ -125,7 +125,7 @@ class Pooling:
     def files(self, width: int, limit: int | None) -> dict[str, str]:
         """Make the pooling files of a sentence-transformers folder, by relative path.
 
-        ``limit`` is that of the model in tokens; a smaller one of the folder is kept.
+        ``limit`` is the model's limit in tokens; a smaller limit of the folder is kept.
         """
         limits = [one for one in (limit, self.limit) if one is not None]
         limit = min(limits, default=None)

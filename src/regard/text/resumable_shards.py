@@ -41,8 +41,8 @@ class ShardRecord:
     """Record of a shard.
 
     ``lines`` counts the input lines up to the shard's end, ``digest`` is their SHA-256. ``lengths`` counts the vectors
-    of each row. ``truncated`` lists the numbers of truncated lines, ``unknown`` those of lines most of whose words are
-    not in the vocabulary.
+    of each row. ``truncated`` lists the numbers of truncated lines, ``unknown`` the numbers of lines most of whose
+    words are not in the vocabulary.
     """
 
     lines: int

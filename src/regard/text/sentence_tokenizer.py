@@ -53,7 +53,7 @@ class SentenceTokenizer(ABC):
     def pieces_of(self, ids: Sequence[int], split: Splitter = word_spans) -> list[Piece]:
         """Return the pieces of these ids, with the index of the word that each belongs to.
 
-        Words are those of ``split``; words that share a piece count as one. ``words_of`` returns their texts.
+        Words are found by ``split``; words that share a piece count as one. ``words_of`` returns their texts.
         """
 
     @abstractmethod

@@ -33,7 +33,7 @@ class Subwords(SentenceTokenizer):
     """Subword vocabulary of one language, or of two jointly. Create it with ``train`` or ``from_file``.
 
     ``pad_id``, ``unknown_id``, ``start_id`` and ``end_id`` are the ids of the special tokens: 0 to 3 after ``train``,
-    those of the file after ``from_file``.
+    the ids of the file after ``from_file``.
     """
 
     has_placeholders = True
@@ -105,7 +105,7 @@ class Subwords(SentenceTokenizer):
     def pieces_of(self, ids: Sequence[int], split: Splitter = word_spans) -> list[Piece]:
         """Return the pieces of these ids, with the index of the word that each belongs to.
 
-        Words are those of ``split``, by default ``words.word_spans``; words that share a piece, as they may in Chinese,
+        Words are found by ``split``, by default ``words.word_spans``; words that share a piece, as they may in Chinese,
         count as one. ``words_of`` returns their texts.
         """
         numbers, _ = group_into_words(self._ids_to_bytes(ids), split)

@@ -32,7 +32,7 @@ def read_column(rows: Iterator[TableRow], column: str, name: str) -> Iterator[Li
     """Yield the text of ``column`` in each row but the header; rows without any cell, blank lines, are left out.
 
     ``column`` is a name in the first row, or a number from 1; with a number the rows tell whether the first is a text
-    or has the names of the columns. The number of a text is that of its first line. Raises DataError if the table
+    or has the names of the columns. The number of a text is the number of its first line. Raises DataError if the table
     ``name`` lacks the column.
     """
     found: TextColumn | None = None

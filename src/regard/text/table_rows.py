@@ -21,7 +21,8 @@ _MAX_BYTES_AGAIN = 2**26
 class TableRow(NamedTuple):
     """A row: its cells, none for a blank line; the number and the name of its first line; and its bytes.
 
-    ``problem`` is the reason to skip the row, if there is one, and ``error`` that of its first line without a text.
+    ``problem`` is the reason to skip the row, if there is one, and ``error`` the error of its first line without a
+    text.
     """
 
     cells: Sequence[str]

@@ -7,7 +7,7 @@
 
 Only chosen tokens are predicted. Special, padding and unknown tokens are neither chosen nor drawn. Each row has its own
 share, rounded, and at least one token: Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers",
-section 3.1, task 1, and the published code. A share of 30 % is that of Warner et al. 2024 (ModernBERT), section 2.2.
+section 3.1, task 1, and the published code. A share of 30 % follows Warner et al. 2024 (ModernBERT), section 2.2.
 ids (rows, length) -> ids (rows, length) as a model reads them, and whether each was chosen (rows, length).
 """
 

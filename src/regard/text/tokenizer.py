@@ -158,7 +158,7 @@ class Tokenizer:
         limit: int | None = None,
         num_embeddings: int | None = None,
     ) -> Tokenizer:
-        """Load a tokenizer from a ``tokenizer.json``. ``pad_id`` None takes that of the file, or 0 if it has none.
+        """Load a tokenizer from a ``tokenizer.json``. ``pad_id`` None takes the file's id, or 0 if it has none.
 
         Raises CheckpointError for a file that cannot be read as one, or that makes the library fail.
         """

@@ -38,7 +38,7 @@ def explain_tokenizer_errors(what: str) -> Iterator[None]:
 def probe_tokenizer(backend: tokenizers.Tokenizer, name: str) -> None:
     """Encode some texts and decode every token. Raises CheckpointError if the library panics.
 
-    A bare exception for a text is none here: the tokens of other texts are right. ``name`` is that of the file.
+    A bare exception for a text is none here: the tokens of other texts are right. ``name`` is the name of the file.
     """
     try:
         for text in _PROBES:

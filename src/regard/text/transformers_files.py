@@ -1,6 +1,7 @@
 """Tokenizer files for ``transformers``, whose tokenizer then gives the same ids, special tokens included.
 
-That of subwords replaces no strings by placeholders, so texts with strings such as %s are tokenized differently.
+The tokenizer of subwords replaces no strings by placeholders, so texts with strings such as %s are tokenized
+differently.
 """
 
 from __future__ import annotations

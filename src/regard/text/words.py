@@ -47,7 +47,7 @@ def token_spans(text: str) -> Spans:
 def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[int | None], tuple[str, ...]]:
     """Assign each part of a text to a word; return the word index of each part, and the words.
 
-    ``parts`` are UTF-8 bytes that may end inside a character, or be invalid. Words are those of ``split``; words that
+    ``parts`` are UTF-8 bytes that may end inside a character, or be invalid. Words are found by ``split``; words that
     share a part are merged into one. White space belongs to the word after it, at the end of the text to the last word.
     The index is None for an empty part, and for all parts of a text without words.
     """

@@ -5,7 +5,7 @@ In a single process all of this is a no-op.
 The rows of a batch from all processes, with gradients: for losses that compare each row with all others.
 
     forward     rows of each process (own rows, width) -> (batch, width), in the order of the batch, in every process
-    backward    the gradients of all processes are summed, and each takes those of its own rows
+    backward    the gradients of all processes are summed, and each takes the gradients of its own rows
 
 Process r has the rows r, r + n, .. of n processes, as ``RankShard`` says.
 """
@@ -30,7 +30,7 @@ from regard.train.task import RankShard
 
 
 def gather_rows(rows: Float[Tensor, "own width"], shard: RankShard, batch: int) -> Float[Tensor, "batch width"]:
-    """Collect the ``batch`` rows of a batch; ``rows`` are those of this process, ``shard.rows`` of the batch."""
+    """Collect the ``batch`` rows of a batch; ``rows`` are the rows of this process, ``shard.rows`` of the batch."""
     if shard.of == 1:
         return rows
     gathered: Tensor = _GatherRows.apply(rows, shard, batch)
@@ -205,7 +205,7 @@ class Processes:
         return gathered
 
     def select_own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Select this process's tensors from ``gather``'s result; those of rank 0 if it has none of this rank."""
+        """Select this process's tensors from ``gather``'s result; the tensors of rank 0 if it has none of this rank."""
         names = {name.rsplit("|", 1)[0] for name in tensors}
         return {name: tensors.get(f"{name}|{self.rank}", tensors[f"{name}|0"]) for name in names}
 

@@ -143,7 +143,7 @@ class Trainer:
 
     @property
     def _seconds(self) -> float:
-        """Training time in seconds, including that of the runs that this one resumes."""
+        """Training time in seconds, including the time of the runs that this one resumes."""
         return self._previous_seconds + time.monotonic() - self._start_time
 
     def _train_step(self, batches: Sequence[Any]) -> None:
@@ -286,7 +286,8 @@ class Trainer:
     def _run_validation(self) -> Validation:
         """Validate the unwrapped model without changing the random number generators of training.
 
-        That of the CPU has a seed of its own at each step, so that a repeated or resumed run shows the same samples.
+        The CPU's generator has a seed of its own at each step, so that a repeated or resumed run shows the same
+        samples.
         """
         device = self._processes.device
         others = [] if device.type == "cpu" else [device]  # explicit: with several GPUs torch warns, and forks all
@@ -301,7 +302,7 @@ class Trainer:
                 raise
 
     def _save_model(self, result: Validation) -> None:
-        """Write the model folder, replacing that of a worse model."""
+        """Write the model folder, replacing the folder of a worse model."""
         progress = self.progress
         trained = {"steps": progress.step, self.task.unit: progress.tokens, "minutes": round(self._seconds / 60, 1)}
         self.task.save(self._full_model, self.out, {"trained": trained, "validation": result.metrics})
@@ -352,7 +353,7 @@ class Trainer:
         return state_dicts.get_weights(self._unwrapped_model, self._tied)
 
     def _copy_weights(self) -> dict[str, Tensor]:
-        """Gather copies of the weights, for when those of the model are replaced."""
+        """Gather copies of the weights, for when the model's weights are replaced."""
         return {name: tensor.clone() for name, tensor in self._gather_weights().items()}
 
     def _save_checkpoint(self, weights: dict[str, Tensor]) -> None:

@@ -13,7 +13,7 @@ and all that is not in a block are not such matrices.
     orthogonalize(X) is close to U V^T for X = U S V^T: five times  X = a X + (b A + c A A) X,  A = X X^T,  of X / |X|
 
 torch.optim.Muon is the same, but multiplies in bfloat16 on every processor: on one with AVX2 alone, a matrix
-of 2,048 x 512 takes 7 seconds a step. Here the precision is that of the other products of the step.
+of 2,048 x 512 takes 7 seconds a step. Here the precision is the same as in the other products of the step.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def find_matrices(model: nn.Module) -> list[Tensor]:
 class Muon(torch.optim.Optimizer):
     """Muon for ``matrices``, and AdamW for the others of the ``trained`` weights.
 
-    Its state is that of AdamW for the others, and "momentum" for matrices.
+    Its state is AdamW's state for the others, and "momentum" for matrices.
 
     Args:
         matrices: weights (rows, columns), some of ``trained``.

@@ -2,8 +2,8 @@
 
 The message at the end of a run that learned nothing: why, and how to continue it.
 
-A model has learned something if its score is better than that of a model that ignores its input (``Task.baseline``),
-such as one that always answers the most frequent label.
+A model has learned something if its score is better than the score of a model that ignores its input
+(``Task.baseline``), such as one that always answers the most frequent label.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class FileReport(Report):
 class TerminalReport(Report):
     """A progress bar on standard error: loss, speed, time left. Without a terminal, a line per minute.
 
-    ``spell`` writes the marked arguments of messages for the reader: those of Python by default.
+    ``spell`` writes the marked arguments of messages for the reader: as Python arguments by default.
     """
 
     def __init__(self, spell: Callable[[str], str] = without_marks) -> None:

@@ -113,7 +113,7 @@ class RunFolder:
             lock.release()
 
     def begin(self, asked: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Create the folder, replacing that of an old run. ``files`` are texts to store in it, by file name."""
+        """Create the folder, replacing the folder of an old run. ``files`` are texts to store in it, by file name."""
         if self.path.exists():
             self._check_run_files()
             self._run.unlink(missing_ok=True)  # first: a folder without run.json is not a run

@@ -19,10 +19,10 @@ class Settings:
 
     A cosine without a number of steps ends with ``epochs`` or ``minutes``, whichever comes first; by minutes the rate
     follows the clock, so no two runs are the same. ``optimizer`` "muon" is described in ``optimizers``, the weight
-    decay is decoupled (Loshchilov and Hutter 2019). ``precision`` is that of matrix products: with "bfloat16" weights
-    stay float32 (autocast), and "auto" is measured and reported by ``regard.train.run``; a run resumed with it keeps
-    the precision it was started with. ``minutes`` include those of the runs that are resumed. Activations that are
-    computed again have the same bits, so a resumed run may differ in it.
+    decay is decoupled (Loshchilov and Hutter 2019). ``precision`` is the precision of matrix products: with "bfloat16"
+    weights stay float32 (autocast), and "auto" is measured and reported by ``regard.train.run``; a run resumed with it
+    keeps the precision it was started with. ``minutes`` include the minutes of the runs that are resumed. Activations
+    that are computed again have the same bits, so a resumed run may differ in it.
 
     Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
     """
@@ -88,7 +88,7 @@ class Settings:
         """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
         The names are steps (of a cosine), schedule, rate, warmup and floor, the epochs and minutes with which a cosine
-        ends, and those of the other fields.
+        ends, and the names of the other fields.
         """
         ends = self.schedule.ends_with_the_run
         return {

@@ -88,10 +88,10 @@ class Validation:
 class RunContext:
     """The facts about the run that ``Task.prepare`` gets.
 
-    ``settings`` are those of the run, with the precision resolved. ``device`` is where the model will be trained and
-    needs its batches. ``folder`` is the run's folder, which holds the files from ``Task.files``, if another process has
-    started the run: an earlier one, or the main one of several. It is None if this process starts the run. Messages for
-    the user go to the logger "regard" (``regard.log``), and from there to the report of the run.
+    ``settings`` are the settings of the run, with the precision resolved. ``device`` is where the model will be trained
+    and needs its batches. ``folder`` is the run's folder, which holds the files from ``Task.files``, if another process
+    has started the run: an earlier one, or the main one of several. It is None if this process starts the run. Messages
+    for the user go to the logger "regard" (``regard.log``), and from there to the report of the run.
     """
 
     settings: Settings
@@ -140,8 +140,8 @@ class Task(ABC):
     def recipe(self) -> Mapping[str, Any]:
         """Return everything that decides what is learned, as JSON values: options, hyperparameters, a hash of the data.
 
-        Called after ``prepare``. A run can be resumed only with an equal recipe. Its names must differ from those of
-        ``Settings.lasting``, which are compared too. Identify files by name and content, not by their folder.
+        Called after ``prepare``. A run can be resumed only with an equal recipe. Its names must differ from the names
+        in ``Settings.lasting``, which are compared too. Identify files by name and content, not by their folder.
         """
 
     def recipe_defaults(self) -> Mapping[str, Any]:

@@ -241,7 +241,7 @@ def _begin_run(task: Task, settings: Settings, processes: Processes, folder: Run
             precision = _choose_precision(task.layer, settings.precision, processes, folder, resume=resume)
         context = RunContext(replace(settings, precision=precision), processes.device)
         settings = _prepare_task(task, replace(context, folder=folder.path if resume else None), folder)
-        for remark in remarks:  # after those of the task: what the data and the model are matters more
+        for remark in remarks:  # after the task's remarks: the data and the model matter more
             log.info(remark)
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced

@@ -2,9 +2,9 @@
 
     rate = (substitutions + insertions + deletions) / length        of the words, or of the characters
 
-of the shortest edit from each reference to its hypothesis, summed over all texts; length is that of the references.
-Insertions count, so a rate may exceed 1. Words are separated by spaces, and a space between words is a character; those
-at the ends of a text do not count. Upper and lower case and punctuation count.
+of the shortest edit from each reference to its hypothesis, summed over all texts; length is the length of the
+references. Insertions count, so a rate may exceed 1. Words are separated by spaces, and a space between words is a
+character; those at the ends of a text do not count. Upper and lower case and punctuation count.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def score(
         language: language code, such as "de", that decides BLEU's tokenization; None guesses it from the script of the
             references.
         tokenize: one of ``TOKENIZATIONS``, which overrides ``language``. With "none", and tokens separated by spaces,
-            BLEU equals that of ``multi-bleu.perl`` if there is a common 4-gram; without one that script gives 0.
+            BLEU equals the BLEU of ``multi-bleu.perl`` if there is a common 4-gram; without one that script gives 0.
         lowercase: whether to convert the texts to lowercase first.
 
     Raises DataError if the numbers of hypotheses and references differ or are 0, and what ``Scorer`` raises.

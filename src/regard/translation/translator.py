@@ -41,7 +41,7 @@ CHUNK_SENTENCES = 1024
 BATCH_TOKENS = 2048
 """Default source tokens of a batch; more are hardly faster."""
 _USUAL_ROWS = 5
-"""Hypotheses of a source that a full batch is sized for, those of the default beam; with more, it has fewer sources."""
+"""Hypotheses of a source that a full batch is sized for, as in the default beam; with more, it has fewer sources."""
 _MAX_LOGITS = 2**25
 """Maximum logits of a step (128 MB), which limits batches of many short sources with a large vocabulary."""
 
@@ -191,7 +191,7 @@ class Translator:
         return [translation for translation in translations if translation is not None]
 
     def aligned(self, text: str, rendering: Rendering, *, split: Splitter = word_spans) -> Aligned:
-        """Align the words of a rendering with those of ``text``, by the model's cross-attention.
+        """Align the words of a rendering with the words of ``text``, by the model's cross-attention.
 
         ``split`` splits a text into words; for formats that count tokens separated by white space, use
         ``words.token_spans``. Raises RefusedError for a model without attention.
@@ -223,7 +223,7 @@ class Translator:
         return cross_attention_weights(self.model, [(source, target)], tokens=self.tokens)[0]
 
     def encode_source(self, text: str) -> tuple[ProtectedText, list[int]]:
-        """A source with placeholders, and its ids, those of the prefix included; no ids for a text without words.
+        """A source with placeholders, and its ids, including the ids of the prefix; no ids for a text without words.
 
         Raises DataError for a text that is too long for the model.
         """

@@ -105,7 +105,7 @@ class AttentionLayer(ABC):
 
     @abstractmethod
     def pack(self, masks: list[str], letters: int) -> Json:
-        """Encode the layer for a page. ``masks`` are those of the earlier layers; its own is appended if it is new."""
+        """Encode the layer for a page. ``masks`` are the earlier layers' masks; its own is appended if it is new."""
 
     def without_values(self) -> AttentionLayer:
         """The layer without values, if it has some and can be shown without."""

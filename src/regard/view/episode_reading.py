@@ -1,12 +1,12 @@
 """All data that the page of episodes shows: what a Gato observed, did, and attended to when it chose each action.
 
 An action is written token by token. Each is predicted at the token before it: the first at the separator behind the
-observation, the others at the token of the action before. A row of weights is that of the predicting token:
+observation, the others at the token of the action before. A row of weights belongs to the predicting token:
 
     [ tokens of this step's observation, separator, earlier tokens of this action | earlier steps: observed, acted ]
 
-The weights of an earlier step are sums: over the tokens of its observation with the separator, and over those of its
-action. Steps that lie behind the reach of the model's attention are left out; together a row adds up to 1.
+The weights of an earlier step are sums: over the tokens of its observation with the separator, and over the tokens of
+its action. Steps that lie behind the reach of the model's attention are left out; together a row adds up to 1.
 """
 
 from __future__ import annotations

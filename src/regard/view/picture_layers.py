@@ -1,4 +1,4 @@
-"""Layers of a picture from recorded calls: how the tokens of each model lie over it, and those of its windows."""
+"""Layers of a picture from recorded calls: how the tokens of each model lie over it, and the tokens of its windows."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Another input, such as a sound, is shown as a picture of it (``models.media_encoder.DrawnInput``).
 
 The tokens of a layer lie over the picture as its ``TokenGrid`` says: first those before the patches, such as the class
-token, then the patches, row by row. In a layer with windows, as those of a Swin, a token attends to its window only:
+token, then the patches, row by row. In a layer with windows, as in a Swin, a token attends to its window only:
 row i of the weights has a column for each token of the window of token i.
 """
 
@@ -38,8 +38,8 @@ class PictureLayer:
 
     ``cell`` is the (height, width) in pixels of a token of the grid; cells at the right and at the bottom may be cut.
     ``attention`` has a query for each token, and a key for each token, or for each token of the query's window. If keys
-    lie on another grid than queries, ``key_grid`` and ``key_cell`` are those of the keys; so they do where queries are
-    the latents of a Perceiver, whose grid has no rows and no columns. Raises ShapeError for other
+    lie on another grid than queries, ``key_grid`` and ``key_cell`` describe the keys' grid; so they do where queries
+    are the latents of a Perceiver, whose grid has no rows and no columns. Raises ShapeError for other
     numbers of queries and keys.
     """
 
@@ -106,7 +106,7 @@ class PictureReading:
     """The attention of one model over one picture.
 
     Args:
-        name: the name of the picture, such as that of its file.
+        name: the name of the picture, such as its file's name.
         pixels: (channels, height, width), what the model saw after resizing and cropping.
         layers: the attention layers, in order.
         probabilities: the labels and their probabilities, the most probable first; () without a head.

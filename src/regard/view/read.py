@@ -1,6 +1,6 @@
 """Reading of a text: run a model on it and capture its attention layers.
 
-A model of regard is read as it is. Models of another library are ``TextModel`` too: ``regard.hf`` has those of
+A model of regard is read as it is. Models of another library are ``TextModel`` too: ``regard.hf`` has the models of
 ``transformers``.
 """
 
@@ -60,12 +60,12 @@ class TextModel(ABC):
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 
-    Of a CLIP, the layers are those of its text tower. The first token of a decoder, where no token attends to a later
-    one, is kept apart (``Reading.sink``). A Perceiver has a layer of the heads that read the text and one of those of
-    its queries, both through the latents. Raises DataError for a text without tokens, for one longer than the model's
-    limit unless ``truncate`` is set, and for one with too many weights; ``name`` is the text's name in messages. Raises
-    CheckpointError for a model without tokenizer, and OptionError for a Perceiver that does not answer for each token
-    of a text.
+    Of a CLIP, the layers of its text tower are read. The first token of a decoder, where no token attends to a later
+    one, is kept apart (``Reading.sink``). A Perceiver has a layer of the heads that read the text and a layer of the
+    heads of its queries, both through the latents. Raises DataError for a text without tokens, for one longer than the
+    model's limit unless ``truncate`` is set, and for one with too many weights; ``name`` is the text's name in
+    messages. Raises CheckpointError for a model without tokenizer, and OptionError for a Perceiver that does not answer
+    for each token of a text.
     """
     if isinstance(model, TextModel):
         return model.read_tokens(_tokenize(model.tokenizer, text, truncate=truncate, name=name), name)

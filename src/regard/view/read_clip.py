@@ -1,7 +1,7 @@
 """Reading of a picture by a CLIP: attention over patches, and each of some texts against the picture and its patches.
 
     probabilities       softmax over the texts of exp(logit_scale) v . t_k          v, t: embeddings of length 1
-    gradient rollout    that of the logit of each text, see ``rollout``
+    gradient rollout    of the logit of each text, see ``rollout``
     similarity          cosine of t_k and the projection of a patch, normed as the class token is: W norm(h_i)
 
 Only the class token is trained to be near a text. That patches are too is an observation: Zhou, Loy and Dai 2022,

@@ -49,7 +49,7 @@ def read_picture_attention(
     Args:
         model: an image encoder, from ``regard.load``: a ViT, a DeiT, a Swin, a CCT, a CvT or a Perceiver.
         picture: a path, the bytes of a file, an array of uint8, or a picture of Pillow.
-        label: a label whose gradient is shown beside those of the ``MAX_LABELS`` most probable ones.
+        label: a label whose gradient is shown beside the gradients of the ``MAX_LABELS`` most probable ones.
         name: the picture's name on the page and in messages; "" is its path.
 
     Raises DataError for a picture that cannot be read or has too many tokens, OptionError for a label that the model
@@ -78,7 +78,7 @@ def capture_picture(
     """Run ``model`` on a picture, and return its reading and its output.
 
     ``compute_logits`` makes the logits (1, labels) of an output; the gradients of the ``gradients`` most probable
-    ``labels`` (None is ``MAX_LABELS``) are rolled out, and that of the ``chosen`` one. Raises as
+    ``labels`` (None is ``MAX_LABELS``) are rolled out, and the gradient of the ``chosen`` one. Raises as
     ``read_picture_attention``.
     """
     name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")

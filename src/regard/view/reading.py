@@ -124,7 +124,7 @@ class Answer:
 
     @property
     def has_label(self) -> bool:
-        """Whether the text has a label: if it may have several, it has those of a probability of at least 1/2."""
+        """Whether the text has a label: if it may have several, it has all with a probability of at least 1/2."""
         return not self.several or self.probabilities[0][1] >= THRESHOLD
 
 
@@ -136,10 +136,10 @@ class Reading:
 
     ``keys`` are the key tokens; None means that the text attends to itself. ``hidden`` is (layers + 1, tokens, width),
     the embedding first; None if it was not recorded. ``dropped`` counts the tokens that truncation removed. ``answer``
-    is that of a classifier, else None. ``sink`` is the number of a token that views keep apart: many heads of a decoder
-    put most of their weight on the first token when they find nothing relevant (Xiao et al. 2024, "Efficient streaming
-    language models with attention sinks"). Raises ShapeError if layers and tokens differ in length, DataError if a
-    hidden state is not finite.
+    is the answer of a classifier, else None. ``sink`` is the number of a token that views keep apart: many heads of a
+    decoder put most of their weight on the first token when they find nothing relevant (Xiao et al. 2024, "Efficient
+    streaming language models with attention sinks"). Raises ShapeError if layers and tokens differ in length, DataError
+    if a hidden state is not finite.
     """
 
     __repr__ = repr_of_fields

@@ -154,7 +154,7 @@ def check_longest_text(model: TextClassifier, batches: Batches) -> None:
 
 
 def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:
-    """The most tokens of a text: the recipe's, else that of the classifier to start from or a default."""
+    """The most tokens of a text: the recipe's, else the limit of the classifier to start from or a default."""
     if start is None and reads_bytes(recipe.model):
         return _make_perceiver_config(recipe, choose_size(0, recipe.model)).max_length
     if start is None:

@@ -44,7 +44,7 @@ SIZES = {
 }
 PERCEIVER = "perceiver"
 MODELS = (*SIZES, PERCEIVER, *(f"{PERCEIVER}-{size}" for size in SIZES))
-"""Names of new models: a size is that of a Transformer encoder; a Perceiver alone has the size of the data."""
+"""Names of new models: a size is the size of a Transformer encoder; a Perceiver alone has the size of the data."""
 FINE_TUNING = FineTuning(peak=5e-5, warmup=200, epochs=4, lora_peak=4e-4)
 """The rate of low-rank adapters: Hu et al. 2021, "LoRA", appendix D, for RoBERTa."""
 

@@ -182,7 +182,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
 
     @renamed_arguments(size="vocabulary")
     def _choose_tokenizer(self, start: Encoder | None, texts: Sequence[str], context: RunContext) -> Tokenizer:
-        """The tokenizer of the model to start from, that of the resumed run, or a new one."""
+        """The tokenizer of the model to start from, the tokenizer of the resumed run, or a new one."""
         if start is not None and start.tokenizer is not None:
             return start.tokenizer
         if reads_bytes(self._recipe.model):

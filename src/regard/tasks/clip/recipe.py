@@ -33,7 +33,7 @@ _CROPPED = 8
 class ClipRecipe(Recipe):
     """The data and the model of a CLIP.
 
-    ``hyperparameters`` "text.NAME" and "vision.NAME" are those of the towers. Each picture of a batch is compared with
+    ``hyperparameters`` "text.NAME" and "vision.NAME" belong to the towers. Each picture of a batch is compared with
     all its texts.
 
     Raises OptionError for values of the wrong type and numbers out of range.

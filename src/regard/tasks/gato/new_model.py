@@ -11,7 +11,7 @@ Initial embeddings of the bins of continuous values: near bins have near vectors
 
 s is the standard deviation of the other embeddings. Reed et al. 2022 draw all of them at random, so that a model has to
 learn from its data alone which of 1,024 bins are near each other; that takes far more data than a small model gets.
-The frequencies are those of a position encoding: Vaswani et al. 2017, section 3.5, and Mildenhall et al. 2020,
+The frequencies are the same as in a position encoding: Vaswani et al. 2017, section 3.5, and Mildenhall et al. 2020,
 "NeRF", equation 4.
 """
 

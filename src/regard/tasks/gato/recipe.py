@@ -13,7 +13,7 @@ from regard.fields import declare, option_field
 from regard.tasks.recipe_fields import SIZES, Recipe, declare_hyperparameters
 
 TEXT, PICTURES = "text", "pictures"
-"""The names of these sources beside those of environments."""
+"""The names of these sources beside the names of environments."""
 
 
 def _declare_source(text: str, **facts: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ Draw: TypeAlias = tuple[int, ...]
 
 
 class Source(ABC):
-    """Sequences of one kind, of at most ``length`` tokens; ``name`` is that of an environment, "text" or "pictures"."""
+    """Sequences of one kind, of at most ``length`` tokens; ``name`` is an environment's name, "text" or "pictures"."""
 
     name: str
     digest: str

@@ -1,7 +1,7 @@
 """The validation of a Gato: its loss on held-out sequences of each source, and games in each environment.
 
     score    minus the mean of the losses of all sources, weighted as they are mixed
-    share    (mean return - that of random actions) / (that of the expert - that of random actions)
+    share    (r - r_random) / (r_expert - r_random)          r: the mean return; r_random: of random actions
 
 Reed et al. 2022, "A generalist agent", section 4.1: scores as a part of the expert's.
 """
@@ -46,7 +46,7 @@ class ReferenceReturns:
 
 
 def measure_references(name: str, recorded: Sequence[Episode]) -> ReferenceReturns:
-    """Play the scripted expert and random actions; without a scripted expert its return is that of the recording."""
+    """Play the scripted expert and random actions; without a scripted expert take the recording's mean return."""
     try:
         find_expert(name)
     except OptionError:

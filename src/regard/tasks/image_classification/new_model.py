@@ -71,7 +71,7 @@ def load_teacher(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
 
 
 def check_teacher(teacher: ImageEncoder, labels: Sequence[str], name: str) -> torch.Tensor:
-    """The place of each label among those of the teacher. Raises CheckpointError if it lacks one."""
+    """The place of each label among the teacher's labels. Raises CheckpointError if it lacks one."""
     missing = [label for label in labels if label not in teacher.labels]
     if missing:
         raise CheckpointError(

@@ -5,7 +5,7 @@
     base     12 layers of 384     21 million, the sizes of DeiT small               more
 
 A picture has about 8 x 8 patches; Dosovitskiy et al. 2021 have 14 x 14 of 16 x 16 pixels, which is picture_size=224
-and patch_size=16. Base: Touvron et al. 2021, table 1. The weights are those of a ViT and a DeiT. A Swin of the
+and patch_size=16. Base: Touvron et al. 2021, table 1. The weights are a ViT's and a DeiT's. A Swin of the
 same layers has half the width in its first stage, of two layers and about 16 x 16 patches, and fewer weights. A CCT has
 convolutions that halve the picture until it has about 8 x 8 tokens, and a twentieth more weights. A CvT has three
 stages of a third, two thirds and four thirds of the width, with 1, 1 and the layers less 4; its first map has about 16
@@ -54,7 +54,7 @@ SIZES = {
     )
 }
 MODELS = (*SIZES, *ARCHITECTURES, *(f"{kind}-{size}" for kind in ARCHITECTURES for size in SIZES))
-"""Names of new models: a size is that of a ViT, an architecture alone has the size that the data suggests."""
+"""Names of new models: a size is the size of a ViT, an architecture alone has the size that the data suggests."""
 FINE_TUNING = FineTuning(peak=1e-4, warmup=100, epochs=10)
 
 _SIZE_LIMITS = ((100_000, "tiny"), (1_000_000, "small"))

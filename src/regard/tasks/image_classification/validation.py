@@ -58,7 +58,7 @@ def picture_loss(
 
 
 def _class_logits(output: ImageOutput, *, distilled: bool) -> Float[Tensor, "rows labels"]:
-    """The logits that learn the labels: with a teacher those of the class token, if they are apart."""
+    """The logits that learn the labels: with a teacher the logits of the class token, if they are apart."""
     apart = output.class_logits if distilled else None
     logits = output.logits if apart is None else apart
     assert logits is not None

@@ -154,7 +154,7 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
 
 
 def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]:
-    """The fields of a Llama's mechanisms, by those of the recipe, which its layers have in turn.
+    """The fields of a Llama's mechanisms, from the recipe's list of mechanisms, which its layers have in turn.
 
     Weights are dropped only if every mechanism has weights to drop.
     """

@@ -29,7 +29,7 @@ from regard.transcription.text_labels import TextLabels
 class Batches(SoundBatches[FileWithText]):
     """Batches of sounds with texts; ``targets`` are the numbers of their labels, None if the ``labels`` lack one.
 
-    ``frames_per_token`` is that of the model, by which augmentation leaves enough frames for each text.
+    ``frames_per_token`` is the model's number, by which augmentation leaves enough frames for each text.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     """Training a model that writes the texts of sounds, by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
-    sounds, ``held_out`` to the validation sounds, ``labels`` to those of the model, and ``metric`` to what decides
+    sounds, ``held_out`` to the validation sounds, ``labels`` to the labels of the model, and ``metric`` to what decides
     which weights are best.
     """
 
@@ -176,7 +176,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         )
 
     def _report_texts(self) -> None:
-        """Report the labels, and those of validation texts that cannot be learned.
+        """Report the labels, and the labels of validation texts that cannot be learned.
 
         Raises DataError if the loss decides which weights are best, and no validation text has one.
         """

@@ -80,7 +80,7 @@ class Corpus:
 class PairBatch:
     """A batch of sentence pairs as token ids, padded on the right.
 
-    source (batch, source length) ends with the end token; lengths (batch,) are those of the sources, with it;
+    source (batch, source length) ends with the end token; lengths (batch,) are the lengths of the sources, with it;
     decoder_input (batch, target length) starts with the start token; labels (batch, target length) are the tokens that
     follow its tokens, and ``loss.IGNORE_INDEX`` for padding. ``tokens`` counts the labels that are not ignored.
     """
@@ -101,7 +101,7 @@ class PairBatch:
 class Batches:
     """The batches of a corpus. ``tokens`` is the maximum of a batch on either side, padding included.
 
-    ``pad_id``, ``start_id`` and ``end_id`` are those of the model.
+    ``pad_id``, ``start_id`` and ``end_id`` are the model's ids.
     """
 
     def __init__(self, corpus: Corpus, *, tokens: int, seed: int, pad_id: int, start_id: int, end_id: int) -> None:

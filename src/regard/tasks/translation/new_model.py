@@ -79,7 +79,7 @@ def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, p
 
 
 def choose_languages(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
-    """Source and target language of the recipe, else those of the model to fine-tune; None where both leave it open."""
+    """Source and target language of the recipe, else of the model to fine-tune; None where both leave it open."""
     source, target = (None, None) if start is None else start.languages
     return recipe.where.source or source, recipe.where.target or target
 

@@ -34,9 +34,9 @@ KINDS = (*SIZES, *CELLS, T5_MODEL)
 class TranslationRecipe(Recipe):
     """The data and the model of a translator.
 
-    Languages that ``where`` does not name are those of the model to fine-tune. The folder of a model in ``model``, or
+    Languages that ``where`` does not name are taken from the model to fine-tune. The folder of a model in ``model``, or
     its name on the Hub, is fine-tuned, and ``check_effect`` then refuses hyperparameters, attention and subwords. The
-    length of a batch is that of its longer side, padding included.
+    length of a batch is the length of its longer side, padding included.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """

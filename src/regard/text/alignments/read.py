@@ -6,7 +6,7 @@ naacl     18 2 3 P 0.7    one link per line: sentence, source word, target word,
 
 In naacl files S is the default, and word 0 is the null word: a link to it marks a word without translation. Mihalcea
 and Pedersen 2003, "An evaluation exercise for word alignment". Talp files of Hansards, German and Romanian count from
-1, those of Czech from 0; the files do not record it, so pass ``first``.
+1, Czech files from 0; the files do not record it, so pass ``first``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def read_alignments(
             None for a pair of unknown lengths. With lengths, the last sentences of a naacl file need no links.
 
     Raises OptionError for an unknown form or a wrong ``first``; DataError for a malformed link, a link to a word that
-    does not exist, or a number of sentences other than that of ``lengths``.
+    does not exist, or a number of sentences other than the number of ``lengths``.
     """
     with closing(LineReader(path)) as source:
         lines = list(source)

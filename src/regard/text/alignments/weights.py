@@ -3,10 +3,10 @@
     W_ij = 1/|T_i| sum_{t in T_i} sum_{s in S_j} w_ts       word weights from piece weights
     (i, j) is a link where j = argmax_k W_ik                the source word with the largest weight
 
-T_i are the pieces of target word i, S_j those of source word j. Attention to a word of several pieces is their sum,
-attention from one is their mean: Clark et al. 2019, "What does BERT look at?", section 4.1; for translation: Zenkel et
-al. 2019, "Adding interpretable attention to neural translation models improves word alignment". Weights are (target,
-source).
+T_i are the pieces of target word i, S_j the pieces of source word j. Attention to a word of several pieces is their
+sum, attention from one is their mean: Clark et al. 2019, "What does BERT look at?", section 4.1; for translation:
+Zenkel et al. 2019, "Adding interpretable attention to neural translation models improves word alignment". Weights are
+(target, source).
 """
 
 from __future__ import annotations

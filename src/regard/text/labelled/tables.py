@@ -18,9 +18,9 @@ from regard.text.table_rows import TableRow
 def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
     """Read the texts of a table, plain or gzip: see ``LineReader.rows``.
 
-    ``columns`` are those of text and label, by name or by number from 1; None finds them by the header, or by what they
-    hold, and reports a guess as notes. ``split`` says whether a cell may hold several labels. Raises DataError if
-    the columns are ambiguous.
+    ``columns`` are the columns of text and label, by name or by number from 1; None finds them by the header, or by
+    what they hold, and reports a guess as notes. ``split`` says whether a cell may hold several labels. Raises
+    DataError if the columns are ambiguous.
     """
     found: LabelColumns | None = None
     rows = Lookahead(read_rows(path), TableRow.size)

@@ -53,7 +53,7 @@ class _Table:
         return cell.strip().lower() in _USUAL_NAMES or any(has_language(cell, language) for language in languages)
 
     def _find_texts(self) -> list[int]:
-        """Indices of the columns of texts, with those of few short ones if there would not be two."""
+        """Indices of the columns of texts, with columns of few short texts if there would not be two."""
         width = range(len(self.cells))
         texts = [place for place in width if self.columns[place].kind is ColumnKind.TEXTS]
         texts = texts if len(texts) >= 2 else [place for place in width if self.columns[place].is_text]
@@ -120,7 +120,7 @@ def _find_named_columns(table: _Table) -> tuple[int, int] | None:
 
 
 def _check_named_columns(table: _Table, named: tuple[int, int]) -> None:
-    """Raise DataError if a name is that of a language, or of the numbers of rows which its column has."""
+    """Raise DataError if a name is a language, or names the row numbers that its column has."""
     for place in named:
         column, name = table.columns[place], table.cells[place].strip().lower()
         if column.is_counter or (name in NUMBER_NAMES and column.kind is ColumnKind.NUMBERS):

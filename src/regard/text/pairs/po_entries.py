@@ -27,7 +27,7 @@ class PoEntries:
         self.too_long: list[int] = []
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all lines. Those of the header's text, of comments and of entries that are too long are blank."""
+        """Yield all lines. Lines of the header's text, of comments and of entries that are too long are blank."""
         entry: list[bytes] = []
         size, first, count, is_complete, has_header = 0, 1, 0, False, False
         for line, begins in self._raw_lines():

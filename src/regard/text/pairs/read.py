@@ -140,7 +140,7 @@ def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
 
 
 def _field_names(columns: Columns | None) -> tuple[str, str] | None:
-    """Columns that are given by name, which are those of fields, too."""
+    """Columns that are given by name, which are also names of fields."""
     first, second = columns or (1, 2)
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
