@@ -160,7 +160,10 @@ def _find_declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
 
 
 def check_fields(value: Any) -> None:
-    """Check the declared fields of a dataclass by their types and ranges, in their order. Raises OptionError."""
+    """Check the declared fields of a dataclass by their types and ranges, in their order. Raises OptionError.
+
+    Messages mark the name of a field that is an option of a command: the class has a ``fields_are_options``.
+    """
     for declared in declared_fields(type(value)):
         part = getattr(value, declared.name)
         if part is None and declared.is_optional:
@@ -195,7 +198,8 @@ def _check_tuple(one: DeclaredField, owner: Any, value: Any) -> None:
 def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
     """Raise OptionError unless ``value``, which messages call ``name``, is of this kind and in the declared range."""
     facts = one.facts
-    name = facts.get("noun", name)
+    is_option = name == one.name and facts.get("option") != "" and getattr(owner, "fields_are_options", False)
+    name = facts.get("noun", f"`{name}`" if is_option and kind in (int, float, bool) else name)
     if "choices" in facts or "stored_names" in facts:
         noun = f"{name} of a {owner.model_name}" if hasattr(owner, "model_name") else name
         valid = facts.get("choices") or set(facts["stored_names"].values())

@@ -57,6 +57,7 @@ class Recipe(ABC):
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
+    fields_are_options: ClassVar[bool] = True
     fixed: ClassVar[str] = "the architecture"
     """The part of a trained model that the fields of a new one would change, for messages."""
 

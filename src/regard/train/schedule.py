@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_number
@@ -41,6 +41,7 @@ class Schedule:
     Raises OptionError for an unknown name, numbers out of range, and a cosine that does not end after its warm-up.
     """
 
+    fields_are_options: ClassVar[bool] = True
     name: str = option_field(
         "inverse_sqrt",
         "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with `steps`, `epochs` or `minutes`.",

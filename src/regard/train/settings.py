@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
@@ -27,6 +27,7 @@ class Settings:
     Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
     """
 
+    fields_are_options: ClassVar[bool] = True
     accumulate: int = option_field(1, "Gradient accumulation: batches per step.", least=1)
     schedule: Schedule = field(
         default_factory=Schedule,
