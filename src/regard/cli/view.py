@@ -217,11 +217,19 @@ def _find_kind(
 ) -> tuple[str | ModelFolder | None, Medium | None]:
     """The model, opened if it decides, and pictures or sounds, by the arguments or by the model; None for texts.
 
-    Raises OptionError for a model of pictures or sounds that is given texts.
+    Raises OptionError for texts beside ``--picture``, or for a model of pictures or sounds.
     """
     if pictures:
         from regard.vision.picture_file import PICTURES
 
+        stray = [text for text in texts if not is_path(text) and not PICTURES.is_name(Path(text))]
+        if stray:
+            raise OptionError(
+                "--picture cannot be used with texts",
+                expected="pictures, or texts",
+                got=repr(stray[0][:60]),
+                do="leave out the text, or --picture",
+            )
         return model, PICTURES
     named = find_named_kind(texts)
     if named is not None or model is None or is_of_pairs:

@@ -133,7 +133,7 @@ def make_graph(model: Model) -> OnnxGraph:
         f"a {type(model).__name__} is not exported to ONNX",
         expected="an encoder or a classifier of texts or pictures: one call computes all that it returns",
         got=f"a {type(model).__name__}",
-        do="export one part of it, such as model.encoder, model.text or model.vision; or use another form (`form=...`)",
+        do="export one part of it that is such a model, if it has one; or use another form (`form=...`)",
     )
 
 

@@ -229,7 +229,7 @@ class CausalStack(Decoder, ABC):
             if not isinstance(attention, MultiHeadAttention):
                 return f"{type(attention).__name__} has a state of constant size, and no keys"
             if not (isinstance(mechanism, DotProduct) and mechanism.reads_pages):
-                return f"{mechanism!r} does not read pages in place"
+                return f"{type(mechanism).__name__} does not read pages in place"
             sizes.add((attention.key_value_heads, attention.head_dim))
         if self.depends_on_length:
             return "its rotation depends on the length of the text"

@@ -57,6 +57,8 @@ def test_folders_and_options(folder):
     assert "shapes/columns/000.png" in shown
     assert output("--picture", "cat.png", "--model", "vit", "--label", "rows").startswith("cat.png\n")
     assert "no such label" in error_message(OptionError, "cat.png", "--model", "vit", "--label", "zebra")
+    beside = error_message(OptionError, "a text", "--picture", "cat.png", "--model", "vit")
+    assert "--picture cannot be used with texts" in beside
 
 
 def test_texts_of_a_clip(folder):

@@ -114,7 +114,7 @@ def test_a_state_of_constant_size():
     sizes = [cache.own.sums.numel() for cache in state.caches]
     state = model.extend(draw_ids(length=20), state)[1]
     assert [cache.own.sums.numel() for cache in state.caches] == sizes
-    assert model.pages_refusal == f"{model.layers[0].attention.mechanism!r} does not read pages in place"
+    assert model.pages_refusal == f"{type(model.layers[0].attention.mechanism).__name__} does not read pages in place"
 
 
 def test_options_are_those_of_the_mechanisms():
