@@ -7,7 +7,7 @@ or loops in loops. Here each operation is charged before it runs:
     ~ == in {..}    their operands are charged by nodes           loops             each pass is a step
                     that are added to the parsed template         outputs           charged, and joined within the bound
 
-Nothing is evaluated while the template is compiled. What is left is the compiler: its time is linear in the template.
+Nothing is evaluated while the template is compiled. Only the compiler remains: its time is linear in the template.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def hide_other_blocks(
         )
     blocks = -(-keys // size)
     _check_block_indices(block_indices, query, blocks)
-    # What is -1 is written to one more block, which is left out.
+    # Indices of -1 are written to one more block, which is left out.
     chosen = block_indices.new_zeros((*block_indices.shape[:3], blocks + 1), dtype=torch.bool)
     chosen = chosen.scatter(-1, block_indices.long() % (blocks + 1), True)[..., :blocks]
     chosen = chosen.repeat_interleave(size, dim=-1)[..., :keys]

@@ -6,7 +6,7 @@ interval, and there are numbers with
     first[b, i] = max(start[b], i + low)       stop[b, i] = min(end[b], i + high + 1)
 
 then the mask is a band (causal, a window) and padding on either side, which kernels compute faster than cells: they
-skip what is hidden, and read no mask. The largest ``start``, the smallest ``end`` and the narrowest band that the
+skip hidden keys, and read no mask. The largest ``start``, the smallest ``end`` and the narrowest band that the
 values allow are found first, and then compared with every row: if any numbers fit, these do. Keys that no query may
 attend to, such as the unused part of a static cache, are left out.
 

@@ -2,9 +2,9 @@
 
     input_h = x W_h^T + b_h        x (batch, length, width), W (heads * size, width), b (heads * size)
 
-What is linear in such an input need not have it. For a few queries, q . (W x_j + b) = (W^T q) . x_j + q . b, and
-sum_j w_j (W x_j + b) = W (sum_j w_j x_j) + b sum_j w_j. The projection takes length * width * heads * size products,
-the queries' products with the tokens themselves length * width * heads for each query.
+A linear function of such an input can be computed without it. For a few queries, q . (W x_j + b) = (W^T q) . x_j
++ q . b, and sum_j w_j (W x_j + b) = W (sum_j w_j x_j) + b sum_j w_j. The projection takes length * width * heads * size
+products, the queries' products with the tokens themselves length * width * heads for each query.
 """
 
 from __future__ import annotations

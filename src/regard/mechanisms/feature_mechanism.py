@@ -51,7 +51,7 @@ class _CleanTokens(NamedTuple):
 
     @property
     def of_keys(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Key, value and left_out: what is summed."""
+        """The summed tensors: key, value and left_out."""
         return self.key, self.value, self.left_out
 
 
@@ -84,7 +84,7 @@ class FeatureMechanism(LinearStateMechanism):
         return False
 
     def get_floor(self, dtype: torch.dtype) -> float:
-        """Return what is added to each feature of a key, so that no denominator is 0; 0 if none can be.
+        """Return the number added to each feature of a key, so that no denominator is 0; 0 if none can be.
 
         If it is not 0, the features of a query add up to 1.
         """
@@ -191,7 +191,7 @@ class FeatureMechanism(LinearStateMechanism):
 
 
 def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
-    """Replace what is hidden or not finite by zeros, in the dtype of the sums."""
+    """Replace numbers that are hidden or not finite by zeros, in the dtype of the sums."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
     good_query, good_key, good_value = (has_norm_below(side, MAX_NORM[dtype]) for side in (query, key, value))

@@ -1,4 +1,4 @@
-"""The gated delta rule: a state that decays, and in which each token replaces what is stored for its key.
+"""The gated delta rule: a state that decays, and in which each token replaces the value stored for its key.
 
     S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T,    o_t = scale S_t^T q_t
     beta_t = sigmoid(beta)        alpha_t = exp(-exp(log_rate) softplus(decay_t + decay_bias))
@@ -40,7 +40,7 @@ class GatedDelta(DeltaRule):
         scale: factor of the queries; None is 1/sqrt(head_dim).
         impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
-    ``beta`` and ``decay`` (batch, heads, keys, 1) are logits. Without beta the rate is 1: what is stored for a key is
+    ``beta`` and ``decay`` (batch, heads, keys, 1) are logits. Without beta the rate is 1: the value stored for a key is
     replaced; without decay the state does not decay. ``log_rate`` and ``decay_bias`` (heads) are trained.
     """
 

@@ -41,7 +41,7 @@ class KimiDelta(DeltaRule):
         impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     ``beta`` (batch, heads, keys, 1) and ``decay`` (batch, heads, keys, head_dim) are logits. Without beta the rate is
-    1: what is stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and
+    1: the value stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and
     ``decay_bias`` (heads, head_dim) are trained.
     """
 

@@ -48,7 +48,7 @@ class PatternCache:
         return both
 
     def __getstate__(self) -> dict[str, object]:
-        """Pickle and copy without what is kept."""
+        """Pickle and copy without the cached patterns."""
         return {}
 
     def __setstate__(self, state: object) -> None:

@@ -146,7 +146,7 @@ class ScanMechanism(LinearStateMechanism):
 
 
 def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
-    """Replace what is hidden or not finite by zeros, in the dtype of the sums, for each head of the queries."""
+    """Replace hidden and not finite numbers by zeros, in the dtype of the sums, for each head of the queries."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
     inputs = {name: one.to(dtype) for name, one in request.inputs.items()}

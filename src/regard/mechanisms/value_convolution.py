@@ -25,7 +25,7 @@ def add_convolution(
     shown: Bool[Tensor, "#batch #heads keys"] | None,
     frame: Frame,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Add the convolution of the visible values to an output; what is hidden or beyond the ends counts as 0.
+    """Add the convolution of the visible values to an output; values hidden or beyond the ends count as 0.
 
     The last query has the position of the last key. NaN where a filter reaches a value that is not finite.
     """

@@ -46,7 +46,7 @@ def describe_source(path: Path, kind: Medium) -> str | None:
 def check_source(path: Path, kind: Medium, *, formats: str, values: str = "labels") -> None:
     """Raise DataError for a missing source, OptionError for a file that is no table.
 
-    ``formats`` are what can be read, in words, and ``values`` what is known about each file.
+    ``formats`` are the readable formats, in words, and ``values`` the information about each file.
     """
     if not path.exists():
         raise DataError(
@@ -104,7 +104,7 @@ def read_and_report(
 ) -> list[Entry]:
     """The usable files among what was read from ``paths``; what was skipped is reported as notes.
 
-    ``values`` is what is known about each file, in words.
+    ``values`` is the information about each file, in words.
 
     Raises DataError if there is none.
     """

@@ -312,7 +312,7 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _flatten(value: object) -> Iterator[object]:
-    """Yield what is in a list, and in the lists in it; or the value itself."""
+    """Yield the items of a list, and of the lists in it; or the value itself."""
     if not isinstance(value, list):
         yield value
         return

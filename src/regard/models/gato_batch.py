@@ -1,7 +1,7 @@
 """A batch of an agent's sequences, of one task or of several, padded on the right.
 
 ids, local, target   (batch, length)               see ``control/token_sequence.py``
-lengths              (batch,)                      what is behind them is padding: it has no influence
+lengths              (batch,)                      tokens behind them are padding, without influence
 pixels               (patches, channels, 16, 16)   of all patches of the batch, in the order of their ids
 places               (patches, 4)                  the intervals of rows and columns that they cover
 """

@@ -2,7 +2,7 @@
 
     width: int = size_field(768, "size of hidden states", "hidden_size", required=True)
 
-The third argument is the name in the files. ``regard.fields`` checks and documents what is declared here; a config
+The third argument is the name in the files. ``regard.fields`` checks and documents the fields declared here; a config
 itself has only what does not follow from its fields, such as relations between them and derived values.
 """
 

@@ -10,7 +10,7 @@ Jaegle et al. 2021, "Perceiver: general perception with iterative attention", se
 2021, "Perceiver IO: a general architecture for structured inputs and outputs", section 3 and figure 2. With M tokens of
 input, N latents, L blocks and O outputs a pass takes O(MN + LN^2 + ON) operations, and no matrix of M x M or O x O.
 
-What is read and what is returned are parts of the config: ``perceiver_inputs``, ``perceiver_outputs``.
+The inputs and the outputs are parts of the config: ``perceiver_inputs``, ``perceiver_outputs``.
 inputs -> hidden (batch, latents, width), and the logits of the output.
 """
 

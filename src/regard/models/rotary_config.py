@@ -126,8 +126,8 @@ def _partial_error(config: ConfigFile, part: float, rotated: int, head_dim: int)
 def _check_same_rope(config: ConfigFile, parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> None:
     """Raise CheckpointError unless "rope_scaling" repeats what "rope_parameters" says.
 
-    ``transformers`` would take "rope_scaling" alone, and with it the default base if it names none: what is meant is
-    unknown.
+    ``transformers`` would take "rope_scaling" alone, and with it the default base if it names none: the intended base
+    is unknown.
     """
     plain = dict(parameters) | {"rope_type": _rope_type(config, parameters)}
     other = {name: value for name, value in scaling.items() if name != "type"}

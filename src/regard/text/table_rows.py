@@ -154,7 +154,7 @@ def named_separator(line: str) -> str | None:
 def find_separator(line: str) -> str:
     """The comma, semicolon or tab that the first line has most often; else a comma.
 
-    What is in quotes does not count, nor a comma before a space, which is one of a sentence.
+    Text in quotes does not count, nor a comma before a space, which is one of a sentence.
     """
     plain = _QUOTED.sub("", line).replace(", ", " ")
     return max(",;\t", key=plain.count)

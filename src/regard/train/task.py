@@ -138,7 +138,7 @@ class Task(ABC):
 
     @abstractmethod
     def recipe(self) -> Mapping[str, Any]:
-        """Return everything that decides what is learned, as JSON values: options, hyperparameters, a hash of the data.
+        """Return everything that decides the training, as JSON values: options, hyperparameters, a hash of the data.
 
         Called after ``prepare``. A run can be resumed only with an equal recipe. Its names must differ from the names
         in ``Settings.lasting``, which are compared too. Identify files by name and content, not by their folder.

@@ -46,7 +46,7 @@ def attention_rollout(
 def latent_rollout(
     layers: Iterable[Float64[np.ndarray, "heads _ _"]],
 ) -> Float64[np.ndarray, "queries tokens"]:
-    """Compute the rollout of a Perceiver: of cross-attention, self-attention of latents, and that of its queries."""
+    """Compute the rollout of a Perceiver: of cross-attention, self-attention of latents, and attention of its queries."""
     first, *between, last = layers
     rolled: np.ndarray = last.mean(axis=0) @ _roll_latents(first.mean(axis=0), between)
     return rolled
@@ -121,8 +121,8 @@ def read_out(
 ) -> Float64[np.ndarray, "1 tokens"]:
     """Compute the row of a readout of a gradient rollout.
 
-    ``weights`` are those of the tokens in the vector that the head reads, ``hidden`` the tokens that it sums, and
-    ``gradient`` that of the label's logit with respect to the vector.
+    ``weights`` are the weights of the tokens in the vector that the head reads, ``hidden`` the tokens that it sums, and
+    ``gradient`` the gradient of the label's logit with respect to the vector.
     """
     counted = (weights.double() * (hidden.double() @ gradient.double())).clamp(min=0).cpu().numpy()
     row: np.ndarray = counted[None] @ rolled

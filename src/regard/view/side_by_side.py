@@ -37,7 +37,7 @@ class HeadMeasures:
 class ComputedPanel:
     """A mechanism's weights for every head of the model, with its measures and cost.
 
-    ``operations`` are those of the catalogue's cost for all heads and layers, without constant factors; None if the
+    ``operations`` count the catalogue's cost for all heads and layers, without constant factors; None if the
     cost has no value. ``seconds`` is the shortest measured time of all layers.
     """
 

@@ -51,7 +51,7 @@ def _layers_of(one: SideBySide) -> list[Any]:
 
 
 def _attention(panel: MechanismPanel, letters: int) -> Json:
-    """Encode the weights of a mechanism; its tokens are those of exact attention."""
+    """Encode the weights of a mechanism; its tokens are the same as in exact attention."""
     assert panel.computed is not None
     masks: list[str] = []
     return {

@@ -41,9 +41,9 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
 def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]], str]:
     """The strongest patches with their shares, and what they are shares of, as a sentence.
 
-    They are those of the class token through all layers if there is a rollout, of its attention in the last layer if
-    not, and of the mean of all tokens if there is no class token. Of a model with a readout, they are its weights; of a
-    Perceiver, they are keys.
+    They are the shares of the class token through all layers if there is a rollout, of its attention in the last layer
+    if not, and of the mean of all tokens if there is no class token. Of a model with a readout, they are its weights;
+    of a Perceiver, they are keys.
     """
     layer = reading.layers[-1]
     names = layer.grid.prefix

@@ -3,8 +3,8 @@
     usual_ij = sum of w_kl / number of them,    over l - k = j - i, where k is a token of another word than i's
 
 Only tokens of words count, and not the key that is kept apart. Where no other word has a token at that distance, it is
-the uniform share 1 / keys. The sum over others is the sum along a diagonal less that of the rows of the own word; of a
-word of one piece, that is the weight itself.
+the uniform share 1 / keys. The sum over others is the sum along a diagonal less the sum over the rows of the own word;
+of a word of one piece, that is the weight itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.view.words_from_tokens import Word
 
 @final
 class UsualWeights:
-    """The usual weights of heads over the same tokens: ``of`` computes those of one head."""
+    """The usual weights of heads over the same tokens: ``of`` computes the weights of one head."""
 
     def __init__(
         self, queries: int, keys: int, query_words: Sequence[Word], key_words: Sequence[Word], sink: int | None

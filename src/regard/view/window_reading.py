@@ -3,8 +3,8 @@
     weights = softmax(scale * query . key + table[rows apart, columns apart])      over the tokens of the query's window
 
 Liu et al. 2021, "Swin Transformer", equation 4. The map is padded to whole windows, and the tokens that pad it are
-keys like any others. So queries are stored for the tokens of the map, and keys and values for those of the padded map,
-row by row: ``WindowPartition.slots`` says which of them are in a window.
+keys like any others. So queries are stored for the tokens of the map, and keys and values for the tokens of the padded
+map, row by row: ``WindowPartition.slots`` says which of them are in a window.
 """
 
 from __future__ import annotations

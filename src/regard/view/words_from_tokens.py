@@ -3,7 +3,7 @@
 Words are found in the text by Unicode category, not by the tokenizer's spelling ("##ing"), so any tokenizer
 with character spans works, and an unknown token still belongs to its word. Each Chinese character is a word, as in
 BERT's own tokenizer, since the script has no spaces. Punctuation and symbols are included, but marked as no words.
-Tokens that come with their words, such as those of a translator, keep them.
+Tokens that come with their words, such as the tokens of a translator, keep them.
 """
 
 from __future__ import annotations

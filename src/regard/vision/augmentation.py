@@ -61,11 +61,11 @@ class Draws:
     """The random numbers of a batch of ``batch`` pictures.
 
     shifts (batch, 2)         rows and columns, of a cut out of the padded picture; None without ``crop``
-    crops (batch, 4)          top, left, bottom, right of what is cut out and resized; None without ``resized_crop``
+    crops (batch, 4)          top, left, bottom, right of the part to cut out and resize; None without ``resized_crop``
     flips (batch,)            which pictures are mirrored
     jitters (batch, 3)        factors of brightness, contrast and colour; None without ``jitter``
     operations (batch, n)     indices of ``OPERATIONS``; magnitudes (batch, n), -1 to 1
-    boxes (batch, 4)          top, left, bottom, right of what is erased; empty boxes where nothing is
+    boxes (batch, 4)          top, left, bottom, right of the part that is erased; empty boxes where nothing is
     """
 
     shifts: Int[np.ndarray, "batch 2"] | None
@@ -143,7 +143,7 @@ class Augmentation:
     ) -> Float[Tensor, "rows channels height width"]:  # fmt: skip
         """Change pictures, 0 to 1, by all but the mix; they are ``rows`` of the batch that was drawn for.
 
-        ``fill`` is the colour of what is erased. Returns a new tensor, 0 to 1.
+        ``fill`` is the colour of erased parts. Returns a new tensor, 0 to 1.
         """
         if draws.shifts is not None:
             pictures = _shift(pictures, draws.shifts[rows], self.crop)
@@ -213,7 +213,7 @@ def _draw_rectangles(
     """Draw rectangles (top, left, bottom, right) in a picture of ``size``, height and width, anywhere.
 
     Their areas are ``shares`` of the picture's, uniform, and their heights ``ratios`` of their widths, uniform in the
-    logarithm; what is higher or wider than the picture is cut.
+    logarithm; areas higher or wider than the picture are cut.
     """
     area = size[0] * size[1] * generator.uniform(*shares, count)
     ratio = np.exp(generator.uniform(math.log(ratios[0]), math.log(ratios[1]), count))

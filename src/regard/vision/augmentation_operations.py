@@ -1,14 +1,14 @@
 """The operations of TrivialAugment and RandAugment on batches of pictures, each with a magnitude of its own.
 
     identity, auto_contrast, equalize                       have no magnitude
-    solarize            invert what is at least 1 - |m|
+    solarize            invert values of at least 1 - |m|
     posterize           keep 8 - round(4 |m|) bits
     brightness, colour, contrast, sharpness     blend by the factor 1 + 0.9 m with black, grey, the mean, a blur
     rotate              30 m degrees
     shear_x, shear_y    0.3 m
     translate_x, _y     a third of the edge times m
 
-m is -1 to 1; the names and the ranges are those of Cubuk et al. 2020, "RandAugment", and Mueller and Hutter 2021,
+m is -1 to 1; the names and the ranges follow Cubuk et al. 2020, "RandAugment", and Mueller and Hutter 2021,
 "TrivialAugment", table 1. Pictures are 0 to 1, (batch, channels, height, width); what moves in from outside is black.
 The pixels are computed by ``kornia``. Its own classes for these policies draw one operation for a whole batch, from
 torch's global generator, where the papers draw one for each picture.

@@ -296,7 +296,7 @@ def _read_size(fields: Mapping[str, Any]) -> tuple[int, int] | int:
 
 
 def _read_convnext(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Write the fields of ConvNext's image processor as those of ViT's.
+    """Write the fields of ConvNext's image processor as fields of ViT's.
 
     With an ``edge`` below 384, the shorter edge is resized to edge / crop_pct, and edge x edge pixels are cut out of
     the centre; from 384 on, both edges are resized.

@@ -120,7 +120,7 @@ def read_header(picture: Picture, *, name: str | None = None) -> tuple[int, int,
 
 
 def is_picture_name(path: Path) -> bool:
-    """Whether the name of a file ends like that of a picture."""
+    """Whether the name of a file has the suffix of a picture."""
     return PICTURES.is_name(path)
 
 

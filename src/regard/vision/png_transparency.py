@@ -4,7 +4,7 @@
     tRNS, grey of 2 and 4 bits    the invisible sample has 2 or 4 bits, and the decoded pixels have 8
     tRNS, grey and RGB, 16 bits   the invisible sample has 16 bits, and the decoded pixels have 8 or lose the value
 
-A pixel is invisible only if all 16 bits of its samples are those of tRNS. Pillow decodes the upper 8 bits of RGB, and
+A pixel is invisible only if all 16 bits of its samples equal tRNS. Pillow decodes the upper 8 bits of RGB, and
 the lower ones if it is told that the file has the other byte order.
 """
 
@@ -88,6 +88,6 @@ def _add_alpha(pixels: npt.NDArray[np.uint8], visible: npt.NDArray[np.bool_]) ->
 
 
 def _keep_info(made: Image.Image, picture: Image.Image) -> Image.Image:
-    """Keep what is known of a picture, such as how to turn it, but for its transparency, which is in the pixels."""
+    """Keep the metadata of a picture, such as how to turn it, but for its transparency, which is in the pixels."""
     made.info = {name: value for name, value in picture.info.items() if name != _KEY}
     return made

@@ -22,7 +22,7 @@ _MAX_NORM = {torch.float32: 2.0**60, torch.float64: 2.0**500}
 def divide_keys(key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys head_dim"]:
     """Divide keys by the root of their mean square; NaN for keys that are not finite, without a gradient.
 
-    Keys of a large norm are scaled down first, so that their squares are finite. What is done to a key depends on it
+    Keys of a large norm are scaled down first, so that their squares are finite. The change of a key depends on it
     alone, and where there is no such key, as usual, the norms are all that is computed beside the result.
     """
     if not (key.is_cpu and has_values(key)):

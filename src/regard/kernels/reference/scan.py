@@ -264,7 +264,7 @@ def _chunk_decays(key: Tensor, decays: _LogDecays | None) -> tuple[Tensor, Tenso
 
 
 def _decayed_products(rows: Tensor, columns: Tensor, decays: _LogDecays | None) -> Tensor:
-    """Compute rows_i . exp(b_i - b_j) columns_j for j <= i; what is above the diagonal is not to be used."""
+    """Compute rows_i . exp(b_i - b_j) columns_j for j <= i; values above the diagonal are not to be used."""
     if decays is None:
         return rows @ columns.mT
     between = decays.between
