@@ -25,7 +25,7 @@ class RegardError(Exception):
     """Base class of all errors that regard raises on purpose.
 
     ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases. Arguments are
-    marked, as in ``regard.marked_arguments``; ``got`` is a user's value, as it is.
+    marked, as in ``regard.marked_arguments``; ``got`` is a user's value, unchanged.
     """
 
     exit_code: ClassVar[int] = 1

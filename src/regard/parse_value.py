@@ -1,4 +1,4 @@
-"""Values of options in a shell: JSON, Python's True, False and None, and any other text as it is."""
+"""Values of options in a shell: JSON, Python's True, False and None, and any other text unchanged."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ do not. They separate texts by a mask, which a model makes from ``position_ids``
 it does by default. Here texts are separated in either case.
 
 The tokens are the first keys, and the queries are the last of them. Where that cannot be, such as in cross-attention or
-behind a cache that the arguments do not describe, the mask is left as it is.
+behind a cache that the arguments do not describe, the mask is left unchanged.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ LABEL = ValueColumn("label", LABEL_NAMES)
 @final
 @dataclass(frozen=True)
 class FileRow:
-    """A row of a table: the file, its value as it is in the table, None if the row has none, and the place."""
+    """A row of a table: the file, its value as written in the table, None if the row has none, and the place."""
 
     file: Path
     value: object

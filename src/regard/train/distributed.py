@@ -156,7 +156,7 @@ class Processes:
         return getattr(self._accelerator.state, "fsdp_plugin", None) if self.is_sharded else None
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """Remove the wrapper that ``prepare`` added; a model with sharded weights is returned as it is."""
+        """Remove the wrapper that ``prepare`` added; a model with sharded weights is returned unchanged."""
         inner: nn.Module = model if self.is_sharded else self._accelerator.unwrap_model(model)
         return inner
 

@@ -104,7 +104,7 @@ class Tokens:
 
 
 def _show_white_space(text: str) -> str:
-    """A text of white space alone as symbols that can be seen; any other text as it is."""
+    """A text of white space alone as symbols that can be seen; any other text unchanged."""
     return text if text.strip() else "".join(_WHITE_SPACE.get(character, "␣") for character in text)
 
 

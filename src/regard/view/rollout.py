@@ -46,7 +46,7 @@ def attention_rollout(
 def latent_rollout(
     layers: Iterable[Float64[np.ndarray, "heads _ _"]],
 ) -> Float64[np.ndarray, "queries tokens"]:
-    """Compute the rollout of a Perceiver: of cross-attention, self-attention of latents, and attention of its queries."""
+    """Compute the rollout of a Perceiver: cross-attention, self-attention of latents, and attention of its queries."""
     first, *between, last = layers
     rolled: np.ndarray = last.mean(axis=0) @ _roll_latents(first.mean(axis=0), between)
     return rolled

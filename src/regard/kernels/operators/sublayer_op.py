@@ -82,7 +82,7 @@ def can_compute(tokens: Tensor) -> bool:
 
 
 def can_read(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the kernels read a parameter as it is: dense numbers of this dtype in the CPU's memory."""
+    """Whether the kernels read a parameter without a copy: dense numbers of this dtype in the CPU's memory."""
     kind = type(weight)
     return (
         (kind is Parameter or kind is Tensor)  # and not a subclass, which may compute otherwise

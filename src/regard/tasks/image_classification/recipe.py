@@ -40,7 +40,7 @@ class ImageClassificationRecipe(Recipe):
     The data are folders with one folder of pictures per label, tables of paths and labels, IDX files, or "mnist5000". A
     trained model to start from, a folder or a name on the Hub, keeps its head if it has the same labels. Labels are
     imbalanced if one has more than three quarters of the validation pictures. ``crop`` to ``cutmix`` override a part of
-    ``augment`` (``vision.augmentation.choose_augmentation``); None leaves the part as it is, but ``resized_crop``
+    ``augment`` (``vision.augmentation.choose_augmentation``); None leaves the part unchanged, but ``resized_crop``
     replaces a crop that is not given.
 
     Raises OptionError for values of the wrong type and numbers out of range.
