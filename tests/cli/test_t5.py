@@ -144,7 +144,7 @@ class TestNewT5:
             (["--model", "t5", "--sharing", "separate"], "one vocabulary"),
             (["--model", "t5", "--set", "end_ids=[4]"], "determined by the tokenizer"),
             (["--model", "t5", "--set", "norm=pre"], "norm"),
-            (["--model", "t5", "--prefix", PREFIX], "single task"),
+            (["--model", "t5", "--prefix", PREFIX], "one task"),
             (["--model", "t5", "--from", "t5"], "contradict"),
             (["--from", "ours", "--prefix", PREFIX], "single task"),
             (["--from", "t5", "--set", "layers=1"], "fine-tuning cannot change"),
