@@ -344,13 +344,13 @@ def _load_embedder(
 ) -> tuple[Embedder, VectorFormat]:
     import torch
 
-    from regard.layers.precision import say_if_slower
+    from regard.layers.precision import note_if_slower
     from regard.models import Encoder
     from regard.text.embedding import Embedder
     from regard.text.vector_files import find_format
 
     embedder = Embedder(Encoder.load(model, dtype=getattr(torch, dtype)))
-    say_if_slower(dtype, embedder.model.device)
+    note_if_slower(dtype, embedder.model.device)
     if not options.tokens:
         embedder.pooling.check()
     return embedder, find_format(name)(

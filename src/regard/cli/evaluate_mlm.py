@@ -81,12 +81,12 @@ def mlm(
 
     from regard.cli.progress import count_progress
     from regard.generation.masked_scores import score_masked_texts
-    from regard.layers.precision import say_if_slower
+    from regard.layers.precision import note_if_slower
     from regard.models.masked_language_model import MaskedLanguageModel
     from regard.text.documents import read_and_report_documents
 
     loaded = MaskedLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
-    say_if_slower(dtype, loaded.device)
+    note_if_slower(dtype, loaded.device)
     texts = [one.text for one in read_and_report_documents(data, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:
         scores = score_masked_texts(

@@ -65,7 +65,7 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
     return _compare(layer, *_measure_seconds(layer))
 
 
-def say_if_slower(precision: str, device: torch.device, *, layer: str = "linear") -> None:
+def note_if_slower(precision: str, device: torch.device, *, layer: str = "linear") -> None:
     """Note if ``precision`` is slower than float32 on ``device``."""
     if precision == "float32":
         return

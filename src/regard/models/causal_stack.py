@@ -50,16 +50,21 @@ class CausalStack(Decoder, ABC):
     layers: nn.ModuleList
     norm: nn.Module
 
-    @abstractmethod
     def embed(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids at ``positions`` (batch or 1, length) of their texts."""
+        """Embed checked token ids at ``positions`` (batch or 1, length) of their texts.
+
+        Without learned positions these have no part in it: layers count them, for a rotation, or there are none.
+        """
+        del positions
+        embedded: Tensor = self.token_embedding(ids)
+        return embedded
 
     @property
-    @abstractmethod
     def layer_masks(self) -> Sequence[Mask]:
         """The mask of each layer, without padding: causal, or a causal window. Equal masks are one object."""
+        return (masks.causal(),) * len(self.layers)
 
     @property
     @abstractmethod

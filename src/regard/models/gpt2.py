@@ -11,7 +11,6 @@ the published code. ids (batch, length) -> hidden (batch, length, width), logits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import (
     ShapeError,
@@ -186,11 +184,6 @@ class Gpt2(CausalLanguageModel):
         vectors = functional.embedding(positions.to(ids.device), self.positions.weight)
         embedded: Tensor = self.dropout(self.token_embedding(ids) + vectors)
         return embedded
-
-    @property
-    def layer_masks(self) -> Sequence[Mask]:
-        """The causal mask of each layer."""
-        return (masks.causal(),) * self.config.layers
 
     @property
     def max_tokens(self) -> int:

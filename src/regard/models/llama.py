@@ -117,9 +117,8 @@ class Llama(CausalLanguageModel):
     def embed(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids; positions belong to the rotation, for which layers count them."""
-        del positions
-        embedded: Tensor = self.token_embedding(ids)
+        """Embed checked token ids, scaled if the config says so."""
+        embedded = super().embed(ids, positions)
         if not self.config.scale_embedding:
             return embedded
         # In half precision the factor is rounded first, as in the published code.

@@ -10,20 +10,16 @@ ids (batch, length) -> hidden (batch, length, width), logits (batch, length, voc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_weights
 from regard.fields import check_fields
 from regard.layers import DecoderBlock, Mamba2Mixer, PreNorm, RMSNorm
-from regard.masks import Mask
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, read_published, size_field, write_published
@@ -124,19 +120,6 @@ class Mamba(CausalLanguageModel):
         self.output = nn.Linear(config.width, config.vocabulary, bias=False)
         init_from_normal(self, float(config.deviation))
         self.tie()
-
-    def embed(
-        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
-    ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids; there are no positions."""
-        del positions
-        embedded: Tensor = self.token_embedding(ids)
-        return embedded
-
-    @property
-    def layer_masks(self) -> Sequence[Mask]:
-        """The causal mask of each layer."""
-        return (masks.causal(),) * self.config.layers
 
     @property
     def max_tokens(self) -> None:

@@ -12,14 +12,11 @@ ids (batch, length) -> hidden (batch, length, width), logits (batch, length, voc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_weights
 from regard.fields import check_fields
@@ -32,7 +29,6 @@ from regard.layers import (
     RMSNorm,
     SharedExpertMixture,
 )
-from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.config_file import ConfigFile
@@ -192,19 +188,6 @@ class Qwen3Next(CausalLanguageModel):
         self.output = nn.Linear(config.width, config.vocabulary, bias=False)
         init_from_normal(self, float(config.deviation))
         self.tie()
-
-    def embed(
-        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
-    ) -> Float[Tensor, "batch length width"]:
-        """Embed checked token ids; positions belong to the rotation, for which layers count them."""
-        del positions
-        embedded: Tensor = self.token_embedding(ids)
-        return embedded
-
-    @property
-    def layer_masks(self) -> Sequence[Mask]:
-        """The causal mask of each layer."""
-        return (masks.causal(),) * self.config.layers
 
     @property
     def max_tokens(self) -> int:

@@ -20,7 +20,7 @@ import torch
 from regard.errors import RefusedError, check_choice
 from regard.kernels import extension, support
 from regard.layers import projection
-from regard.layers.precision import PRECISIONS, precisions, say_if_slower
+from regard.layers.precision import PRECISIONS, note_if_slower, precisions
 from regard.log import log
 
 
@@ -49,11 +49,11 @@ def choose_precision(asked: str, device: torch.device, *, layer: str = "linear")
             got=f"{asked}: {available.reason}",
             do='use `precision="auto"`, the fastest supported, or `precision="float32"`',
         )
-    say_if_slower(asked, device, layer=layer)
+    note_if_slower(asked, device, layer=layer)
     return asked
 
 
-def say_if_unsupported(kept: str, device: torch.device, *, layer: str = "linear") -> None:
+def note_if_unsupported(kept: str, device: torch.device, *, layer: str = "linear") -> None:
     """Note it if a run is resumed in a precision in which ``device`` cannot compute its ``layer``."""
     available = precisions(device, layer) if kept != "float32" else None
     if available is not None and kept not in available.supported:

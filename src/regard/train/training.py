@@ -292,12 +292,12 @@ def _count_steps(task: Task, settings: Settings) -> int | None:
 
 def _choose_precision(layer: str, requested: str, processes: Processes, folder: RunFolder, *, resume: bool) -> str:
     """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
-    from regard.train.numeric_backends import choose_precision, say_if_unsupported
+    from regard.train.numeric_backends import choose_precision, note_if_unsupported
 
     if not resume or requested != "auto":
         return choose_precision(requested, processes.device, layer=layer)
     precision = str(folder.read_setting("precision"))
-    say_if_unsupported(precision, processes.device, layer=layer)
+    note_if_unsupported(precision, processes.device, layer=layer)
     return precision
 
 

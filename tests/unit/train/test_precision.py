@@ -11,7 +11,7 @@ from regard.errors import OptionError, RefusedError
 from regard.layers import precision
 from regard.layers.precision import LAYERS, PRECISIONS, precisions
 from regard.log import notes_to
-from regard.train.numeric_backends import autocast_dtype, choose_precision, say_if_unsupported
+from regard.train.numeric_backends import autocast_dtype, choose_precision, note_if_unsupported
 
 CPU = torch.device("cpu")
 
@@ -149,11 +149,11 @@ class TestChoosePrecision:
         fake_cpu(products=False, lstm=False)
         messages = []
         with notes_to(messages.append):
-            say_if_unsupported("float32", CPU, layer="lstm")
+            note_if_unsupported("float32", CPU, layer="lstm")
         with notes_to(messages.append):
-            say_if_unsupported("bfloat16", CPU, layer="gru")
+            note_if_unsupported("bfloat16", CPU, layer="gru")
         assert messages == []
         with notes_to(messages.append):
-            say_if_unsupported("bfloat16", CPU, layer="lstm")
+            note_if_unsupported("bfloat16", CPU, layer="lstm")
         assert len(messages) == 1
         assert "last bits" in messages[0]
