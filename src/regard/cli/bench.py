@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import typer
 
-from regard.cli.completion import complete_mechanism
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file
 from regard.cli.progress import count_progress
@@ -52,9 +51,23 @@ def register(app: typer.Typer) -> None:
 
 @final
 @dataclass(frozen=True)
-class _HowOptions:
-    """The cases, the device and the time limits; None is the default of ``BenchSettings``."""
+class _Cases:
+    """The mechanisms and shapes to measure, and how; None is the default of ``BenchSettings``."""
 
+    mechanisms: tuple[str, ...] = option_field(
+        (),
+        "Mechanisms to measure, with options after colons: nystromformer:landmarks=32. Repeat for more. Default: all.",
+        option="--mechanism",
+        metavar="NAME,NAME",
+        completes="mechanisms",
+    )
+    lengths: tuple[str, ...] = option_field(
+        (),
+        "Numbers of tokens. Default: 256,1024,4096,16384; with --data a quarter, a half and all of the model's "
+        "maximum.",
+        option="--length",
+        metavar="N,N",
+    )
     heads: int | None = option_field(None, "Number of heads. Default: 8.", least=1)
     head_dim: int | None = option_field(None, "Size of a head. Default: 64.", least=1)
     batch: int = option_field(1, "Texts per call.", least=1)
@@ -69,78 +82,83 @@ class _HowOptions:
         2.0, "Time budget per mechanism and length; a longer call is stopped, though not before a second."
     )
 
+    def settings(self) -> dict[str, Any]:
+        """The options of ``BenchSettings`` that were given. Raises OptionError for wrong lengths."""
+        lengths = _parse_lengths(",".join(self.lengths)) if self.lengths else None
+        given = drop_none({**vars(self), "lengths": lengths, "causal": self.causal or None})
+        return {name: value for name, value in given.items() if name != "mechanisms"}
+
+
+@final
+@dataclass(frozen=True)
+class _TextOptions:
+    """The text that a model reads, if any."""
+
+    data: str | None = option_field(
+        None, "Text for a model to read, plain or gzip; - is standard input.", metavar="FILE"
+    )
+    field: Field = None
+    model: ModelName = None
+    texts: int = option_field(32, "With --data: maximum number of windows to turn into vectors.", least=1)
+
+    def read(self) -> list[str] | None:
+        """The lines of the text; None without ``--data``. Raises OptionError for options that need a text."""
+        if self.data is not None:
+            with open_texts([], self.data, self.field) as lines:
+                return [line.require_text() for line in lines]
+        for name, value in (("--model", self.model), ("--field", self.field)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} needs a text", expected="--data FILE", got="no --data", do="for example --data book.txt"
+                )
+        return None
+
+
+@final
+@dataclass(frozen=True)
+class _Output:
+    """The form of the report, and the file to write."""
+
+    as_json: bool = option_field(False, "Print JSON, for programs.", option="--json")
+    out: Path | None = option_field(
+        None,
+        "Write a page with plots (.html) or all numbers (.json) to this file.",
+        option="--out -o",
+        metavar="FILE",
+    )
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        """Check the file before anything is measured. Raises OptionError for another suffix or a missing folder."""
+        if self.out is None:
+            return
+        check_output_file(self.out, overwrite=self.overwrite)
+        if self.out.suffix.lower() not in SUFFIXES:
+            raise OptionError(
+                f"the name {self.out.name!r} does not say what to write",
+                expected="a name that ends in .html (a page with plots) or .json (all numbers)",
+                got=f"the suffix {self.out.suffix!r}" if self.out.suffix else "no suffix",
+                do=f"name it {self.out.with_suffix('.html').name}",
+            )
+        check_parent_folder(self.out)
+
 
 @expand_option_groups()
-def bench(
-    mechanisms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mechanism",
-            metavar="NAME,NAME",
-            help="Mechanisms to measure, with options after colons: nystromformer:landmarks=32. Repeat for more. "
-            "Default: all.",
-            show_default=False,
-            autocompletion=complete_mechanism,
-        ),
-    ] = None,
-    lengths: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--length",
-            metavar="N,N",
-            help="Numbers of tokens. Default: 256,1024,4096,16384; with --data a quarter, a half and all of the "
-            "model's maximum.",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    how: _HowOptions,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Text for a model to read, plain or gzip; - is standard input.",
-            show_default=False,
-        ),
-    ] = None,
-    field: Field = None,
-    model: ModelName = None,
-    texts: Annotated[
-        int, typer.Option("--texts", min=1, help="With --data: maximum number of windows to turn into vectors.")
-    ] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write a page with plots (.html) or all numbers (.json) to this file.",
-            show_default=False,
-        ),
-    ] = None,
-    overwrite: Overwrite = False,
-) -> None:
+def bench(cases: _Cases, text: _TextOptions, output: _Output) -> None:
     """Measure time, peak memory and error of attention mechanisms against exact attention.
 
     Also tells from which length each is faster than exact attention on this machine.
     """
-    _check_out(out, overwrite=overwrite)
-    settings: dict[str, Any] = {"lengths": _parse_lengths(",".join(lengths))} if lengths else {}
-    settings |= drop_none({**vars(how), "causal": how.causal or None})
-    chosen = mechanisms or None
-    if data is None:
-        _check_no_text(field, model)
-        _show(_run(chosen, settings), as_json=as_json, out=out)
+    output.check()
+    settings, mechanisms = cases.settings(), list(cases.mechanisms) or None
+    lines = text.read()
+    if lines is None:
+        _show(_run(mechanisms, settings), as_json=output.as_json, out=output.out)
     else:
-        with open_texts([], data, field) as lines:
-            found = [_text_of(line) for line in lines]
-        _show(
-            _run_on_text(found, DEFAULT_MODEL if model is None else model, chosen, texts, settings),
-            as_json=as_json,
-            out=out,
+        report = _run_on_text(
+            lines, DEFAULT_MODEL if text.model is None else text.model, mechanisms, text.texts, settings
         )
+        _show(report, as_json=output.as_json, out=output.out)
 
 
 def _run(mechanisms: list[str] | None, settings: dict[str, Any]) -> BenchReport:
@@ -196,30 +214,6 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
         console.print(f"Written: {escape_text(str(out))} ({out.stat().st_size / 1000:,.0f} kB)", soft_wrap=True)
 
 
-def _check_out(out: Path | None, *, overwrite: bool) -> None:
-    """Check the output before anything is measured. Raises OptionError for another suffix or a missing folder."""
-    if out is None:
-        return
-    check_output_file(out, overwrite=overwrite)
-    if out.suffix.lower() not in SUFFIXES:
-        raise OptionError(
-            f"the name {out.name!r} does not say what to write",
-            expected="a name that ends in .html (a page with plots) or .json (all numbers)",
-            got=f"the suffix {out.suffix!r}" if out.suffix else "no suffix",
-            do=f"name it {out.with_suffix('.html').name}",
-        )
-    check_parent_folder(out)
-
-
-def _check_no_text(field: str | None, model: str | None) -> None:
-    """Raise OptionError for options that need a text."""
-    for name, value in (("--model", model), ("--field", field)):
-        if value is not None:
-            raise OptionError(
-                f"{name} needs a text", expected="--data FILE", got="no --data", do="for example --data book.txt"
-            )
-
-
 def _parse_lengths(text: str) -> list[int]:
     """Parse numbers of tokens, separated by commas. Raises OptionError for anything else."""
     parts = [part.strip().replace("_", "") for part in text.split(",")]
@@ -228,11 +222,3 @@ def _parse_lengths(text: str) -> list[int]:
             "wrong --length", expected="numbers of 1 or more, separated by commas", got=text, do="for example 1024,4096"
         )
     return [int(part) for part in parts]
-
-
-def _text_of(line: Any) -> str:
-    """Return the text of a line. Raises its DataError if it has a problem."""
-    if line.problem is not None:
-        raise line.problem
-    text: str = line.text
-    return text

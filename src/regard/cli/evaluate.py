@@ -100,6 +100,11 @@ class _ScoringOptions:
         None, "Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1."
     )
 
+    @property
+    def gold_options(self) -> dict[str, Any]:
+        """The options of ``read_alignments`` that were given."""
+        return drop_none({"form": self.gold_format, "first": self.gold_first})
+
 
 @expand_option_groups(source={"help": "Source language, such as de."}, target={"help": "Target language, such as en."})
 def translate(
@@ -112,10 +117,7 @@ def translate(
             show_default=False,
         ),
     ],
-    model: Annotated[
-        str | None,
-        model_option("Folder of the translator to measure."),
-    ] = None,
+    model: Annotated[str | None, model_option("Folder of the translator to measure.")] = None,
     hypotheses: Annotated[
         Path | None,
         typer.Option(
@@ -135,42 +137,58 @@ def translate(
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
-    from regard.text.pairs import Pair
     from regard.text.pairs.read_and_report import read_and_report
     from regard.train.allocator import keep_freed_memory
-    from regard.translation import Scorer, Translator
+    from regard.translation import Translator
 
-    searching, gold = drop_none(vars(beam)), scoring.gold
     loading = drop_none({"device": device, "tokens": batch_tokens, "prefix": prefix})
-    of_gold = drop_none({"form": scoring.gold_format, "first": scoring.gold_first})
-    _check(model, hypotheses, gold, form)
+    _check(model, hypotheses, scoring.gold, form)
     _check_unused_options(
-        model, gold, {"--beam": beam.width, "--length-penalty": beam.length_penalty}, loading, of_gold
+        model,
+        scoring,
+        {"--beam": beam.width, "--length-penalty": beam.length_penalty},
+        {"--device": device, "--batch-tokens": batch_tokens, "--prefix": prefix},
     )
-    search = make_search(searching)
+    search = make_search(drop_none(vars(beam)))
     keep_freed_memory()
     translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
         report_prefix(translator.prefix, prefix)
         source, target = translator.model.languages
         where = replace(where, source=where.source or source, target=where.target or target)
-    entries = read_and_report(data, where)
+    measured = _measure(translator, search, hypotheses, read_and_report(data, where), where.target, scoring)
+    print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
+
+
+def _measure(
+    translator: Translator | None,
+    search: Search,
+    hypotheses: Path | None,
+    entries: Sequence[PairOrSkipped],
+    language: str | None,
+    scoring: _ScoringOptions,
+) -> dict[str, Any]:
+    """The scores of a translator, or of a file of hypotheses, and of the alignments if there is a file of them."""
+    from regard.text.pairs import Pair
+    from regard.translation import Scorer
+
     pairs = [entry for entry in entries if isinstance(entry, Pair)]
     # Check everything before translating, which may take hours.
     scorer = Scorer(
-        [pair.target for pair in pairs], language=where.target, tokenize=scoring.tokenize, lowercase=scoring.lowercase
+        [pair.target for pair in pairs], language=language, tokenize=scoring.tokenize, lowercase=scoring.lowercase
     )
     gold_pairs = None
     if translator is not None:
         translator.check_all([pair.source for pair in pairs], [f"the source in {pair.place}" for pair in pairs])
-        gold_pairs = None if gold is None else _read_gold_alignments(translator, entries, gold, of_gold)
+        if scoring.gold is not None:
+            gold_pairs = _read_gold_alignments(translator, entries, scoring.gold, scoring.gold_options)
     texts = _read_hypotheses(hypotheses, entries) if translator is None else _translate_pairs(translator, pairs, search)
     measured: dict[str, Any] = asdict(scorer.score(texts))
     if translator is not None and gold_pairs is not None:
         measured |= {"alignment": asdict(_score_alignments(translator, gold_pairs))}
     if measured["bleu"] == 0 and scorer.ranking_metric == "chrF":
         say("no reference has four words in a row, which BLEU needs: it is 0 for any translations, so compare by chrF")
-    print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
+    return measured
 
 
 def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
@@ -192,18 +210,12 @@ def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: 
 
 
 def _check_unused_options(
-    model: str | None, gold: Path | None, of_search: dict[str, Any], of_model: dict[str, Any], of_gold: dict[str, Any]
+    model: str | None, scoring: _ScoringOptions, of_search: dict[str, Any], of_model: dict[str, Any]
 ) -> None:
     """Raise OptionError for model options without ``--model``, and gold file options without ``--gold``."""
-    names = {
-        "device": "--device",
-        "tokens": "--batch-tokens",
-        "prefix": "--prefix",
-        "form": "--gold-format",
-        "first": "--gold-first",
-    }
-    without_model = [*drop_none(of_search), *(names[name] for name in of_model)] if model is None else []
-    without_gold = [names[name] for name in of_gold] if gold is None else []
+    of_gold = drop_none({"--gold-format": scoring.gold_format, "--gold-first": scoring.gold_first})
+    without_model = [*drop_none(of_search | of_model)] if model is None else []
+    without_gold = [*of_gold] if scoring.gold is None else []
     for idle, needed in ((without_model, "--model"), (without_gold, "--gold")):
         if idle:
             raise OptionError(
@@ -294,13 +306,8 @@ def _read_lines(path: Path | None) -> list[str]:
     """Read the lines of a file of translations. Raises DataError for a line that cannot be read."""
     from regard.text.line_reader import LineReader
 
-    texts = []
     with closing(LineReader(str(path))) as source:
-        for line in source:
-            if line.problem is not None:
-                raise line.problem
-            texts.append(line.text)
-    return texts
+        return [line.require_text() for line in source]
 
 
 def _format_scores(scores: dict[str, Any]) -> str:

@@ -49,8 +49,7 @@ def clip(
         ),
     ],
     model: Annotated[
-        str,
-        model_option("The CLIP to measure: a folder, or a name on the Hub; required.", metavar="MODEL"),
+        str, model_option("The CLIP to measure: a folder, or a name on the Hub; required.", metavar="MODEL")
     ] = "",
     columns: TextColumns = None,
     skip_bad: SkipBad = False,

@@ -52,8 +52,7 @@ def register(evaluate: typer.Typer) -> None:
 def lm(
     data: Documents,
     model: Annotated[
-        str,
-        model_option("Folder of the language model to measure, or a name on the Hub; required.", metavar="MODEL"),
+        str, model_option("Folder of the language model to measure, or a name on the Hub; required.", metavar="MODEL")
     ] = "",
     field: TextField = "text",
     lines: Lines = False,

@@ -65,10 +65,7 @@ def transcribe(
             show_default=False,
         ),
     ],
-    model: Annotated[
-        str,
-        model_option("Folder of the model to measure; required."),
-    ] = "",
+    model: Annotated[str, model_option("Folder of the model to measure; required.")] = "",
     columns: TextColumns = None,
     worst: Annotated[int, typer.Option("--worst", min=0, help="Number of the worst texts to show.")] = 5,
     skip_bad: SkipBad = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.loaded_model import convert_loaded_model, require_model
-from regard.cli.option_group import Before, expand_option_groups
+from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -90,9 +90,10 @@ def register(app: typer.Typer) -> None:
 
 @final
 @dataclass(frozen=True)
-class _DrawingOptions:
-    """How the next token is chosen."""
+class _WritingOptions:
+    """How the next token is chosen, and where a text ends."""
 
+    max_tokens: int = option_field(256, "Maximum new tokens of a text.", least=1)
     greedy: bool = option_field(False, "Write the most probable token, without chance.")
     temperature: float | None = option_field(
         None, "Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", least=0.0
@@ -105,6 +106,7 @@ class _DrawingOptions:
         None, "Draw from tokens with at least this share of the largest probability.", least=0.0, most=1.0
     )
     repetition_penalty: float = option_field(1.0, "Above 1 makes tokens that occurred before less likely; try 1.1.")
+    stop: tuple[str, ...] = option_field((), "End a text before this string; repeat for more.", metavar="TEXT")
     samples: int = option_field(1, "Texts for each prompt.", least=1)
     seed: int = option_field(1, "Random seed.", least=0)
 
@@ -196,8 +198,7 @@ class _LoadingOptions:
 def generate(
     texts: Texts = None,
     model: Annotated[
-        str,
-        model_option("Folder of a language model or a T5, or a name on the Hub; required.", metavar="MODEL"),
+        str, model_option("Folder of a language model or a T5, or a name on the Hub; required.", metavar="MODEL")
     ] = "",
     data: Data = None,
     out: OutputFile = None,
@@ -211,16 +212,8 @@ def generate(
         ),
     ] = None,
     field: Field = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum new tokens of a text.")] = 256,
     *,
-    drawing: _DrawingOptions,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--stop", metavar="TEXT", help="End a text before this string; repeat for more.", show_default=False
-        ),
-        Before("samples"),
-    ] = None,
+    writing: _WritingOptions,
     chat: _ChatOptions,
     loading: _LoadingOptions,
     skip_bad: Annotated[
@@ -237,13 +230,13 @@ def generate(
     require_model(model, example="regard train lm --data text.txt --out model/")
     chat.check()
     check_text_options(texts, data, field)
-    search = drawing.make_search()
+    search = writing.make_search()
     generator = loading.load(model, device)
     shows_prompt = generator.continues_prompt and not chat.chat
-    options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
-    ends = _Ends(stop or [])
+    options: dict[str, Any] = {"search": search, "max_tokens": writing.max_tokens, "stop": [*writing.stop]}
+    ends = _Ends(writing.stop)
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
-        if form == "text" and len(texts) == 1 and drawing.samples == 1 and out is None:
+        if form == "text" and len(texts) == 1 and writing.samples == 1 and out is None:
             prompt = chat.prompt(generator, texts[0])
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
@@ -252,7 +245,7 @@ def generate(
                     ends.add(one)
                     file.write(_format(one, form, message if chat.chat else None, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
-    ends.report(max_tokens, generator.model.max_tokens)
+    ends.report(writing.max_tokens, generator.model.max_tokens)
     _report_prompts(generator)
     if out is not None:
         say(f"{out}: written")
@@ -273,7 +266,7 @@ class _Ends:
     """Counts how texts ended, for messages."""
 
     def __init__(self, stop: Sequence[str]) -> None:
-        self.stop, self.counts, self.total = tuple(stop), dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
+        self.stop, self.counts, self.total = stop, dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
 
     def add(self, one: Continuation) -> None:
         """Count a text by what ended it."""

@@ -159,9 +159,8 @@ def read_entries(
 
 def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:
     try:
-        if line.problem is not None:
-            raise line.problem
-        return MediaInput(line.text, read(line.text, line.name))
+        text = line.require_text()
+        return MediaInput(text, read(text, line.name))
     except DataError as error:
         return MediaInput("", None, error)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
 from regard.cli.completion import model_completer
+from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import count_progress
 from regard.cli.shared_options import Device, Overwrite
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.control.returns import Returns
@@ -55,6 +58,49 @@ def register(app: typer.Typer) -> None:
     app.command("play", cls=Verb, epilog=NOTES)(play)
 
 
+@final
+@dataclass(frozen=True)
+class _Options:
+    """How many episodes are played, how, and what is written."""
+
+    episodes: int = option_field(20, "Episodes in each environment.", least=1)
+    seed: int = option_field(0, "Seed of the first episode; the next have the next.", least=0)
+    temperature: float = option_field(0.0, "Of drawing actions; 0 chooses the most probable one.", least=0.0)
+    no_comparison: bool = option_field(False, "Play without the expert and the random agent.")
+    record: Path | None = option_field(None, "Write the first episode as .gif, .png or .webp.", metavar="FILE")
+    view: Path | None = option_field(None, "Write the first episode as a page, with its attention.", metavar="FILE")
+    as_json: bool = option_field(False, "Print JSON, for programs.", option="--json")
+    out: Path | None = option_field(None, "Write all numbers to this file, as JSON.", option="--out -o", metavar="FILE")
+    device: Device = None
+    overwrite: Overwrite = False
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of the episodes."""
+        return range(self.seed, self.seed + self.episodes)
+
+    def check_files(self) -> None:
+        """Raise OutputError or OptionError for the file of numbers or the page, before the model is loaded."""
+        check_output_file(self.out, overwrite=self.overwrite)
+        if self.view is not None:
+            from regard.view.page import check_output_path
+
+            check_output_path(self.view, overwrite=self.overwrite)
+
+    def recording_paths(self, names: list[str]) -> list[Path]:
+        """A file for each environment, whose name has the environment's name if there are several; checked."""
+        if self.record is None:
+            return []
+        from regard.control.rendering import check_animation_path
+
+        check_animation_path(self.record)
+        paths = [self.record] if len(names) == 1 else [_path_of(self.record, name) for name in names]
+        for path in paths:
+            check_output_file(path, overwrite=self.overwrite)
+        return paths
+
+
+@expand_option_groups()
 def play(
     model: Annotated[
         str,
@@ -68,71 +114,28 @@ def play(
             metavar="ENVIRONMENT", help="Where it plays. Default: all that it was trained on.", show_default=False
         ),
     ] = None,
-    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes in each environment.")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first episode; the next have the next.")] = 0,
-    temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, help="Of drawing actions; 0 chooses the most probable one.")
-    ] = 0.0,
-    no_comparison: Annotated[
-        bool, typer.Option("--no-comparison", help="Play without the expert and the random agent.")
-    ] = False,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record", metavar="FILE", help="Write the first episode as .gif, .png or .webp.", show_default=False
-        ),
-    ] = None,
-    view: Annotated[
-        Path | None,
-        typer.Option(
-            "--view", metavar="FILE", help="Write the first episode as a page, with its attention.", show_default=False
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Write all numbers to this file, as JSON.", show_default=False
-        ),
-    ] = None,
-    device: Device = None,
-    overwrite: Overwrite = False,
+    *,
+    options: _Options,
 ) -> None:
     """Let a Gato act in environments; measure, record and show it."""
-    check_output_file(out, overwrite=overwrite)
-    _check_page(view, overwrite=overwrite)
+    options.check_files()
     from regard.models import Gato
 
-    loaded = Gato.load(model, device=device)
+    loaded = Gato.load(model, device=options.device)
     names = _choose_environments(loaded, environments or [])
-    recordings = _recording_paths(record, names, overwrite=overwrite)
-    played = _play_all(
-        loaded,
-        names,
-        range(seed, seed + episodes),
-        temperature=temperature,
-        compare=not no_comparison,
-        read=view is not None,
-        record=record is not None,
-    )
+    recordings = options.recording_paths(names)
+    played = _play_all(loaded, names, options)
     report = {
         "model": model,
-        "temperature": temperature,
-        "environments": [one.to_json() for one in played],
+        "temperature": options.temperature,
+        "environments": [environment.to_json() for environment in played],
     }
     text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    _write_files(played, recordings, view, out, text, model, overwrite=overwrite)
-    if as_json:
+    _write_files(played, recordings, text, model, options)
+    if options.as_json:
         print(text, end="")
     else:
         _print_table(played)
-
-
-def _check_page(view: Path | None, *, overwrite: bool) -> None:
-    if view is not None:
-        from regard.view.page import check_output_path
-
-        check_output_path(view, overwrite=overwrite)
 
 
 def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
@@ -154,34 +157,21 @@ def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
     return names
 
 
-def _recording_paths(record: Path | None, names: list[str], *, overwrite: bool) -> list[Path]:
-    """A file for each environment, whose name has the environment's name if there are several; checked."""
-    if record is None:
-        return []
-    from regard.control.rendering import check_animation_path
-
-    check_animation_path(record)
-    paths = [record] if len(names) == 1 else [_path_of(record, name) for name in names]
-    for path in paths:
-        check_output_file(path, overwrite=overwrite)
-    return paths
-
-
 def _path_of(record: Path, environment: str) -> Path:
     return record.with_name(f"{record.stem}-{environment.replace('/', '-')}{record.suffix}")
 
 
-def _play_all(
-    model: Gato, names: list[str], seeds: range, *, temperature: float, compare: bool, read: bool, record: bool
-) -> list[PlayedEnvironment]:
+def _play_all(model: Gato, names: list[str], options: _Options) -> list[PlayedEnvironment]:
     """Play all environments, with a progress bar. All are checked before the first is played."""
     from regard.playing.measure_play import can_render, check_playable, measure_play
 
     for name in names:
         check_playable(model, name)
-    renders = {name: (read or record) and can_render(name, required=record) for name in names}
+    is_drawn = options.view is not None or options.record is not None
+    renders = {name: is_drawn and can_render(name, required=options.record is not None) for name in names}
     played, done = [], 0
-    with count_progress(len(names) * len(seeds) * (3 if compare else 1), "episodes") as show:
+    agents = 1 if options.no_comparison else 3
+    with count_progress(len(names) * options.episodes * agents, "episodes") as show:
 
         def advance() -> None:
             nonlocal done
@@ -189,38 +179,40 @@ def _play_all(
             show(done)
 
         for name in names:
-            options: dict[str, Any] = {"temperature": temperature, "compare": compare, "read": read}
-            played.append(measure_play(model, name, seeds, render=renders[name], advance=advance, **options))
+            measured = measure_play(
+                model,
+                name,
+                options.seeds,
+                temperature=options.temperature,
+                compare=not options.no_comparison,
+                read=options.view is not None,
+                render=renders[name],
+                advance=advance,
+            )
+            played.append(measured)
     return played
 
 
 def _write_files(
-    played: list[PlayedEnvironment],
-    recordings: list[Path],
-    view: Path | None,
-    out: Path | None,
-    text: str,
-    model: str,
-    *,
-    overwrite: bool,
+    played: list[PlayedEnvironment], recordings: list[Path], text: str, model: str, options: _Options
 ) -> None:
     """Write what was asked for, before anything is printed: a broken pipe (``| head``) must not prevent the files."""
     if recordings:
         from regard.control.rendering import write_animation
 
-        for one, path in zip(played, recordings, strict=True):
-            write_animation(path, one.frames, frames_per_second=one.frame_rate)
+        for environment, path in zip(played, recordings, strict=True):
+            write_animation(path, environment.frames, frames_per_second=environment.frame_rate)
             _say_written(path)
-    if view is not None:
+    if options.view is not None:
         from regard.view.page import write_page
 
-        readings = [one.reading for one in played if one.reading is not None]
-        write_page(readings, view, model=Path(model).name or model, overwrite=overwrite)
-        _say_written(view)
-    if out is not None:
-        with open_output_file(out) as file:
+        readings = [environment.reading for environment in played if environment.reading is not None]
+        write_page(readings, options.view, model=Path(model).name or model, overwrite=options.overwrite)
+        _say_written(options.view)
+    if options.out is not None:
+        with open_output_file(options.out) as file:
             file.write(text)
-        _say_written(out)
+        _say_written(options.out)
 
 
 def _say_written(path: Path) -> None:

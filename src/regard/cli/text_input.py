@@ -145,8 +145,7 @@ def select_usable(
     texts: list[str | None] = []
     for line in lines:
         try:
-            if line.problem is not None:
-                raise line.problem
+            line.require_text()
             texts.append(read(line))
         except DataError as problem:
             if skipped is None:

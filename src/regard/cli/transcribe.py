@@ -52,10 +52,7 @@ def transcribe(
         list[str] | None,
         typer.Argument(metavar="SOUND", help="WAV or FLAC files, or folders of them.", show_default=False),
     ] = None,
-    model: Annotated[
-        str,
-        model_option("Folder that `regard train transcribe` wrote; required."),
-    ] = "",
+    model: Annotated[str, model_option("Folder that `regard train transcribe` wrote; required.")] = "",
     data: Annotated[
         str | None,
         typer.Option(
@@ -67,10 +64,7 @@ def transcribe(
         ),
     ] = None,
     out: OutputFile = None,
-    form: Annotated[
-        str,
-        format_option("Output format: text, tsv or jsonl.", FORMATS),
-    ] = "text",
+    form: Annotated[str, format_option("Output format: text, tsv or jsonl.", FORMATS)] = "text",
     field: Annotated[
         str | None,
         typer.Option(
@@ -90,14 +84,7 @@ def transcribe(
     sounds = sounds or []
     check_choice("format of transcriptions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
-    if not sounds and data is None and is_stdin_terminal():
-        raise OptionError(
-            "there is no sound",
-            expected="paths of sounds, --data FILE, or a pipe to standard input",
-            got="nothing",
-            do="give a path, such as hello.wav",
-        )
-    check_text_options(sounds, data, field)
+    _check_sounds(sounds, data, field)
     transcriber = load_transcriber(model, device)
     from regard.audio.sound_file import SOUNDS
 
@@ -108,6 +95,18 @@ def transcribe(
     with open_media(sounds, data, field, SOUNDS) as lines:
         files = read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS, out)
         write_answers(files, answer, out, SOUNDS, lacking="a text", skip_bad=skip_bad)
+
+
+def _check_sounds(sounds: list[str], data: str | None, field: str | None) -> None:
+    """Raise OptionError for contradictory options, or if there is no sound to read."""
+    if not sounds and data is None and is_stdin_terminal():
+        raise OptionError(
+            "there is no sound",
+            expected="paths of sounds, --data FILE, or a pipe to standard input",
+            got="nothing",
+            do="give a path, such as hello.wav",
+        )
+    check_text_options(sounds, data, field)
 
 
 def load_transcriber(folder: str, device: str | None) -> Transcriber:

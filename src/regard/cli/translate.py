@@ -81,16 +81,10 @@ def register(app: typer.Typer) -> None:
 @expand_option_groups()
 def translate(
     texts: Texts = None,
-    model: Annotated[
-        str,
-        model_option("Folder that `regard train translate` wrote, or of a T5; required."),
-    ] = "",
+    model: Annotated[str, model_option("Folder that `regard train translate` wrote, or of a T5; required.")] = "",
     data: Data = None,
     out: OutputFile = None,
-    form: Annotated[
-        str,
-        format_option("Output format: text, tsv, jsonl or pharaoh.", FORMATS),
-    ] = "text",
+    form: Annotated[str, format_option("Output format: text, tsv, jsonl or pharaoh.", FORMATS)] = "text",
     field: Field = None,
     prefix: Prefix = None,
     *,

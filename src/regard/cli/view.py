@@ -66,6 +66,19 @@ def register(app: typer.Typer) -> None:
     app.command("view", cls=Verb, epilog=EXAMPLES)(view)
 
 
+Mechanisms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mechanism",
+        metavar="NAME,NAME",
+        help="Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
+        "such as longformer:window=8,performer. Repeat for more.",
+        show_default=False,
+        autocompletion=complete_mechanism,
+    ),
+]
+
+
 @final
 @dataclass(frozen=True)
 class _PairOptions:
@@ -159,17 +172,7 @@ def view(
     data: Data = None,
     field: Field = None,
     model: ModelName = None,
-    mechanism: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mechanism",
-            metavar="NAME,NAME",
-            help="Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
-            "such as longformer:window=8,performer. Repeat for more.",
-            show_default=False,
-            autocompletion=complete_mechanism,
-        ),
-    ] = None,
+    mechanism: Mechanisms = None,
     media: _MediaOptions,
     truncate: Truncate = False,
     page: _Page,

@@ -140,8 +140,8 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
             do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
         )
     with open_texts(arguments, data, field) as lines:
-        usable = map(_raise_problem, lines)
-        collected = list(islice((line for line in usable if arguments or line.text.strip()), MAX_TEXTS + 1))
+        usable = (line for line in lines if line.require_text().strip() or arguments)
+        collected = list(islice(usable, MAX_TEXTS + 1))
     for line in collected:
         if not line.text.strip():
             raise DataError(f"{line.name} is empty", expected="a text", got=repr(line.text), do="give a text in quotes")
@@ -172,13 +172,6 @@ def warn_about_missing_quotes(texts: list[str]) -> None:
 
         sentence = escape_text(" ".join(texts))
         print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
-
-
-def _raise_problem(line: Line) -> Line:
-    """The line. Raises its problem, if it has one."""
-    if line.problem is not None:
-        raise line.problem
-    return line
 
 
 def choose_translator(arguments: list[str], model: str | None) -> str:

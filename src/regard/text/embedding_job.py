@@ -230,8 +230,7 @@ def _tokenize_lines(
     good, skipped = [], []
     for line in lines:
         try:
-            if line.problem is not None:
-                raise line.problem
+            line.require_text()
             text = next(read)
             tokenizer.check_length(text, line.name)
             good.append((line, text))

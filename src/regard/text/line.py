@@ -26,6 +26,12 @@ class Line:
     text: str = ""
     problem: DataError | None = None
 
+    def require_text(self) -> str:
+        """The text. Raises the line's problem if it has one."""
+        if self.problem is not None:
+            raise self.problem
+        return self.text
+
 
 def skip_reason(line: Line) -> str:
     """Reason for skipping a line with a problem, without the name of the line."""

@@ -107,12 +107,7 @@ def run(
 
     out = _expand_home(to_folder_path(out))
     folder = RunFolder(_run_folder_path(out))
-    try:
-        _check_output(out, folder, resume=resume, overwrite=overwrite)
-    except OutputError:
-        raise
-    except OSError as error:  # for example a name that is too long
-        raise write_error(f"{short_repr(str(out))} cannot be written", error) from error
+    _prepare_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
     is_main = processes.is_main
     report = _choose_report(processes, report)
@@ -126,21 +121,20 @@ def run(
             if after is not None:
                 log.info(_resume_message(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
-        ended_by = trainer.ended_by()
-        assert ended_by is not None  # an interruption raises
-        problem = why_nothing_learned(task, progress)
-        if progress.kept is not None:
-            log.info(f"{out}: {task.describe(progress.kept)}, after {_count(progress.step, 'step')}")
-        if problem is not None:
-            log.info(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
-    return _result(out, progress, ended_by, learned=problem is None, is_main=is_main)
+        return _report_result(task, settings, out, progress, trainer.ended_by(), is_main=is_main)
 
 
-def _count(number: int, unit: str) -> str:
-    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
-
-
-def _result(out: Path, progress: Progress, ended_by: str, *, learned: bool, is_main: bool) -> RunResult:
+def _report_result(
+    task: Task, settings: Settings, out: Path, progress: Progress, ended_by: str | None, *, is_main: bool
+) -> RunResult:
+    """The result of a run that has ended, and notes of its score and of why nothing was learned."""
+    assert ended_by is not None  # an interruption raises
+    problem = why_nothing_learned(task, progress)
+    if progress.kept is not None:
+        steps = f"{progress.step:,} {'step' if progress.step == 1 else 'steps'}"
+        log.info(f"{out}: {task.describe(progress.kept)}, after {steps}")
+    if problem is not None:
+        log.info(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
     return RunResult(
         out=out,
         score=progress.kept,
@@ -148,7 +142,7 @@ def _result(out: Path, progress: Progress, ended_by: str, *, learned: bool, is_m
         tokens=progress.tokens,
         seconds=progress.seconds,
         ended_by=ended_by,
-        learned=learned,
+        learned=problem is None,
         is_main=is_main,
     )
 
@@ -193,6 +187,17 @@ def _run_folder_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.run")
 
 
+def _prepare_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
+    """Check the output, and make its parent folder. Raises OutputError for one that cannot be written or replaced."""
+    try:
+        _check_output(out, folder, resume=resume, overwrite=overwrite)
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OutputError:
+        raise
+    except OSError as error:  # for example a name that is too long
+        raise write_error(f"{short_repr(str(out))} cannot be written", error) from error
+
+
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
     """Raise OutputExistsError for output that may not be replaced, OptionError if there is no run to resume."""
     if resume and not folder.has_run:
@@ -210,7 +215,6 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
             do="`resume=True` continues it, `overwrite=True` starts again",
         )
     check_replaceable(out, overwrite=resume or overwrite, keep_others=resume)
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
 def _choose_report(processes: Processes, report: Report | None) -> Report:

@@ -72,8 +72,7 @@ def read_alignments(
         lines = list(source)
         name = source.name
     for line in lines:
-        if line.problem is not None:
-            raise line.problem
+        line.require_text()
     form = _detect_form(lines) if form is None else form
     check_choice("form of alignments", form, FORMS)
     first = _FIRST_WORD[form] if first is None else first
