@@ -196,7 +196,7 @@ def test_without_ray_the_extra_is_named(embed, monkeypatch):
 
 
 def test_ctrl_c_suggests_resume(embed, tiny_model, monkeypatch):
-    def interrupt(left, run, embedder):
+    def interrupt(left, run):
         yield from ()
         raise KeyboardInterrupt
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from shell_message import shell_message
 
 # The first file: what a table of numbers is, and how it is read.
 
-TABLES = Medium("table", "tables", (".num",), ("path", "table"), "NAME.num", models="a Sums", batch=3)
+TABLES = Medium("table", "tables", (".num",), ("path", "table"), "NAME.num", models="a Sums", batch=3, chunk=2)
 
 
 class TableReader:
@@ -147,7 +148,28 @@ def test_it_is_classified_and_evaluated(model, tmp_path):
 
 def test_it_is_embedded(model, tmp_path):
     output("embed", "--model", "model", "tables", "-o", "v.npy")
-    assert np.array_equal(np.load("v.npy"), embed_files(model, [tmp_path / path for path in PATHS]).numpy())
+    expected = embed_files(model, [tmp_path / path for path in PATHS]).numpy()
+    assert np.array_equal(np.load("v.npy"), expected)
+    rows = [json.loads(line) for line in output("embed", "--model", "model", *PATHS).splitlines()]
+    assert [row["text"] for row in rows] == PATHS
+    assert np.array_equal(np.array([row["vector"] for row in rows], np.float32), expected)
+    skipped = run("embed", "--model", "model", "bad.num", *PATHS, "--skip-bad", "-o", "w.npy", "--batch", "1")
+    assert "skipped: 1 table, line 1\n  bad.num is not a table\n  full list: w.npy.skipped.jsonl" in skipped.stderr
+    assert np.array_equal(np.load("w.npy"), expected)
+    assert "no table could be used" in shell_message(
+        run("embed", "--model", "model", "bad.num", "--skip-bad").exception
+    )
+
+
+def test_its_interrupted_run_is_resumed(model):
+    """Of three files, the chunk of the first two is complete when the third turns out to be broken."""
+    stopped = run("embed", "--model", "model", *PATHS, "bad.num", "-o", "v.npy")
+    assert isinstance(stopped.exception, DataError)
+    assert "finished parts are kept in v.npy.parts" in stopped.stderr
+    Path("bad.num").write_text("5 6 7")
+    resumed = run("embed", "--model", "model", *PATHS, "bad.num", "-o", "v.npy", "--resume")
+    assert "resuming after 2 tables" in resumed.stderr
+    assert np.array_equal(np.load("v.npy"), embed_files(model, [Path(one) for one in (*PATHS, "bad.num")]).numpy())
 
 
 def test_it_is_viewed(model, tmp_path):

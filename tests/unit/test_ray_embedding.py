@@ -20,7 +20,7 @@ from regard.ray_embedding import supervisor, worker
 from regard.ray_embedding.driver import MACHINE_LOST, count_workers
 from regard.ray_embedding.messages import Plan, PlannedFile, describe_error, restore_error
 from regard.text import Embedder, embedding_job
-from regard.text.embedding_job import EmbeddingOptions, embed_chunks, fingerprint, write_output
+from regard.text.embedding_job import EmbeddingOptions, TextLines, write_output
 from regard.text.line_reader import LineReader
 from regard.text.resumable_shards import Shards
 from regard.text.vector_files import Npy
@@ -66,7 +66,7 @@ def make_plan(model, embedder, folder):
         files=tuple(files),
         model=str(model),
         dtype="float32",
-        fingerprint=fingerprint(embedder),
+        fingerprint=TextLines(embedder, EmbeddingOptions()).fingerprint(),
         form="npy",
         field=None,
         options=EmbeddingOptions(),
@@ -80,8 +80,8 @@ def single_machine(plan, embedder):
         shards = Shards(Path(file.out).with_name("expected.npy"))
         shards.start(SETTINGS)
         with closing(LineReader(file.source, name=file.name)) as lines:
-            chunks = embed_chunks(lines, embedder, plan.options)
-            write_output(shards, chunks, Npy(tokens=False, width=embedder.model.width), lambda _: None)
+            form = Npy(tokens=False, width=embedder.model.width)
+            write_output(shards, lines, TextLines(embedder, plan.options), form, lambda _: None)
         found.append(shards.out.read_bytes())
         shards.out.unlink()
     return found
@@ -185,8 +185,8 @@ def test_a_run_of_workers_is_resumed_by_the_single_machine_job(plan, embedder):
     after = shards.resume(SETTINGS)
     assert after.lines == 3
     with closing(LineReader(file.source)) as lines:
-        found = embed_chunks(lines, embedder, plan.options, after=after)
-        write_output(shards, found, Npy(tokens=False, width=embedder.model.width), lambda _: None)
+        form = Npy(tokens=False, width=embedder.model.width)
+        write_output(shards, lines, TextLines(embedder, plan.options), form, lambda _: None, after=after)
     assert Path(file.out).read_bytes() == single_machine(plan, embedder)[0]
 
 

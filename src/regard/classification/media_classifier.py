@@ -1,12 +1,15 @@
 """Classification and embedding of files, pictures or sounds, with a model that reads them.
 
 file -> model input -> logits -> probabilities of the labels -> prediction
+                    -> pooled vector
 """
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, final
 
@@ -16,10 +19,14 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.classification.classifier import Prediction, Predictor
-from regard.errors import CheckpointError, OptionError, check_count, check_kind, short_repr
-from regard.media import Medium
+from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
+from regard.media import Medium, read_file_of_line
 from regard.models.media_encoder import MediaEncoder
 from regard.models.model_folder import FolderOrName
+from regard.text.embedding_job import EmbeddingOptions, LineEmbedder, fingerprint
+from regard.text.line import Line
+from regard.text.tokenizer import TokenizedText
+from regard.text.vector_files import Vectors
 
 
 class FilePredictor(Predictor):
@@ -138,3 +145,35 @@ def embed_files(model: MediaEncoder, files: Sequence[Any], *, batch: int | None 
         model.embed_inputs([model.make_input(file) for file in files[at : at + size]], batch=size) for at in starts
     ]
     return torch.cat(found) if found else torch.zeros(0, model.vector_width)
+
+
+@final
+class FileLines(LineEmbedder):
+    """Makes the pooled vectors of files, whose paths are the lines of an input.
+
+    Raises CheckpointError for a model without a processor.
+    """
+
+    def __init__(self, model: MediaEncoder, options: EmbeddingOptions) -> None:
+        medium = model.medium
+        super().__init__(options, width=model.vector_width, how="pooled", nouns=(medium.one, medium.several))
+        self.model, self.processor, self.chunk = model, model.require_processor(), medium.chunk
+
+    def read(self, lines: Sequence[Line]) -> Sequence[tuple[TokenizedText, Any] | DataError]:
+        """Make the model input of each file, in threads; its row has the path as the text."""
+
+        def read(line: Line) -> tuple[TokenizedText, Any] | DataError:
+            make_input = self.model.make_input
+            path, made = read_file_of_line(line, lambda file, name: make_input(file, name=name), self.model.medium)
+            return made if isinstance(made, DataError) else (TokenizedText(path, (), (), (), (), (), 0), made)
+
+        with ThreadPoolExecutor(thread_name_prefix="decode") as pool:
+            return list(pool.map(read, lines))
+
+    def compute(self, inputs: Sequence[Any]) -> Vectors:
+        """Embed model inputs."""
+        return list(self.model.embed_inputs(inputs, batch=self.options.batch).numpy())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of configs, weights and the processor."""
+        return fingerprint(self.model, self.how, json.dumps(self.processor.fields()))

@@ -1,20 +1,28 @@
-"""``regard embed``: texts to vectors, for inputs of any size, on this machine or on a Ray cluster."""
+"""``regard embed``: texts, pictures or sounds to vectors, for inputs of any size, here or on a Ray cluster."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
-from regard.cli.embed_media import embed_media
-from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
-from regard.cli.embed_report import describe_counts, describe_model, report_summary
+from regard.cli.embed_output import (
+    FORMATS,
+    choose_format,
+    describe_output,
+    explain_early_end,
+    keep_parts,
+    open_parts,
+    report_summary,
+    start_or_resume,
+)
 from regard.cli.loaded_model import open_model
-from regard.cli.media_input import are_picture_paths, refuse_options
+from regard.cli.media_input import are_picture_paths, open_media, refuse_options
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -38,13 +46,13 @@ from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
+    from regard.media import Medium
     from regard.models.model_folder import ModelFolder
-    from regard.text.embedding import Embedder
     from regard.text.embedding_files import FileToEmbed
-    from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
+    from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary, LineEmbedder
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
-    from regard.text.resumable_shards import ShardRecord, Shards
+    from regard.text.resumable_shards import Shards
     from regard.text.vector_files import VectorFormat
 
 
@@ -100,9 +108,27 @@ def register(app: typer.Typer) -> None:
 
 @final
 @dataclass(frozen=True)
-class _HowOptions:
-    """How texts become vectors, and where the work is done."""
+class _Options:
+    """The input, how it is embedded, the output, and where the work is done."""
 
+    data: str | None = option_field(
+        None,
+        "Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data. "
+        "A folder, or a pattern in quotes, names several files.",
+        metavar="FILE",
+    )
+    field: Field = None
+    out: Path | None = option_field(
+        None,
+        "Output file, or folder for several input files. Default: JSON lines on standard output.",
+        option="--out -o",
+        metavar="FILE",
+    )
+    form: Annotated[
+        str | None,
+        format_option("npy, jsonl or parquet. Default: the suffix of --out.", FORMATS, show_default=False),
+    ] = None
+    model: ModelName = None
     dtype: Dtype = "float32"
     tokens: bool = option_field(False, "Write one vector per token instead of one per text.")
     batch: int = option_field(32, "Texts per batch.", least=1)
@@ -116,222 +142,142 @@ class _HowOptions:
     resume: Resume = False
     overwrite: Overwrite = False
 
+    @property
+    def model_name(self) -> str:
+        """The folder or the name of the model."""
+        return DEFAULT_MODEL if self.model is None else self.model
+
+    @property
+    def embedding(self) -> EmbeddingOptions:
+        """The options that say which vectors are computed."""
+        from regard.text.embedding_job import EmbeddingOptions
+
+        return EmbeddingOptions(self.tokens, self.batch, self.truncate, self.skip_bad)
+
 
 @expand_option_groups()
-def embed(
-    texts: Texts = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data. "
-            "A folder, or a pattern in quotes, names several files.",
-            show_default=False,
-        ),
-    ] = None,
-    field: Field = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Output file, or folder for several input files. Default: JSON lines on standard output.",
-            show_default=False,
-        ),
-    ] = None,
-    form: Annotated[
-        str | None,
-        format_option("npy, jsonl or parquet. Default: the suffix of --out.", FORMATS, show_default=False),
-    ] = None,
-    model: ModelName = None,
-    *,
-    how: _HowOptions,
-) -> None:
+def embed(texts: Texts = None, *, options: _Options) -> None:
     """Turn texts, pictures or sounds into vectors: one each, or with --tokens one contextual vector per token."""
-    texts, model = texts or [], DEFAULT_MODEL if model is None else model
-    check_choice("precision", how.dtype, PRECISIONS)
-    check_text_options(texts, data, field)
-    check_resume(resume=how.resume, overwrite=how.overwrite)
-    opened, model_kind = open_model(model)
-    kind = None if model_kind is None else model_kind.files
-    if model_kind is not None and model_kind.texts and not are_picture_paths(texts, data):
-        kind = None
-    if kind is not None:
-        useless = {"--tokens": how.tokens, "--truncate": how.truncate, "--ray": how.ray is not None}
-        useless |= {"--resume": how.resume}
-        refuse_options([name for name, is_given in useless.items() if is_given], kind.several, "texts")
-        embed_media(
-            texts,
-            data,
-            field,
-            out,
-            choose_format(form, out),
-            kind=kind,
-            model=opened,
-            dtype=how.dtype,
-            batch=how.batch,
-            skip_bad=how.skip_bad,
-            overwrite=how.overwrite,
-        )
-        return
+    texts = texts or []
+    check_choice("precision", options.dtype, PRECISIONS)
+    check_text_options(texts, options.data, options.field)
+    check_resume(resume=options.resume, overwrite=options.overwrite)
+    opened, kind = open_model(options.model_name)
+    from regard.media import TEXTS
     from regard.text.embedding_files import names_several_files
-    from regard.text.embedding_job import EmbeddingOptions
 
-    options = EmbeddingOptions(tokens=how.tokens, batch=how.batch, truncate=how.truncate, skip_bad=how.skip_bad)
-    run = {"resume": how.resume, "overwrite": how.overwrite}
-    if names_several_files(data):
-        _embed_several(data, field, out, form, model, how.dtype, options, how.ray, **run)
-    elif how.ray is not None:
-        _embed_on_ray(data, field, out, form, model, how.dtype, options, how.ray, **run)
+    medium = TEXTS if kind is None or kind.files is None else kind.files
+    if kind is not None and kind.texts and not are_picture_paths(texts, options.data):
+        medium = TEXTS
+    if medium is not TEXTS:
+        useless = {"--tokens": options.tokens, "--truncate": options.truncate, "--ray": options.ray is not None}
+        refuse_options([name for name, is_given in useless.items() if is_given], medium.several, "texts")
+    if medium is TEXTS and names_several_files(options.data):
+        _embed_several(options)
+    elif options.ray is not None:
+        _embed_on_ray(options, options.ray)
     else:
-        _embed_lines(texts, data, field, out, choose_format(form, out), model, opened, how.dtype, options, **run)
+        _embed_lines(texts, options, opened, medium)
 
 
-def _embed_lines(
-    texts: list[str],
-    data: str | None,
-    field: str | None,
-    out: Path | None,
-    name: str,
-    model: str,
-    opened: str | ModelFolder,
-    dtype: str,
-    options: EmbeddingOptions,
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> None:
-    """Embed the texts of the arguments, a file or a pipe, here."""
-    parts = None if out is None else open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
-    if out is None and (resume or overwrite):
+def _embed_lines(texts: list[str], options: _Options, opened: str | ModelFolder, medium: Medium) -> None:
+    """Embed the texts or files of the arguments, a file or a pipe, here."""
+    from regard.text.embedding_job import write_output
+
+    out, name = options.out, choose_format(options.form, options.out)
+    parts = None if out is None else _open_parts(out, name, options)
+    if out is None and (options.resume or options.overwrite):
         raise OptionError(
             "--resume and --overwrite need an output file",
             expected="--out FILE",
             got="no --out",
             do="name the file, such as -o vectors.npy",
         )
-    with open_texts(texts, data, field) as lines:
-        embedder, written = _load_embedder(opened, dtype, name, options)
+    with open_media(texts, options.data, options.field, medium) as lines:
+        embedder, form = _load_embedder(opened, medium, name, options)
         if parts is None:
-            summary = _print_vectors(lines, embedder, options, written)
+            summary = _print_vectors(lines, embedder, form)
         else:
-            after = start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
-            with explain_early_end(parts):
-                summary = _write_vectors(lines, embedder, options, written, parts, after)
-            counts = describe_counts(summary.rows, summary.vectors, written.width)
-            say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
+            settings = _run_settings(name, embedder, options)
+            after = start_or_resume(parts, settings, medium, resume=options.resume)
+            with explain_early_end(partial(keep_parts, parts), str(out)), line_progress(lines, out) as advance:
+                summary = write_output(parts, lines, embedder, form, advance, after=after)
+            say(f"{out}: {describe_output(summary, options.model_name, options.dtype, embedder)}")
     report_summary(summary, out)
 
 
-def _embed_several(
-    data: str | None,
-    field: str | None,
-    out: Path | None,
-    form: str | None,
-    model: str,
-    dtype: str,
-    options: EmbeddingOptions,
-    ray: str | None,
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> None:
+def _embed_several(options: _Options) -> None:
     """Embed several files, here or on a Ray cluster."""
     from regard.cli import embed_files
     from regard.text.embedding_job import format_count
     from regard.text.vector_files import find_format
 
-    address = None if ray is None else _find_cluster(ray, data, out)
-    files = embed_files.plan_files(str(data), out, form)
+    out, name = options.out, str(options.form)
+    address = None if options.ray is None else _find_cluster(options.ray, options)
+    files = embed_files.plan_files(str(options.data), out, options.form)
     assert out is not None, "the plan needs it"
-    written = find_format(str(form))(tokens=options.tokens)
-    kept = embed_files.open_run(out, files, written, resume=resume, overwrite=overwrite)
-    embedder, run = _prepare_run(files, field, model, dtype, str(form), options)
-    left = embed_files.start_files(kept, run, resume=resume)
-    with embed_files.explain_early_end(left, kept):
-        total = _embed_left(left, run, embedder, address, model=model, dtype=dtype, names_sources=True)
+    form = find_format(name)(tokens=options.tokens)
+    kept = embed_files.open_run(out, files, form, resume=options.resume, overwrite=options.overwrite)
+    run = _prepare_run(files, name, options)
+    left = embed_files.start_files(kept, run, resume=options.resume)
+    with explain_early_end(partial(embed_files.keep_files, left, kept), "the output"):
+        total = _embed_left(left, run, address, names_sources=True)
     kept.remove()
-    counts = f"{format_count(len(left), 'file')}, {describe_counts(total.rows, total.vectors, run.form.width)}"
-    say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
+    counts = describe_output(total, options.model_name, options.dtype, run.embedder)
+    say(f"{out}: {format_count(len(left), 'file')}, {counts}")
 
 
-def _embed_on_ray(
-    data: str | None,
-    field: str | None,
-    out: Path | None,
-    form: str | None,
-    model: str,
-    dtype: str,
-    options: EmbeddingOptions,
-    ray: str,
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> None:
+def _embed_on_ray(options: _Options, ray: str) -> None:
     """Embed a single file on a Ray cluster."""
     from regard.cli import embed_files
     from regard.text.embedding_files import FileToEmbed
 
-    address = _find_cluster(ray, data, out)
-    assert data is not None, "the check of the input for Ray needs it"
-    assert out is not None, "so does it need the output"
-    name = choose_format(form, out)
-    open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
-    with open_texts([], data, field):  # an unreadable file is refused before a cluster is started
+    address = _find_cluster(ray, options)
+    assert options.data is not None, "the check of the input for Ray needs it"
+    assert options.out is not None, "so does it need the output"
+    name = choose_format(options.form, options.out)
+    _open_parts(options.out, name, options)
+    with open_texts([], options.data, options.field):  # an unreadable file is refused before a cluster is started
         pass
-    files = [FileToEmbed(Path(data), out)]
-    embedder, run = _prepare_run(files, field, model, dtype, name, options)
-    embed_files.start_file(files[0], run.settings, resume=resume)
-    with embed_files.explain_early_end(files, None):
-        total = _embed_left(files, run, embedder, address, model=model, dtype=dtype, names_sources=False)
-    counts = describe_counts(total.rows, total.vectors, run.form.width)
-    say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
+    files = [FileToEmbed(Path(options.data), options.out)]
+    run = _prepare_run(files, name, options)
+    embed_files.start_file(files[0], run.settings, resume=options.resume)
+    with explain_early_end(partial(embed_files.keep_files, files, None), "the output"):
+        total = _embed_left(files, run, address, names_sources=False)
+    say(f"{options.out}: {describe_output(total, options.model_name, options.dtype, run.embedder)}")
 
 
-def _describe_vectors(model: str, dtype: str, embedder: Embedder, options: EmbeddingOptions) -> str:
-    return describe_model(model, dtype, "last layer" if options.tokens else str(embedder.pooling))
+def _open_parts(out: Path, name: str, options: _Options) -> Shards:
+    run = {"resume": options.resume, "overwrite": options.overwrite}
+    return open_parts(out, name, options.embedding, options.data, **run)
 
 
-def _find_cluster(ray: str, data: str | None, out: Path | None) -> str:
+def _find_cluster(ray: str, options: _Options) -> str:
     """Check that the input suits a Ray cluster, and return the address of the cluster."""
     from regard.cli import embed_files
     from regard.ray_embedding.supervisor import check_ray
 
-    embed_files.check_ray_input(data, out)
+    embed_files.check_ray_input(options.data, options.out)
     return check_ray(ray)
 
 
-def _prepare_run(
-    files: list[FileToEmbed], field: str | None, model: str, dtype: str, name: str, options: EmbeddingOptions
-) -> tuple[Embedder, FilesRun]:
+def _prepare_run(files: list[FileToEmbed], name: str, options: _Options) -> FilesRun:
     from regard.cli import embed_files
+    from regard.media import TEXTS
 
-    embedder, written = _load_embedder(model, dtype, name, options)
-    settings = _run_settings(name, field, dtype, embedder, options)
-    return embedder, embed_files.FilesRun(files, settings, written, options, field)
+    embedder, form = _load_embedder(options.model_name, TEXTS, name, options)
+    settings = _run_settings(name, embedder, options)
+    return embed_files.FilesRun(files, settings, form, embedder, options.field, options.model_name)
 
 
 def _embed_left(
-    left: Sequence[FileToEmbed],
-    run: FilesRun,
-    embedder: Embedder,
-    address: str | None,
-    *,
-    model: str,
-    dtype: str,
-    names_sources: bool,
+    left: Sequence[FileToEmbed], run: FilesRun, address: str | None, *, names_sources: bool
 ) -> EmbeddingSummary:
     """Embed the files that are left, here or on the cluster at ``address``; report each, and return the total."""
     from regard.cli import embed_files
     from regard.text.embedding_job import EmbeddingSummary
 
-    found = (
-        embed_files.embed_here(left, run, embedder)
-        if address is None
-        else embed_files.embed_on_ray(left, run, address, model=model, dtype=dtype)
-    )
+    found = embed_files.embed_here(left, run) if address is None else embed_files.embed_on_ray(left, run, address)
     total = EmbeddingSummary()
     for number, summary in found:
         total.rows, total.vectors = total.rows + summary.rows, total.vectors + summary.vectors
@@ -340,60 +286,43 @@ def _embed_left(
 
 
 def _load_embedder(
-    model: str | ModelFolder, dtype: str, name: str, options: EmbeddingOptions
-) -> tuple[Embedder, VectorFormat]:
+    model: str | ModelFolder, medium: Medium, name: str, options: _Options
+) -> tuple[LineEmbedder, VectorFormat]:
+    """Load the model, which reads ``medium``, and find the format ``name``."""
     import torch
 
+    from regard.classification.media_classifier import FileLines
     from regard.layers.precision import note_if_slower
-    from regard.models import Encoder
+    from regard.media import TEXTS
+    from regard.models import Encoder, MediaEncoder
     from regard.text.embedding import Embedder
+    from regard.text.embedding_job import TextLines
     from regard.text.vector_files import find_format
 
-    embedder = Embedder(Encoder.load(model, dtype=getattr(torch, dtype)))
-    note_if_slower(dtype, embedder.model.device)
-    if not options.tokens:
-        embedder.pooling.check()
-    return embedder, find_format(name)(
-        tokens=options.tokens, width=embedder.model.width if options.tokens else embedder.width
-    )
+    dtype = getattr(torch, options.dtype)
+    embedder: LineEmbedder
+    if medium is TEXTS:
+        embedder = texts = TextLines(Embedder(Encoder.load(model, dtype=dtype)), options.embedding)
+        note_if_slower(options.dtype, texts.embedder.model.device)
+    else:
+        embedder = files = FileLines(MediaEncoder.load(model, dtype=dtype), options.embedding)
+        note_if_slower(options.dtype, files.model.device)
+    return embedder, find_format(name)(tokens=options.tokens, width=embedder.width)
 
 
-def _run_settings(
-    name: str, field: str | None, dtype: str, embedder: Embedder, options: EmbeddingOptions
-) -> dict[str, object]:
+def _run_settings(name: str, embedder: LineEmbedder, options: _Options) -> dict[str, object]:
     """Settings that a resumed run must share with the interrupted one."""
-    from dataclasses import asdict
-
-    from regard.text.embedding_job import fingerprint
-
-    of_model = {"dtype": dtype, "fingerprint of the model": fingerprint(embedder)}
-    return {"format": name, "field": field, **of_model, **asdict(options)}
+    of_model = {"dtype": options.dtype, "fingerprint of the model": embedder.fingerprint()}
+    return {"format": name, "field": options.field, **of_model, **asdict(embedder.options)}
 
 
-def _write_vectors(
-    lines: LineReader | Sequence[Line],
-    embedder: Embedder,
-    options: EmbeddingOptions,
-    written: VectorFormat,
-    parts: Shards,
-    after: ShardRecord | None,
-) -> EmbeddingSummary:
+def _print_vectors(lines: LineReader | Sequence[Line], embedder: LineEmbedder, form: VectorFormat) -> EmbeddingSummary:
     from regard.text import embedding_job
 
-    with line_progress(lines, parts.out) as advance:
-        found = embedding_job.embed_chunks(lines, embedder, options, after=after)
-        return embedding_job.write_output(parts, found, written, advance)
-
-
-def _print_vectors(
-    lines: LineReader | Sequence[Line], embedder: Embedder, options: EmbeddingOptions, written: VectorFormat
-) -> EmbeddingSummary:
-    from regard.text import embedding_job
-
-    summary = embedding_job.EmbeddingSummary()
+    summary = embedding_job.EmbeddingSummary(nouns=embedder.nouns)
     with line_progress(lines, None) as advance:
-        for chunk in embedding_job.embed_chunks(lines, embedder, options):
-            written.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
+        for chunk in embedding_job.embed_chunks(lines, embedder):
+            form.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
             sys.stdout.buffer.flush()
             summary.add(chunk.record)
             advance(chunk.record.lines)

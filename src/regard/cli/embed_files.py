@@ -8,21 +8,21 @@ OUT/NAME.npy.parts/          the finished parts of another, as ``regard embed`` 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from regard.cli.embed_output import report_fresh_start
 from regard.cli.progress import byte_progress
 from regard.cli.stderr import say
-from regard.errors import ClusterError, DataError, OptionError, OutputExistsError, RegardError, write_error
+from regard.errors import ClusterError, DataError, OptionError, OutputExistsError, RegardError
 
 if TYPE_CHECKING:
     from regard.text.embedding_files import FileToEmbed
-    from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
+    from regard.text.embedding_job import EmbeddingSummary, LineEmbedder
     from regard.text.resumable_shards import Shards
     from regard.text.vector_files import VectorFormat
 
@@ -32,13 +32,14 @@ Summaries = Iterator[tuple[int, "EmbeddingSummary"]]
 @final
 @dataclass(frozen=True)
 class FilesRun:
-    """Files to embed, and the settings that a resumed run must share with the interrupted one."""
+    """Files to embed, how, and the settings that a resumed run must share with the interrupted one."""
 
     files: Sequence[FileToEmbed]
     settings: Mapping[str, object]
     form: VectorFormat
-    options: EmbeddingOptions
+    embedder: LineEmbedder
     field: str | None
+    model: str
 
 
 def check_ray_input(data: str | None, out: Path | None) -> None:
@@ -153,6 +154,7 @@ def start_files(run: Shards, files: FilesRun, *, resume: bool) -> list[FileToEmb
     if resume and run.has_earlier_run:
         run.resume(files.settings)
     else:  # an output that is left from before would count as complete when this run is resumed
+        report_fresh_start(run, resume=resume)
         for file in files.files:
             for path in _written(file, files.form):
                 path.unlink(missing_ok=True)
@@ -161,7 +163,7 @@ def start_files(run: Shards, files: FilesRun, *, resume: bool) -> list[FileToEmb
         folder.mkdir(parents=True, exist_ok=True)
     left = [file for file in files.files if not _is_complete(file)]
     for file in left:
-        start_file(file, files.settings, resume=resume)
+        _start(file, files.settings, resume=resume)
     if len(left) < len(files.files):
         say(f"resuming: {len(files.files) - len(left):,} of {len(files.files):,} files are complete")
     return left
@@ -171,6 +173,13 @@ def start_file(file: FileToEmbed, settings: Mapping[str, object], *, resume: boo
     """Start the run of one file, or check that the interrupted one had the same settings."""
     from regard.text.resumable_shards import Shards
 
+    report_fresh_start(Shards(file.out), resume=resume and not Shards(file.out).has_earlier_run)
+    _start(file, settings, resume=resume)
+
+
+def _start(file: FileToEmbed, settings: Mapping[str, object], *, resume: bool) -> None:
+    from regard.text.resumable_shards import Shards
+
     shards = Shards(file.out)
     if resume and shards.has_earlier_run:
         shards.resume(settings)
@@ -178,9 +187,9 @@ def start_file(file: FileToEmbed, settings: Mapping[str, object], *, resume: boo
         shards.start(settings)
 
 
-def embed_here(left: Sequence[FileToEmbed], run: FilesRun, embedder: Any) -> Summaries:
+def embed_here(left: Sequence[FileToEmbed], run: FilesRun) -> Summaries:
     """Embed the files one after the other in this process; yield the number and the summary of each."""
-    from regard.text.embedding_job import embed_chunks, write_output
+    from regard.text.embedding_job import write_output
     from regard.text.line_reader import LineReader
     from regard.text.resumable_shards import Shards
 
@@ -192,8 +201,8 @@ def embed_here(left: Sequence[FileToEmbed], run: FilesRun, embedder: Any) -> Sum
                 note = lines.choose_field()
                 if note is not None:
                     say(note)
-                found = embed_chunks(lines, embedder, run.options, after=after)
-                yield number, write_output(shards, found, run.form, _advance_bytes(lines, advance))
+                progress = _advance_bytes(lines, advance)
+                yield number, write_output(shards, lines, run.embedder, run.form, progress, after=after)
 
 
 def _report_fields(files: Sequence[FileToEmbed], field: str | None) -> None:
@@ -210,7 +219,7 @@ def _report_fields(files: Sequence[FileToEmbed], field: str | None) -> None:
             say(note)
 
 
-def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, model: str, dtype: str) -> Summaries:
+def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str) -> Summaries:
     """Embed the files on a Ray cluster; yield the number and the summary of each, in the order of completion."""
     from regard.ray_embedding.messages import Plan, PlannedFile
     from regard.ray_embedding.supervisor import run_plan
@@ -220,16 +229,16 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, mo
         PlannedFile(source=str(file.source.absolute()), out=str(file.out.absolute()), name=str(file.source))
         for file in left
     )
-    folder = Path(model).expanduser()
+    folder = Path(run.model).expanduser()
     plan = Plan(
         address=address,
         files=planned,
-        model=str(folder.absolute()) if folder.exists() else model,
-        dtype=dtype,
+        model=str(folder.absolute()) if folder.exists() else run.model,
+        dtype=str(run.settings["dtype"]),
         fingerprint=str(run.settings["fingerprint of the model"]),
         form=str(run.settings["format"]),
         field=run.field,
-        options=run.options,
+        options=run.embedder.options,
     )
     handle, log = tempfile.mkstemp(prefix="regard-ray-", suffix=".log")
     os.close(handle)
@@ -244,34 +253,11 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, mo
     Path(log).unlink()
 
 
-@contextmanager
-def explain_early_end(left: Sequence[FileToEmbed], run: Shards | None) -> Iterator[None]:
-    """If the run ends early, report that its parts are kept and how to continue; remove what has no parts.
+def keep_files(left: Sequence[FileToEmbed], run: Shards | None) -> str:
+    """Remove the folders of parts that have none; a resumed run makes them again. Say that others are kept, if any.
 
     ``run`` is the run of a folder, None for a single file.
     """
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = _remove_empty(left, run)
-        then = "; finished parts are kept: repeat the command with --resume to continue" if kept else ""
-        say(f"regard: interrupted{then}")
-        sys.exit(130)
-    except DataError:  # the same command would stop at the same line again
-        if _remove_empty(left, run):
-            say("finished parts are kept: correct the input, or skip lines with --skip-bad, and continue with --resume")
-        raise
-    except RegardError:
-        _remove_empty(left, run)
-        raise  # its message already says what to do
-    except OSError as error:
-        kept = _remove_empty(left, run)
-        then = "repeat the command with --resume to continue" if kept else "run the command again"
-        raise write_error("the output cannot be written", error, then=then) from error
-
-
-def _remove_empty(left: Sequence[FileToEmbed], run: Shards | None) -> bool:
-    """Remove the folders of parts that have none; a resumed run makes them again. Return whether anything is left."""
     from regard.text.resumable_shards import Shards
 
     kept = run is not None and run.out.is_dir() and any(_is_complete(file) for file in left)
@@ -284,7 +270,7 @@ def _remove_empty(left: Sequence[FileToEmbed], run: Shards | None) -> bool:
         _remove_empty_folders({file.out.parent for file in left} | {run.out}, run.out)
         if not run.out.exists():
             run.remove()
-    return kept
+    return "finished parts are kept" if kept else ""
 
 
 def _remove_empty_folders(folders: set[Path], root: Path) -> None:

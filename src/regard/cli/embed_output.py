@@ -1,10 +1,10 @@
-"""The output of ``regard embed``: its format, its files, and the parts that an interrupted run keeps."""
+"""The output of ``regard embed``: its format, its files, the parts that an interrupted run keeps, and the report."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,8 @@ from regard.cli.stderr import say
 from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_parent_folder, write_error
 
 if TYPE_CHECKING:
-    from regard.text.embedding_job import EmbeddingOptions
+    from regard.media import Medium
+    from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary, LineEmbedder
     from regard.text.resumable_shards import ShardRecord, Shards
 
 FORMATS = ("npy", "jsonl", "parquet")
@@ -95,44 +96,93 @@ def open_parts(
     return parts
 
 
-def start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool) -> ShardRecord | None:
+def start_or_resume(parts: Shards, settings: dict[str, object], medium: Medium, *, resume: bool) -> ShardRecord | None:
     """Start a run, or resume one and return the record of its last complete shard (None: start at line 1)."""
     if not (resume and parts.has_earlier_run):
+        report_fresh_start(parts, resume=resume)
         parts.start(settings)
         return None
     after = parts.resume(settings)
     if after is not None:
-        from regard.text.embedding_job import format_count
-
-        say(f"resuming after {format_count(after.lines, 'text')}")
+        say(f"resuming after {medium.count(after.lines)}")
     return after
 
 
+def report_fresh_start(parts: Shards, *, resume: bool) -> None:
+    """Report that a run that was to be resumed starts at the beginning, since nothing of it is left."""
+    if resume:
+        say(f"{parts.out}: there is no interrupted run to resume, so this one starts at the beginning")
+
+
 @contextmanager
-def explain_early_end(parts: Shards) -> Iterator[None]:
-    """If the run ends early, report what is kept and how to continue; remove the folder if it is empty."""
+def explain_early_end(keep: Callable[[], str], output: str) -> Iterator[None]:
+    """If the run ends early, report what is kept and how to continue.
+
+    ``keep`` removes what has no finished part, and says where finished ones are kept, "" if there is none; ``output``
+    is the name of the output in messages.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        kept = _describe_kept_parts(parts)
+        kept = keep()
         say("regard: interrupted" + (f"; {kept}: repeat the command with --resume to continue" if kept else ""))
         sys.exit(130)
     except DataError:  # the same command would stop at the same line again
-        kept = _describe_kept_parts(parts)
+        kept = keep()
         if kept:
             say(f"{kept}: correct the input, or skip lines with --skip-bad, and continue with --resume")
         raise
     except RegardError:
+        keep()
         raise  # its message already says what to do
     except OSError as error:
-        kept = _describe_kept_parts(parts)
+        kept = keep()
         then = "repeat the command with --resume to continue" if kept else "run the command again"
-        raise write_error(f"{parts.out} cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
+        raise write_error(f"{output} cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
 
 
-def _describe_kept_parts(parts: Shards) -> str:
+def keep_parts(parts: Shards) -> str:
     """Say where finished shards are kept; without a complete shard, remove the folder and return an empty text."""
     if parts.is_empty:
         parts.remove()
         return ""
     return f"finished parts are kept in {parts.folder}"
+
+
+def describe_output(summary: EmbeddingSummary, model: str, dtype: str, embedder: LineEmbedder) -> str:
+    """Describe an output, for example "3 rows, 3 vectors of 384 float32 (minilm in bfloat16, mean pooling)"."""
+    from regard.text.embedding_job import format_count
+
+    counts = f"{format_count(summary.rows, 'row')}, {format_count(summary.vectors, 'vector')}"
+    made_by = model if dtype == "float32" else f"{model} in {dtype}"
+    return f"{counts} of {embedder.width} float32 ({made_by}, {embedder.how})"
+
+
+def report_summary(summary: EmbeddingSummary, out: Path | None, source: Path | None = None) -> None:
+    """Report truncated texts, texts of unknown words, and skipped lines, of ``source`` if there are several files."""
+    from regard.text.embedding_job import format_count, skipped_path
+
+    if source is not None and (summary.truncated or summary.unknown or summary.skipped):
+        say(f"{source}:")
+    if summary.truncated:
+        say(
+            f"truncated at the model's limit: {format_count(summary.truncated, 'text')}, "
+            + _format_line_numbers(summary.first_truncated, summary.truncated)
+        )
+    if summary.unknown:
+        from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, unknown_words_warning
+
+        lacks = unknown_words_warning(summary.unknown, _format_line_numbers(summary.first_unknown, summary.unknown))
+        say(f"{lacks}. {UNKNOWN_WORDS_ADVICE}")
+    if summary.skipped:
+        first = [skipped.line for skipped in summary.first_skipped]
+        say(f"skipped: {summary.count_skipped()}, {_format_line_numbers(first, summary.skipped)}")
+        for skipped in summary.first_skipped[:3]:
+            say("  " + skipped.problem.splitlines()[0])
+        if out is not None:
+            say(f"  full list: {skipped_path(out)}")
+
+
+def _format_line_numbers(first: list[int], count: int) -> str:
+    more = f" and {count - len(first):,} more" if count > len(first) else ""
+    return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more

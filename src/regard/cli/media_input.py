@@ -166,18 +166,10 @@ def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:
 
 
 def _read_file(line: Line, read: Callable[[Path, str], Any], medium: Medium) -> MediaInput:
-    if line.problem is not None:
-        return MediaInput(line.name, None, line.problem)
-    path = line.text.strip()
-    if not path or "\0" in path:
-        error = DataError(
-            f"{line.name} has no path", expected=f"the path of a {medium.one}", got="none", do="leave it out"
-        )
-        return MediaInput(path, None, error)
-    try:
-        return MediaInput(path, read(Path(path), path))
-    except DataError as error:
-        return MediaInput(path, None, error)
+    from regard.media import read_file_of_line
+
+    path, made = read_file_of_line(line, read, medium)
+    return MediaInput(path, None, made) if isinstance(made, DataError) else MediaInput(path, made)
 
 
 def write_answers(

@@ -3,7 +3,14 @@
 from regard.media.labelled_file import Labelled, LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.labels import check_labels, label_matrix
 from regard.media.medium import TEXTS, LabelledFormat, Medium
-from regard.media.read import check_source, describe_source, read_and_report, read_and_report_labelled, read_labelled
+from regard.media.read import (
+    check_source,
+    describe_source,
+    read_and_report,
+    read_and_report_labelled,
+    read_file_of_line,
+    read_labelled,
+)
 
 __all__ = [
     "TEXTS",
@@ -20,5 +27,6 @@ __all__ = [
     "label_matrix",
     "read_and_report",
     "read_and_report_labelled",
+    "read_file_of_line",
     "read_labelled",
 ]

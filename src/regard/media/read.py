@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from regard.arguments import explain_arguments
 from regard.columns import Columns
@@ -15,6 +15,7 @@ from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.medium import Medium
 from regard.media.tables import is_table, names_files, read_table
+from regard.text.line import Line
 from regard.text.skip_counts import SkipCounts
 
 Entry = TypeVar("Entry", bound=MediaFile)
@@ -62,6 +63,21 @@ def check_source(path: Path, kind: Medium, *, formats: str, values: str = "label
             got=str(path),
             do="unpack an archive, or give the file the suffix of its format",
         )
+
+
+@explain_arguments
+def read_file_of_line(line: Line, read: Callable[[Path, str], Any], kind: Medium) -> tuple[str, Any]:
+    """The path that a line holds, and what ``read`` makes of the file, called by its path in messages, or its error."""
+    if line.problem is not None:
+        return line.name, line.problem
+    path = line.text.strip()
+    if not path or "\0" in path:
+        what = f"{line.name} has no path"
+        return path, DataError(what, expected=f"the path of a {kind.one}", got="none", do="leave it out")
+    try:
+        return path, read(Path(path), path)
+    except DataError as error:
+        return path, error
 
 
 @explain_arguments

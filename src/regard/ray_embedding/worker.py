@@ -26,13 +26,12 @@ from regard.errors import (
     write_error,
 )
 from regard.ray_embedding.messages import Message, Plan, PlannedFile, describe_error, restore_error
-from regard.text.embedding_job import LineChunk, cut_chunks, embed_chunk, fingerprint
+from regard.text.embedding_job import LineChunk, TextLines, cut_chunks, embed_chunk
 from regard.text.line import Line
 from regard.text.line_reader import LineReader
 from regard.text.resumable_shards import Shards
 
 if TYPE_CHECKING:
-    from regard.text.embedding import Embedder
     from regard.text.vector_files import VectorFormat
 
 MAX_ATTEMPTS = 4
@@ -53,7 +52,7 @@ class ChunkEmbedder:
 
     def __init__(self, plan: str, threads: int) -> None:
         self._plan, self._threads = Plan.from_json(plan), threads
-        self._embedder: Embedder | None = None
+        self._embedder: TextLines | None = None
 
     def __call__(self, table: Any) -> Any:
         """Answer each message: embed a chunk, and pass on any other message."""
@@ -84,14 +83,14 @@ class ChunkEmbedder:
                 do="give each worker more memory or lower `batch`, and continue with `resume=True`",
             )
         embedder, form = self._load()
-        chunk = embed_chunk(LineChunk(lines, message["stop"], message["digest"]), embedder, self._plan.options)
+        chunk = embed_chunk(LineChunk(lines, message["stop"], message["digest"]), embedder)
         try:
             shards.add_at(part, chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         except OSError as error:
             raise write_error("the output cannot be written", error, then="continue with `resume=True`") from error
         return answer
 
-    def _load(self) -> tuple[Embedder, VectorFormat]:
+    def _load(self) -> tuple[TextLines, VectorFormat]:
         """Load the model once. Raises CheckpointError if it is another one than on the machine of the command."""
         import torch
 
@@ -103,8 +102,8 @@ class ChunkEmbedder:
         if self._embedder is None:
             torch.set_num_threads(self._threads)
             find_format(plan.form).check_installed()
-            embedder = Embedder(Encoder.load(plan.model, dtype=getattr(torch, plan.dtype)))
-            if fingerprint(embedder) != plan.fingerprint:
+            embedder = TextLines(Embedder(Encoder.load(plan.model, dtype=getattr(torch, plan.dtype))), plan.options)
+            if embedder.fingerprint() != plan.fingerprint:
                 raise CheckpointError(
                     f"the model {plan.model} differs between machines",
                     expected="the weights, configuration and tokenizer of the machine that runs the command",
@@ -112,11 +111,7 @@ class ChunkEmbedder:
                     do="put the model into a folder that all machines share, and name it: `model=...`",
                 )
             self._embedder = embedder
-        form = find_format(plan.form)(
-            tokens=plan.options.tokens,
-            width=self._embedder.model.width if plan.options.tokens else self._embedder.width,
-        )
-        return self._embedder, form
+        return self._embedder, find_format(plan.form)(tokens=plan.options.tokens, width=self._embedder.width)
 
 
 def _read_file(plan: Plan, number: int) -> Iterator[Message]:

@@ -1,6 +1,8 @@
-"""Embed an input of any size in constant memory: lines in chunks, chunks in batches of similar length.
+"""Embed an input of any size in constant memory: lines in chunks, chunks in batches.
 
-    lines -> chunk of at most 512 lines -> tokens -> batches sorted by length -> vectors in the order of lines -> shard
+    lines -> chunk of at most 512 lines -> what the model reads -> batches -> vectors in the order of lines -> shard
+
+A line is a text, or the path of a picture, a sound or another file: a ``LineEmbedder`` knows what it makes of lines.
 
 The ends of chunks depend on the lines alone, so an interrupted and resumed run computes the same chunks as an
 uninterrupted one, and its output is the same to the bit.
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +49,73 @@ class EmbeddingOptions:
     skip_bad: bool = False
 
 
+class LineEmbedder(ABC):
+    """Makes the vectors of the lines of an input: of texts, or of the files whose paths they are.
+
+    ``width`` is the number of components of a vector. ``how`` says how it is made, such as "mean pooling"; ``nouns``
+    are what messages call a line and several; ``chunk`` is the most lines that are read at a time, None is
+    ``CHUNK_LINES``.
+    """
+
+    chunk: int | None = None
+
+    def __init__(self, options: EmbeddingOptions, *, width: int, how: str, nouns: tuple[str, str]) -> None:
+        self.options, self.width, self.how, self.nouns = options, width, how, nouns
+
+    @abstractmethod
+    def read(self, lines: Sequence[Line]) -> Sequence[tuple[TokenizedText, Any] | DataError]:
+        """For each line its row in the output and what ``compute`` makes vectors of, or the problem with the line."""
+
+    @abstractmethod
+    def compute(self, inputs: Sequence[Any]) -> Vectors:
+        """The vectors of what ``read`` returned."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that determines the vectors."""
+
+
+@final
+class TextLines(LineEmbedder):
+    """Makes the vectors of texts with ``embedder``; with ``tokens`` one for each token.
+
+    Raises RefusedError for an unsupported pooling.
+    """
+
+    def __init__(self, embedder: Embedder, options: EmbeddingOptions) -> None:
+        if not options.tokens:
+            embedder.pooling.check()
+        width = embedder.model.width if options.tokens else embedder.width
+        how = "last layer" if options.tokens else str(embedder.pooling)
+        super().__init__(options, width=width, how=how, nouns=("line", "lines"))
+        self.embedder = embedder
+
+    def read(self, lines: Sequence[Line]) -> Sequence[tuple[TokenizedText, Any] | DataError]:
+        """Tokenize the texts."""
+        tokenizer, truncate = self.embedder.tokenizer, self.options.truncate
+        tokenized = iter(tokenizer.tokenize([line.text for line in lines if not line.problem], truncate=truncate))
+        read: list[tuple[TokenizedText, Any] | DataError] = []
+        for line in lines:
+            try:
+                line.require_text()
+                text = next(tokenized)
+                tokenizer.check_length(text, line.name)
+                read.append((text, text))
+            except DataError as problem:
+                read.append(problem)
+        return read
+
+    def compute(self, inputs: Sequence[TokenizedText]) -> Vectors:
+        """Embed tokenized texts."""
+        if self.options.tokens:
+            return [vectors.numpy() for vectors in self.embedder.contextual(inputs, batch=self.options.batch)]
+        return list(self.embedder.pooled(inputs, batch=self.options.batch).numpy())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of configs, weights, tokenizer and pooling."""
+        return fingerprint(self.embedder.model, str(self.embedder.pooling), self.embedder.tokenizer.to_json())
+
+
 @final
 @dataclass(frozen=True)
 class LineChunk:
@@ -69,7 +139,10 @@ class Chunk:
 @final
 @dataclass
 class EmbeddingSummary:
-    """Counts of rows and vectors written, and of lines skipped, truncated or of unknown words, with the first ones."""
+    """Counts of rows and vectors written, and of lines skipped, truncated or of unknown words, with the first ones.
+
+    ``nouns`` are those of ``LineEmbedder``.
+    """
 
     rows: int = 0
     vectors: int = 0
@@ -79,6 +152,7 @@ class EmbeddingSummary:
     first_skipped: list[SkippedLine] = field(default_factory=list)
     first_truncated: list[int] = field(default_factory=list)
     first_unknown: list[int] = field(default_factory=list)
+    nouns: tuple[str, str] = ("line", "lines")
 
     def add(self, record: ShardRecord) -> None:
         """Add the counts of one more shard."""
@@ -94,16 +168,19 @@ class EmbeddingSummary:
     def check(self) -> None:
         """Raise DataError if no row was written."""
         if not self.rows:
-            got = "no line"
+            got = f"no {self.nouns[0]}"
             if self.first_skipped:
-                first = self.first_skipped[0].problem.splitlines()[0]
-                got = f"{format_count(self.skipped, 'line')} skipped; the first: {first}"
+                got = f"{self.count_skipped()} skipped; the first: {self.first_skipped[0].problem.splitlines()[0]}"
             raise DataError(
-                "no line could be used",
-                expected="at least one text",
+                f"no {self.nouns[0]} could be used",
+                expected=f"at least one usable {self.nouns[0]}",
                 got=got,
-                do="check the file and its field (`field=...`)",
+                do="check the paths, or the file and its field (`field=...`)",
             )
+
+    def count_skipped(self) -> str:
+        """The number of lines skipped, in words."""
+        return f"{self.skipped:,} {self.nouns[self.skipped != 1]}"
 
 
 def format_count(number: int, thing: str) -> str:
@@ -111,45 +188,52 @@ def format_count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
-def embed_chunks(
-    lines: Iterable[Line], embedder: Embedder, options: EmbeddingOptions, after: ShardRecord | None = None
-) -> Iterator[Chunk]:
+def embed_chunks(lines: Iterable[Line], embedder: LineEmbedder, after: ShardRecord | None = None) -> Iterator[Chunk]:
     """Embed the lines chunk by chunk, starting after the lines of the record ``after``.
 
     Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before differ from the
     record.
     """
-    for chunk in cut_chunks(lines, options, after):
-        yield embed_chunk(chunk, embedder, options)
+    for chunk in cut_chunks(lines, embedder.options, after, most=embedder.chunk):
+        yield embed_chunk(chunk, embedder)
 
 
 def cut_chunks(
-    lines: Iterable[Line], options: EmbeddingOptions, after: ShardRecord | None = None
+    lines: Iterable[Line], options: EmbeddingOptions, after: ShardRecord | None = None, *, most: int | None = None
 ) -> Iterator[LineChunk]:
-    """Cut the lines into chunks, starting after the lines of the record ``after``.
+    """Cut the lines into chunks of at most ``most``, starting after the lines of the record ``after``.
 
     Unless ``skip_bad``, a line with a problem ends its chunk, since nothing beyond it is embedded. Raises
     OutputExistsError if the lines before differ from the record.
     """
-    digest = hashlib.sha256()
+    digest, most = hashlib.sha256(), most or CHUNK_LINES
     taken: list[Line] = []
     size, stop = 0, 0 if after is None else after.lines
     for line in _skip_finished_lines(lines, digest, after):
         taken.append(line)
         size, stop = size + len(line.text), stop + 1
         ends_here = line.problem is not None and not options.skip_bad
-        if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
+        if ends_here or len(taken) == most or size >= CHUNK_CHARACTERS[options.tokens]:
             yield LineChunk(tuple(taken), stop, digest.hexdigest())
             taken, size = [], 0
     if taken:
         yield LineChunk(tuple(taken), stop, digest.hexdigest())
 
 
-def embed_chunk(chunk: LineChunk, embedder: Embedder, options: EmbeddingOptions) -> Chunk:
+def embed_chunk(chunk: LineChunk, embedder: LineEmbedder) -> Chunk:
     """Embed the lines of one chunk. Raises DataError for an unusable line unless ``skip_bad``."""
-    good, skipped = _tokenize_lines(chunk.lines, embedder, options)
+    options, inputs = embedder.options, list[Any]()
+    good, skipped = list[tuple[Line, TokenizedText]](), list[SkippedLine]()
+    for line, read in zip(chunk.lines, embedder.read(chunk.lines), strict=True):
+        if not isinstance(read, DataError):
+            good.append((line, read[0]))
+            inputs.append(read[1])
+        elif options.skip_bad:
+            skipped.append(SkippedLine(line.number, str(read)))
+        else:
+            raise read
     texts = tuple(text for _, text in good)
-    vectors = _compute_vectors(texts, embedder, options)
+    vectors = embedder.compute(inputs)
     check_finite(vectors)
     record = ShardRecord(
         lines=chunk.stop,
@@ -163,21 +247,30 @@ def embed_chunk(chunk: LineChunk, embedder: Embedder, options: EmbeddingOptions)
 
 
 def write_output(
-    parts: Shards, found: Iterable[Chunk], form: VectorFormat, progress: Callable[[int], None]
+    parts: Shards,
+    lines: Iterable[Line],
+    embedder: LineEmbedder,
+    form: VectorFormat,
+    progress: Callable[[int], None],
+    *,
+    after: ShardRecord | None = None,
 ) -> EmbeddingSummary:
-    """Write each chunk as a shard, then join all shards into the output and return the summary.
+    """Embed each chunk and write it as a shard, then join all shards into the output and return the summary.
 
-    ``progress`` is called with the number of lines done. Raises DataError if no row was written.
+    ``progress`` is called with the number of lines done. Raises as ``embed_chunks``, and DataError if no row was
+    written.
     """
-    for chunk in found:
+    for chunk in embed_chunks(lines, embedder, after):
         parts.add(chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         progress(chunk.record.lines)
-    return join_output(parts, form)
+    return join_output(parts, form, nouns=embedder.nouns)
 
 
-def join_output(parts: Shards, form: VectorFormat) -> EmbeddingSummary:
+def join_output(
+    parts: Shards, form: VectorFormat, *, nouns: tuple[str, str] = EmbeddingSummary.nouns
+) -> EmbeddingSummary:
     """Join all shards into the output, remove them, and return the summary. Raises DataError if no row was written."""
-    summary = EmbeddingSummary()
+    summary = EmbeddingSummary(nouns=nouns)
     for record in parts.records():
         summary.add(record)
     if summary.rows:
@@ -192,14 +285,14 @@ def skipped_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.skipped.jsonl")
 
 
-def fingerprint(embedder: Embedder) -> str:
-    """SHA-256 of everything that determines the vectors: configs, weights, tokenizer and pooling."""
-    configs = [module.config for module in embedder.model.modules() if hasattr(module, "config")]
-    digest = hashlib.sha256(f"{embedder.pooling} {configs}".encode())
-    digest.update(embedder.tokenizer.to_json().encode())
-    for name, tensor in embedder.model.state_dict().items():
+def fingerprint(model: Any, how: str, reader: str) -> str:
+    """SHA-256 of a model's configs and weights, of how vectors are made, and of the text that says how inputs are."""
+    configs = [module.config for module in model.modules() if hasattr(module, "config")]
+    digest = hashlib.sha256(f"{how} {configs}".encode())
+    digest.update(reader.encode())
+    for name, tensor in model.state_dict().items():
         digest.update(name.encode())
-        digest.update(memoryview(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()).cast("B"))
+        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()).cast("B"))
     return digest.hexdigest()
 
 
@@ -219,32 +312,6 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
     for line in rest:
         digest.update(line.raw)
         yield line
-
-
-def _tokenize_lines(
-    lines: Sequence[Line], embedder: Embedder, options: EmbeddingOptions
-) -> tuple[list[tuple[Line, TokenizedText]], list[SkippedLine]]:
-    """Tokenize the usable lines and collect the others. Raises the first problem unless ``skip_bad``."""
-    tokenizer = embedder.tokenizer
-    read = iter(tokenizer.tokenize([line.text for line in lines if not line.problem], truncate=options.truncate))
-    good, skipped = [], []
-    for line in lines:
-        try:
-            line.require_text()
-            text = next(read)
-            tokenizer.check_length(text, line.name)
-            good.append((line, text))
-        except DataError as problem:
-            if not options.skip_bad:
-                raise
-            skipped.append(SkippedLine(line.number, str(problem)))
-    return good, skipped
-
-
-def _compute_vectors(texts: tuple[TokenizedText, ...], embedder: Embedder, options: EmbeddingOptions) -> Vectors:
-    if options.tokens:
-        return [vectors.numpy() for vectors in embedder.contextual(texts, batch=options.batch)]
-    return list(embedder.pooled(texts, batch=options.batch).numpy())
 
 
 def _join_shards(parts: Shards, form: VectorFormat) -> None:
