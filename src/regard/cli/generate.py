@@ -177,7 +177,7 @@ class _LoadingOptions:
         import torch
 
         from regard.generation import load_generator
-        from regard.generation.generator import BATCH_TOKENS
+        from regard.generation.text_generator import BATCH_TOKENS
         from regard.train.allocator import keep_freed_memory
 
         keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page

@@ -19,7 +19,9 @@ from typing import Any, cast, final
 
 from jinja2 import nodes
 from jinja2.environment import Environment
+from jinja2.ext import Extension
 from jinja2.nodes import EvalContext
+from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, generate_lorem_ipsum
@@ -44,6 +46,21 @@ _MAX_NUMBER = 1_000_000
 _VARIABLES = ("_loop_vars", "_block_vars")
 """Arguments that the compiler adds to each call: the variables around it."""
 _CONTEXTS = (Context, EvalContext, Environment)
+
+
+@final
+class GenerationTag(Extension):
+    """The tag ``{% generation %}`` of chat templates, which marks the text of the model, for training on it alone.
+
+    Keeps the text between ``{% generation %}`` and ``{% endgeneration %}``, in which variables are local.
+    """
+
+    tags = {"generation"}  # noqa: RUF012 (an attribute of Jinja's)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Parse from the tag to its end. Raises TemplateSyntaxError if there is none."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 @final

@@ -18,7 +18,6 @@ from typing import Any, NoReturn, final
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, MissingPackageError, check_kind
-from regard.generation.chat_prompt import ChatPrompt
 from regard.models.language_model_files import LanguageModelFiles
 from regard.models.model_folder import ModelFolder
 
@@ -28,6 +27,21 @@ _UNUSED = {"tools": None, "documents": None}
 
 _EXHAUSTED = (RecursionError, MemoryError)
 """The errors of a template that never ends, or that asks for more memory than there is."""
+
+
+@final
+class ChatPrompt(str):
+    """A prompt that holds every token that it begins with, spelt out, as chat templates write it.
+
+    A tokenizer may add a token such as <s> before a text. Before a chat it does not: the template writes <s> if the
+    model was trained with it, and a template without it is one of a model that was trained without. A text behind the
+    prompt, such as the answer, leaves it one.
+    """
+
+    __slots__ = ()
+
+    def __add__(self, text: str) -> ChatPrompt:
+        return ChatPrompt(super().__add__(text))
 
 
 @final
@@ -73,8 +87,7 @@ class ChatTemplate:
             from jinja2 import TemplateError
             from jinja2.ext import loopcontrols
 
-            from regard.generation.bounded_environment import BoundedEnvironment
-            from regard.generation.generation_tag import GenerationTag
+            from regard.generation.bounded_environment import BoundedEnvironment, GenerationTag
             from regard.generation.template_budget import TemplateBudget
         except ImportError:
             raise MissingPackageError(

@@ -15,25 +15,17 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
-from regard.generation.batch_search import search_batch, stream_search
-from regard.generation.chat_prompt import ChatPrompt
-from regard.generation.chat_template import ChatTemplate
-from regard.generation.continuation import Continuation, make_continuation
+from regard.generation.chat_template import ChatPrompt, ChatTemplate
 from regard.generation.continuous_batching import ContinuousBatching, GenerationRequest, TextRow
 from regard.generation.paged_memory import PagedMemory
-from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
+from regard.generation.text_generator import BATCH_TOKENS, Continuation, GenerationOptions, TextGenerator
 from regard.generation.text_stream import TextStream
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.kinds import LANGUAGE_MODEL
 from regard.models.model_folder import FolderOrName, ModelFolder
-from regard.search.base import Hypothesis
-from regard.search.token_by_token import TokenSearch
-from regard.text.length_batches import cut_batches, group_lengths
-from regard.text.tokenizer import check_text, check_texts
+from regard.text.tokenizer import check_text
 
-BATCH_TOKENS = 8192
-"""Default tokens of a batch: prompts with their longest continuations, padding included."""
 PREFIX_CACHE_BYTES = 2**28
 """Default bytes of prompts that are kept for later prompts."""
 
@@ -105,49 +97,10 @@ class Generator(TextGenerator):
             prefix_cache_bytes=prefix_cache_bytes,
         )
 
-    def generate_each(
-        self,
-        prompts: Sequence[str],
-        *,
-        search: TokenSearch | None = None,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-    ) -> Iterator[list[Continuation]]:
-        """Continue each prompt. See ``TextGenerator.generate_each``; an empty prompt begins a text, if the model has a
-        start token. A prompt's continuations are yielded when those before it are complete.
-        """
-        check_texts("prompts", prompts)
-        search = check_options(search, max_tokens, stop)
-        ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
-        names = [f"prompt {number}" for number in range(1, len(ids) + 1)]
-        requests = self._make_requests(ids, names, max_tokens, search.rows)
-        if requests is None:
-            return self._continue_batches(prompts, ids, search, max_tokens, stop)
-        return self._continue_requests(prompts, requests, search, max_tokens, stop)
-
-    def stream(
-        self,
-        prompt: str,
-        *,
-        search: TokenSearch | None = None,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-    ) -> Iterator[str | Continuation]:
-        """Continue a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single continuation."""
-        check_text(prompt, 1)
-        search = check_options(search, max_tokens, stop)
-        if search.rows != 1:
-            raise OptionError(
-                "a stream has a single continuation",
-                expected="a search with best=1",
-                got=repr(search),
-                do="use Generator.generate for several",
-            )
-        ids = self.prompt_ids(prompt, "the prompt")
-        requests = self._make_requests([ids], ["the prompt"], max_tokens, 1)
-        if requests is None:
-            return self._stream_batch(prompt, ids, search, max_tokens, stop)
-        return self._stream_request(prompt, requests[0], search, max_tokens, stop)
+    @property
+    def has_equal_lengths(self) -> bool:
+        """See ``TextGenerator``. Where the rotation depends on the length, the longest text of a batch would decide."""
+        return self.model.depends_on_length
 
     def chat_prompt(self, text: str, *, system: str | None = None) -> ChatPrompt:
         """Format a message of the user, after a ``system`` message if there is one, by the chat template.
@@ -195,15 +148,8 @@ class Generator(TextGenerator):
             )
         return prompt
 
-    def check_prompt(
-        self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
-    ) -> None:
-        """See ``TextGenerator.check_prompt``."""
-        search = check_options(search, max_tokens, ())
-        self._make_requests([self.prompt_ids(prompt, name)], [name], max_tokens, search.rows)
-
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
-        """See ``TextGenerator.prompt_ids``."""
+        """See ``TextGenerator.prompt_ids``. An empty prompt begins a text, if the model has a start token."""
         check_text(prompt, 1)
         (ids,) = self.tokenizer.plain_ids([prompt])
         # The special tokens that a tokenizer adds after a text would end it; those before it may be written out.
@@ -231,20 +177,18 @@ class Generator(TextGenerator):
         return ids
 
     def _make_requests(
-        self, prompts: Sequence[list[int]], names: Sequence[str], max_tokens: int, rows: int
-    ) -> list[GenerationRequest] | None:
-        """Make the requests to decode in pages; None if they are to be decoded in batches.
-
-        Raises DataError for a request that needs more than the bound of the pages.
-        """
-        if self.model.pages_refusal is not None:
-            return None
-        context = self.model.max_tokens
-        rooms = [max_tokens if context is None else min(max_tokens, context - len(ids)) for ids in prompts]
-        requests = [GenerationRequest(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
+        self, ids: Sequence[list[int]], names: Sequence[str], options: GenerationOptions
+    ) -> list[GenerationRequest]:
+        """Make the requests to decode in pages. Raises DataError for one that needs more than their bound."""
+        limits = [self._count_tokens(len(prompt), options.max_tokens) - len(prompt) for prompt in ids]
+        requests = [GenerationRequest(prompt, limit) for prompt, limit in zip(ids, limits, strict=True)]
         for request, name in zip(requests if self.cache_bytes is not None else [], names, strict=False):
-            self._check_room(request, name, rows)
+            self._check_room(request, name, options.search.rows)
         return requests
+
+    def _check_memory(self, ids: list[int], name: str, options: GenerationOptions) -> None:
+        if self.model.pages_refusal is None:
+            self._make_requests([ids], [name], options)
 
     def _check_room(self, request: GenerationRequest, name: str, rows: int) -> None:
         """Raise DataError if a request needs more memory than the bound."""
@@ -273,42 +217,50 @@ class Generator(TextGenerator):
             memory = PagedMemory(self.model, limit_bytes=self.cache_bytes, prefix_bytes=self.prefix_cache_bytes)
         return memory
 
-    def _continue_requests(
-        self,
-        prompts: Sequence[str],
-        requests: Sequence[GenerationRequest],
-        search: TokenSearch,
-        max_tokens: int,
-        stop: Sequence[str],
+    def _write_each(
+        self, prompts: Sequence[str], ids: list[list[int]], options: GenerationOptions
+    ) -> Iterator[list[Continuation]]:
+        if self.model.pages_refusal is not None:
+            return super()._write_each(prompts, ids, options)
+        names = [f"prompt {number}" for number in range(1, len(ids) + 1)]
+        return self._write_in_pages(prompts, self._make_requests(ids, names, options), options)
+
+    def _write_in_pages(
+        self, prompts: Sequence[str], requests: Sequence[GenerationRequest], options: GenerationOptions
     ) -> Iterator[list[Continuation]]:
         """Continue requests in pages; yield the continuations of each, in their order."""
         number = 0
-        for _ in self._run(requests, search, stop):
+        for _ in self._run(requests, options):
             while number < len(requests) and requests[number].is_complete:
                 request = requests[number]
                 hypotheses = request.hypotheses()
-                search.check_found([hypotheses])
-                yield self._continuations(prompts[number], request.ids, hypotheses, stop, max_tokens)
+                options.search.check_found([hypotheses])
+                yield self._continuations(prompts[number], request.ids, hypotheses, options)
                 number += 1
 
-    def _stream_request(
-        self, prompt: str, request: GenerationRequest, search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    def _stream(self, prompt: str, ids: list[int], options: GenerationOptions) -> Iterator[str | Continuation]:
+        if self.model.pages_refusal is not None:
+            return super()._stream(prompt, ids, options)
+        (request,) = self._make_requests([ids], ["the prompt"], options)
+        return self._stream_in_pages(prompt, request, options)
+
+    def _stream_in_pages(
+        self, prompt: str, request: GenerationRequest, options: GenerationOptions
     ) -> Iterator[str | Continuation]:
         """Continue a request in pages; yield its text in parts, then the continuation."""
-        stream = TextStream(self.tokenizer, stop, before=request.ids)
-        for parts in self._run([request], search, stop, {0: stream}):
+        stream = TextStream(self.tokenizer, options.stop, before=request.ids)
+        for parts in self._run([request], options, {0: stream}):
             yield from parts
         rest = stream.close()
         if rest:
             yield rest
-        search.check_found([request.hypotheses()])
-        yield self._continuations(prompt, request.ids, request.hypotheses(), stop, max_tokens)[0]
+        options.search.check_found([request.hypotheses()])
+        yield self._continuations(prompt, request.ids, request.hypotheses(), options)[0]
 
     def _run(
         self,
         requests: Sequence[GenerationRequest],
-        search: TokenSearch,
-        stop: Sequence[str],
+        options: GenerationOptions,
         streams: dict[int, TextStream] | None = None,
     ) -> Iterator[list[str]]:
         """Run requests to their ends, and stop each text at a stop string; yield the new parts of text of each step.
@@ -316,10 +268,10 @@ class Generator(TextGenerator):
         Texts are decoded if there are stop strings, or for ``streams``, by request.
         """
         memory = self._take_memory()
-        batching = ContinuousBatching(self.model, search, memory.pool, memory.prefixes, tokens=self.tokens)
+        batching = ContinuousBatching(self.model, options.search, memory.pool, memory.prefixes, tokens=self.tokens)
         for request in requests:
             batching.add(request)
-        is_decoded, by_row = bool(stop) or streams is not None, dict[TextRow, TextStream]()
+        is_decoded, by_row = bool(options.stop) or streams is not None, dict[TextRow, TextStream]()
         given = {requests[number]: stream for number, stream in (streams or {}).items()}
         with eval_mode(self.model):
             while not batching.is_done:
@@ -328,7 +280,9 @@ class Generator(TextGenerator):
                 parts = []
                 for row, token in written if is_decoded else ():
                     if row not in by_row:
-                        by_row[row] = given.get(row.request) or TextStream(self.tokenizer, stop, before=row.request.ids)
+                        by_row[row] = given.get(row.request) or TextStream(
+                            self.tokenizer, options.stop, before=row.request.ids
+                        )
                     part = "" if token == self.model.end_id else by_row[row].push(token)
                     parts += [part] if part else []
                     if by_row[row].stopped_by is not None:
@@ -341,51 +295,6 @@ class Generator(TextGenerator):
                 yield parts
         self._memory = memory
 
-    def _continue_batches(
-        self, prompts: Sequence[str], ids: list[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str]
-    ) -> Iterator[list[Continuation]]:
-        """Continue prompts in batches of similar length; yield the continuations of each, in their order."""
-        found: list[list[Continuation]] = [[] for _ in prompts]
-        for one in ids:
-            self._count_prompt(one)
-        for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
-            rows = [ids[index] for index in batch]
-            hypotheses = search_batch(
-                search, self.model, rows, self.tokenizer, pad_id=0, stop=stop, max_tokens=max_tokens, continues=True
-            )
-            for index, own in zip(batch, hypotheses, strict=True):
-                found[index] = self._continuations(prompts[index], ids[index], own, stop, max_tokens)
-        yield from found
-
-    def _stream_batch(
-        self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
-    ) -> Iterator[str | Continuation]:
-        self._count_prompt(ids)
-        hypothesis = yield from stream_search(
-            search, self.model, ids, self.tokenizer, stop=stop, max_tokens=max_tokens, continues=True
-        )
-        yield self._continuations(prompt, ids, [hypothesis], stop, max_tokens)[0]
-
-    def _continuations(
-        self, prompt: str, ids: Sequence[int], hypotheses: Sequence[Hypothesis], stop: Sequence[str], max_tokens: int
-    ) -> list[Continuation]:
-        """The texts of the hypotheses for a prompt, whose tokens are ``ids``."""
-        return [
-            make_continuation(prompt, hypothesis, self.tokenizer, stop=stop, max_tokens=max_tokens, before=ids)
-            for hypothesis in hypotheses
-        ]
-
-    def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:
-        """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt.
-
-        Where the rotation depends on the length, the longest text of a batch decides: its prompts have one length.
-        """
-        for group in group_lengths(lengths, equal=self.model.depends_on_length):
-            sizes = [each * self._count_tokens(lengths[index], new) for index in group]
-            for part in cut_batches(sizes, tokens=self.tokens):
-                yield group[part]
-
     def _count_tokens(self, length: int, new: int) -> int:
-        """The most tokens of a text that ``new`` tokens follow."""
         limit = self.model.max_tokens
         return length + new if limit is None else min(length + new, limit)

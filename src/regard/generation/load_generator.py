@@ -6,8 +6,8 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count
-from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Generator
-from regard.generation.text_generator import TextGenerator
+from regard.generation.generator import PREFIX_CACHE_BYTES, Generator
+from regard.generation.text_generator import BATCH_TOKENS, TextGenerator
 from regard.generation.text_to_text import TextToText
 from regard.models.kinds import LANGUAGE_MODEL
 from regard.models.model_folder import FolderOrName, ModelFolder

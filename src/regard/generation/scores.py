@@ -26,12 +26,12 @@ from torch import Tensor
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count
-from regard.generation.document_ids import model_document_ids
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.text.language_tokenizer import split_text
 from regard.text.length_batches import cut_batches, group_lengths
+from regard.text.tokenizer import Tokenizer
 
 BATCH_TOKENS = 8192
 """Default tokens of a batch, padding included."""
@@ -94,6 +94,25 @@ class _Window(NamedTuple):
     begin: int
     end: int
     scored: int
+
+
+def document_ids(text: str, tokenizer: Tokenizer, *, start_id: int | None, end_id: int | None) -> TokenIds:
+    """Encode a document, (tokens,), as a language model is trained and measured on it: between start and end tokens.
+
+    The start token is left out for a model without one, and then the first token of a text is not predicted. A long
+    text is tokenized in parts, see ``split_text``.
+    """
+    kind = np.uint16 if tokenizer.vocabulary <= 2**16 else np.uint32
+    before, after = ([] if one is None else [one] for one in (start_id, end_id))
+    inner = (tokenizer.plain_ids([part])[0] for part in split_text(text))
+    return np.concatenate([np.array(part, dtype=kind) for part in (before, *inner, after)])
+
+
+def model_document_ids(text: str, model: CausalLanguageModel) -> TokenIds:
+    """Encode a document for a model with a tokenizer, with the model's start token and its first end token."""
+    assert model.tokenizer is not None
+    end_id = model.end_ids[0] if model.end_ids else None
+    return document_ids(text, model.tokenizer, start_id=model.start_id, end_id=end_id)
 
 
 @explain_arguments

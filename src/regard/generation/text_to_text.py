@@ -7,25 +7,19 @@ The prompt names the task, as in "summarize: ..". Prompts are batched by length;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import final
 
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
-from regard.generation.batch_search import search_batch, stream_search
-from regard.generation.chat_prompt import ChatPrompt
-from regard.generation.continuation import Continuation, make_continuation
-from regard.generation.generator import BATCH_TOKENS
-from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
+from regard.errors import CheckpointError, DataError, RefusedError, check_count, check_kind
+from regard.generation.chat_template import ChatPrompt
+from regard.generation.text_generator import BATCH_TOKENS, TextGenerator
 from regard.models.base import EncoderDecoder
 from regard.models.kinds import LANGUAGE_MODEL
 from regard.models.model_folder import FolderOrName, ModelFolder
-from regard.search.token_by_token import TokenSearch
-from regard.text.length_batches import cut_batches
 from regard.text.pretrained_subwords import PretrainedSubwords
-from regard.text.tokenizer import check_text, check_texts
+from regard.text.tokenizer import check_text
 
 
 @final
@@ -57,7 +51,8 @@ class TextToText(TextGenerator):
                 do='use it with: regard translate --model FOLDER "..."; with --sample translations are drawn at random',
             )
         self.model: EncoderDecoder = model
-        self.tokens, self._subwords = tokens, model.subwords[0]
+        self.tokens, self.pad_id, self._subwords = tokens, model.pad_id, model.subwords[0]
+        self.tokenizer = self._subwords.tokenizer
 
     @classmethod
     def load(
@@ -71,70 +66,6 @@ class TextToText(TextGenerator):
         """Load a model of a folder. Raises CheckpointError if the folder holds no encoder-decoder."""
         opened = ModelFolder.open(folder, LANGUAGE_MODEL)
         return cls(EncoderDecoder.load(opened, device=device, dtype=dtype), tokens=tokens)
-
-    def generate_each(
-        self,
-        prompts: Sequence[str],
-        *,
-        search: TokenSearch | None = None,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-    ) -> Iterator[list[Continuation]]:
-        """Answer each prompt. See ``TextGenerator.generate_each``; answers are yielded when all are complete."""
-        check_texts("prompts", prompts)
-        search = check_options(search, max_tokens, stop)
-        ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
-        for one in ids:
-            self._count_prompt(one)
-        tokenizer = self._subwords.tokenizer
-        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
-        sizes = [(len(ids[index]) + max_tokens) * search.rows for index in order]
-        found: list[list[Continuation]] = [[] for _ in prompts]
-        for cut in cut_batches(sizes, tokens=self.tokens):
-            batch = order[cut]
-            rows = [ids[index] for index in batch]
-            hypotheses = search_batch(
-                search,
-                self.model,
-                rows,
-                tokenizer,
-                pad_id=self.model.pad_id,
-                stop=stop,
-                max_tokens=max_tokens,
-                continues=False,
-            )
-            for index, own in zip(batch, hypotheses, strict=True):
-                found[index] = [
-                    make_continuation(prompts[index], one, tokenizer, stop=stop, max_tokens=max_tokens) for one in own
-                ]
-        return iter(found)
-
-    def check_prompt(
-        self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
-    ) -> None:
-        """See ``TextGenerator.check_prompt``."""
-        check_options(search, max_tokens, ())
-        self.prompt_ids(prompt, name)
-
-    def stream(
-        self,
-        prompt: str,
-        *,
-        search: TokenSearch | None = None,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-    ) -> Iterator[str | Continuation]:
-        """Answer a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single answer."""
-        check_text(prompt, 1)
-        search = check_options(search, max_tokens, stop)
-        if search.rows != 1:
-            raise OptionError(
-                "a stream has a single answer",
-                expected="a search with best=1",
-                got=repr(search),
-                do="use TextToText.generate for several",
-            )
-        return self._stream(prompt, self.prompt_ids(prompt, "the prompt"), search, max_tokens, stop)
 
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
         """Encode a prompt, end token included. See ``TextGenerator.prompt_ids``."""
@@ -163,13 +94,3 @@ class TextToText(TextGenerator):
             got=f"a {type(self.model).__name__}, which answers one text",
             do='write the task into a text without turns (`chat=...`): "summarize: ..."',
         )
-
-    def _stream(
-        self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
-    ) -> Iterator[str | Continuation]:
-        self._count_prompt(ids)
-        tokenizer = self._subwords.tokenizer
-        hypothesis = yield from stream_search(
-            search, self.model, ids, tokenizer, stop=stop, max_tokens=max_tokens, continues=False
-        )
-        yield make_continuation(prompt, hypothesis, tokenizer, stop=stop, max_tokens=max_tokens)

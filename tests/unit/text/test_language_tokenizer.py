@@ -68,7 +68,7 @@ def test_parts_join_to_the_text(words, most):
 
 
 def test_long_texts_are_encoded_in_parts():
-    from regard.generation.document_ids import document_ids
+    from regard.generation.scores import document_ids
 
     chance = random.Random(3)
     text = "".join(chance.choice(documents()) + chance.choice("\n ") for _ in range(3001))

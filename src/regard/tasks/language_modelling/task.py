@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import DataError, renamed_arguments
 from regard.format_share import format_share
-from regard.generation.document_ids import model_document_ids
+from regard.generation.scores import model_document_ids
 from regard.log import log
 from regard.models import CausalLanguageModel
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
