@@ -18,6 +18,8 @@ from regard.models.initial_weights import choose_deviation
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_INNER_MULTIPLE = 32
+
 
 def describe_layers(layers: int, width: int) -> str:
     """Describe a stack, for example "4 layers of 128"."""
@@ -33,6 +35,14 @@ def format_millions(number: int) -> str:
     """Format a number in millions: with one decimal, or two digits below a million."""
     millions = number / 1e6
     return f"{millions:.1f}" if millions >= 1 else f"{millions:.2g}"
+
+
+def gated_inner(width: int) -> int:
+    """The hidden size of a gated feed-forward layer with as many weights as an ungated one of 4 * width.
+
+    Shazeer 2020, "GLU variants improve transformer", section 3: two thirds of it; here the next multiple of 32.
+    """
+    return -(-8 * width // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE
 
 
 Config = TypeVar("Config", bound="DataclassInstance")

@@ -13,6 +13,7 @@ Laplace's rule of succession: a token that the training texts lack has a probabi
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,13 @@ class Sentences:
         lengths = self.lengths
         ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
         return Sentences(self.ids[np.repeat(which, lengths)], ends)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tokens, in order, by which a resumed run recognises its data."""
+        digest = hashlib.sha256(self.offsets.tobytes())
+        digest.update(self.ids.astype(np.uint32).tobytes())
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -14,7 +14,6 @@ with exactly the next batch.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TypeAlias, final
@@ -83,14 +82,6 @@ class Blocks(ABC):
     def predictions(self) -> int:
         """The number of inputs with a label: of each document all tokens, but for the last ``lookahead``."""
         return int(np.maximum(self.documents.lengths - self.lookahead, 0).sum())
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all tokens, in order, by which a resumed run recognises its data."""
-        digest = hashlib.sha256()
-        digest.update(self.documents.offsets.tobytes())
-        digest.update(self.documents.ids.astype(np.uint32).tobytes())
-        return digest.hexdigest()
 
     @abstractmethod
     def epoch(self, number: int) -> list[BlockBatch]:

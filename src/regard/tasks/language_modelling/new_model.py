@@ -1,6 +1,6 @@
 """The language model to train: a new GPT-2 or Llama of a preset size, or a trained one from a folder.
 
-Sizes of new language models and training hyperparameters: see ``document_presets``.
+Sizes of new language models and training hyperparameters: see ``document_task``.
 
 Fine-tuning: a tenth of the rate of a new model, as Radford et al. 2018 do (section 4.1: 2.5e-4 and 6.25e-5). Low-rank
 adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
@@ -19,8 +19,8 @@ from regard.mechanism_catalogue import get_row
 from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
 from regard.models.llama_types import OWN_TYPE
-from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.document_task import MAX_START_BLOCK, DocumentPresets, Size
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.recipe_fields import FineTuning
 from regard.text.language_tokenizer import DOCUMENT_ID
@@ -39,7 +39,6 @@ PRESETS = DocumentPresets(
 
 _TOKENIZER_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
 """Fields of a config that the tokenizer determines."""
-_INNER_MULTIPLE = 32
 
 
 def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
@@ -134,7 +133,7 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
     if recipe.model == "llama" or recipe.attention is not None:
         numbers |= _attention_fields(recipe, size)
         width = recipe.hyperparameters.get("width", size.width)
-        numbers |= {"inner": _gated_inner(width if isinstance(width, int) else size.width), "tied": True}
+        numbers |= {"inner": gated_inner(width if isinstance(width, int) else size.width), "tied": True}
         # The deviation of a narrow GPT-2 does not help this model: measured with two seeds.
         numbers |= {"deviation": LlamaConfig.deviation}
         config: Gpt2Config | LlamaConfig = apply_hyperparameters(
@@ -179,11 +178,3 @@ def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]
         return {}
     fields = {"model_type": OWN_TYPE, "mechanisms": tuple(itertools.islice(itertools.cycle(names), layers))}
     return fields if all("dropout" in row.options for row in rows) else fields | {"attention_dropout": 0.0}
-
-
-def _gated_inner(width: int) -> int:
-    """The hidden size of a gated feed-forward layer with as many weights as an ungated one of 4 * width.
-
-    Shazeer 2020, "GLU variants improve transformer", section 3: two thirds of it; here the next multiple of 32.
-    """
-    return -(-8 * width // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE

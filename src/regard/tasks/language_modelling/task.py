@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from torch import Tensor, nn
 
-from regard.errors import DataError, renamed_arguments
+from regard.errors import DataError
 from regard.format_share import format_share
 from regard.generation.scores import model_document_ids
 from regard.log import log
 from regard.models import CausalLanguageModel
-from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
-from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.document_task import DocumentTask
+from regard.tasks.language_modelling.blocks import BlockBatch, make_blocks
 from regard.tasks.language_modelling.new_model import (
     PRESETS,
     check_hyperparameters,
@@ -29,17 +28,13 @@ from regard.tasks.language_modelling.new_model import (
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
 from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, save_adapters
-from regard.tasks.numbered_batches import EpochCache
-from regard.tasks.recipe_fields import default_fields, to_json_value
-from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss, without_first
 from regard.text.language_tokenizer import train_language_tokenizer
-from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Validation
 
 
 @final
-class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
+class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
     """Training a language model by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
@@ -47,38 +42,24 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
     """
 
     model: CausalLanguageModel
-    blocks: Blocks
     validation: DocumentValidation
+    presets = PRESETS
     sizes = PRESETS.by_name
     fine_tuning = PRESETS.fine_tuning
+    _base: AdapterBase | None = None
+    """The model whose adapters alone are saved, if they are."""
 
-    def __init__(self, recipe: LanguageModelRecipe) -> None:
-        super().__init__(recipe)
-        self._base: AdapterBase | None = None
-        self._latest_epoch = EpochCache[BlockBatch]()
+    def _load_start(self) -> CausalLanguageModel | None:
+        return load_start(self._recipe)
 
-    def check(self) -> None:
-        """Raise OptionError for an invalid recipe, DataError for a missing file."""
-        self._recipe.check_effect()
-        if self._recipe.start is None:
-            check_hyperparameters(self._recipe)
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="texts")
-
-    def prepare(self, context: RunContext) -> None:
-        """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
-
-        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
-        that cannot be started from.
-        """
+    def _prepare(
+        self, start: CausalLanguageModel | None, texts: list[str], held_out: list[str], context: RunContext
+    ) -> None:
         recipe, seed = self._recipe, context.settings.seed
-        self.check()
-        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        self.complete(context.settings)
-        start = load_start(recipe)
-        texts, validation_texts = split_documents(recipe, seed=seed)
-        self._size = PRESETS.choose_size(sum(map(len, texts)), recipe.size)
         block = choose_block(recipe, self._size, start)
-        self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+        self.model = start or new_model(
+            recipe, self._size, self._choose_tokenizer(train_language_tokenizer, texts, context, kind="bpe")
+        )
         documents = self._encode(texts)
         if documents.lengths.max(initial=0) < 2:
             raise DataError(
@@ -88,9 +69,7 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
                 do="give more text",
             )
         self.blocks = make_blocks(documents, length=block, size=recipe.batch or self._size.batch, seed=seed)
-        self.validation = DocumentValidation(
-            validation_texts, self._encode(validation_texts), length=self.blocks.length
-        )
+        self.validation = DocumentValidation(held_out, self._encode(held_out), length=self.blocks.length)
         log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         note = untrained_note(self.model)
         if note is not None:
@@ -99,20 +78,8 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
             if recipe.keep_adapters:
                 self._base = AdapterBase.of(recipe.start, self.model)
             log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha))
-        log.info(_describe_blocks(self.blocks, block))
+        log.info(self._describe_blocks(block))
         self._report_unknown()
-
-    def recipe(self) -> dict[str, Any]:
-        """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
-        validation = self.validation.documents
-        digests = self.blocks.digest + make_blocks(validation, length=1, size=1, seed=0).digest
-        model = {"type": type(self.model).__name__, **asdict(self.model.config)}
-        blocks = {"block": self.blocks.length, "batch": self.blocks.size}
-        return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
-        return {**super().recipe_defaults(), "model": default_fields(type(self.model.config))}
 
     def epoch(self, number: int) -> Sequence[BlockBatch]:
         """The batches of blocks of an epoch."""
@@ -149,11 +116,6 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         metadata = {**self.metadata(), **about}
         save_adapters(model, folder, base=self._base, alpha=self._recipe.lora_alpha, metadata=metadata)
 
-    def metadata(self) -> dict[str, Any]:
-        """The numbers of documents, and the model that training started from."""
-        counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
-        return {**counts, "start": self._start_name}
-
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on held-out text"
@@ -161,18 +123,12 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
     def _loss(self, model: nn.Module, batch: BlockBatch, rows: np.ndarray) -> Tensor:
         return block_loss(model, self.blocks.tensors(batch, rows), decoder=self.model)
 
-    @renamed_arguments(size="vocabulary")
-    def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
-        """The tokenizer of the resumed run, or a new one."""
-        read = read_tokenizer(context)
-        if read is not None:
-            return read
-        kind = self._recipe.tokenizer or "bpe"
-        size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
-        tokenizer = train_language_tokenizer(texts, kind=kind, size=size)
-        names = {"bytes": "bytes", "characters": "characters"}
-        log.info(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}, special tokens included")
-        return tokenizer
+    def _check_hyperparameters(self) -> None:
+        check_hyperparameters(self._recipe)
+
+    @property
+    def _held_out(self) -> Sentences:
+        return self.validation.documents
 
     def _encode(self, texts: Sequence[str]) -> Sentences:
         """Encode documents, each with its start and end token."""
@@ -186,10 +142,3 @@ class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
         if count:
             share = format_share(count / len(self.validation.documents.ids), 2)
             log.info(f"{share} of the held-out tokens are unknown, so bits per byte are underestimated")
-
-
-def _describe_blocks(blocks: Blocks, block: int) -> str:
-    if not isinstance(blocks, RandomOffsetBlocks):
-        return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
-    short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
-    return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"

@@ -1,6 +1,6 @@
 """The masked language model to train: a new one of a preset size, or a trained one from a folder.
 
-Sizes of new masked language models and training hyperparameters: see ``document_presets``.
+Sizes of new masked language models and training hyperparameters: see ``document_task``.
 
 Fine-tuning: the rate of Devlin et al. 2019, "BERT", appendix A.3. Low-rank adapters: the rate of Hu et al. 2021,
 "LoRA", appendix D, for RoBERTa.
@@ -24,8 +24,8 @@ from regard.models import (
     RobertaConfig,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.document_task import MAX_START_BLOCK, DocumentPresets, Size
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.tasks.recipe_fields import FineTuning
 from regard.text.encoder_tokenizer import PAD_ID
@@ -44,7 +44,6 @@ PRESETS = DocumentPresets(
 
 _FIXED_FIELDS = ("vocabulary", "pad_id", "head", "pooler", "model_type")
 """Fields of a config that the tokenizer or the task determines."""
-_INNER_MULTIPLE = 32
 _MIN_VOCAB_SIZE = 8
 
 
@@ -135,7 +134,7 @@ def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) 
     numbers |= {"vocabulary": vocabulary, "pad_id": PAD_ID, "head": True, "max_length": block, "inner": 4 * width}
     numbers |= {"dropout": size.dropout, "attention_dropout": size.dropout}
     if recipe.model == "modernbert":
-        numbers |= {"inner": _gated_inner(width), "inner_dropout": size.dropout}
+        numbers |= {"inner": gated_inner(width), "inner_dropout": size.dropout}
         model: MaskedLanguageModel = ModernBert(_apply(ModernBertConfig, numbers, recipe))
     elif recipe.model == "roberta":
         model = Roberta(_apply(RobertaConfig, numbers | {"pooler": False}, recipe))
@@ -153,11 +152,3 @@ def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) 
 
 def _apply(kind: type[Any], numbers: dict[str, Any], recipe: MaskedLanguageModelRecipe) -> Any:
     return apply_hyperparameters(kind, numbers, recipe.hyperparameters, fixed=_FIXED_FIELDS)
-
-
-def _gated_inner(width: int) -> int:
-    """The hidden size of a gated feed-forward layer with as many weights as an ungated one of 4 * width.
-
-    Shazeer 2020, "GLU variants improve transformer", section 3: two thirds of it; here the next multiple of 32.
-    """
-    return -(-8 * width // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE

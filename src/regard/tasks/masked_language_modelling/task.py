@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, final
 
 import numpy as np
 from torch import Tensor, nn
 
-from regard.errors import DataError, renamed_arguments
+from regard.errors import DataError
 from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.log import log
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks, make_blocks
-from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.document_task import DocumentTask
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, make_blocks
 from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.masked_language_modelling.new_model import (
     PRESETS,
@@ -35,16 +36,10 @@ from regard.tasks.masked_language_modelling.validation import (
     mask_blocks,
     masked_loss,
 )
-from regard.tasks.numbered_batches import EpochCache
-from regard.tasks.recipe_fields import default_fields, to_json_value
-from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
-from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Validation
-
-_NAMES = {"wordpiece": "word pieces", "bpe": "subwords", "bytes": "bytes", "characters": "characters"}
 
 
 @final
@@ -57,7 +52,7 @@ class MaskedBatch:
 
 
 @final
-class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
+class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatch]):
     """Training a masked language model by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
@@ -67,75 +62,42 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
     """
 
     model: MaskedLanguageModel
-    blocks: Blocks
     masking: TokenMasking
     validation: MaskedValidation
+    presets = PRESETS
     sizes = PRESETS.by_name
     fine_tuning = PRESETS.fine_tuning
 
-    def _draw_epoch(self, number: int) -> list[MaskedBatch]:
-        seeds = ((self.blocks.seed, number, index) for index in count())
-        return [MaskedBatch(one, seed) for one, seed in zip(self.blocks.epoch(number), seeds, strict=False)]
+    def _load_start(self) -> MaskedLanguageModel | None:
+        return load_start(self._recipe)
 
-    def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
-        super().__init__(recipe)
-        self._held_out = 0
-        self._latest_epoch = EpochCache[MaskedBatch]()
-
-    def check(self) -> None:
-        """Raise OptionError for an invalid recipe, DataError for a missing file."""
-        self._recipe.check_effect()
-        if self._recipe.start is None:
-            check_hyperparameters(self._recipe)
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="texts")
-
-    def prepare(self, context: RunContext) -> None:
-        """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
-
-        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
-        that cannot be started from.
-        """
+    def _prepare(
+        self, start: MaskedLanguageModel | None, texts: list[str], held_out: list[str], context: RunContext
+    ) -> None:
         recipe, seed = self._recipe, context.settings.seed
-        self.check()
-        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        self.complete(context.settings)
-        start = load_start(recipe)
-        texts, validation_texts = split_documents(recipe, seed=seed)
-        self._size, self._held_out = PRESETS.choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
         block = choose_block(recipe, self._size, start)
         if start is None:
-            self.model = new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+            train = partial(train_encoder_tokenizer, lowercase=recipe.lowercase)
+            tokenizer = self._choose_tokenizer(train, texts, context, kind="wordpiece")
+            self.model = new_model(recipe, self._size, tokenizer)
         else:
             self.model = with_head(start)
         has_new_head = start is not None and start.head is None
         if has_new_head:
             log.info(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
-        tokenizer = self.model.tokenizer
-        assert tokenizer is not None
+        tokenizer = self.model.require_tokenizer()
         self.masking = TokenMasking.of(tokenizer, share=recipe.mask_share)
         self.blocks = self._make_blocks([encode_document(text, tokenizer) for text in texts], block, seed)
-        held_out = [encode_document(text, tokenizer) for text in validation_texts]
-        self.validation = MaskedValidation(held_out, tokenizer, self.masking, length=block)
+        documents = [encode_document(text, tokenizer) for text in held_out]
+        self.validation = MaskedValidation(documents, tokenizer, self.masking, length=block)
         if not self.validation.texts:
-            raise _nothing_to_mask_error("validation", validation_texts)
+            raise _nothing_to_mask_error("validation", held_out)
         log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         if recipe.lora is not None:
             new_head = [self.model.head] if has_new_head else []
             log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=new_head))
-        log.info(_describe_blocks(self.blocks))
-        _report_unknown(*count_unknown(held_out, tokenizer.unknown_id))
-
-    def recipe(self) -> dict[str, Any]:
-        """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
-        held_out = Sentences.from_ids(map(list, self.validation.documents), self.model.config.vocabulary)
-        digests = self.blocks.digest + make_blocks(held_out, length=1, size=1, seed=0, lookahead=0).digest
-        model = {"type": type(self.model).__name__, **asdict(self.model.config)}
-        blocks = {"block": self.blocks.length, "batch": self.blocks.size}
-        return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
-        return {**super().recipe_defaults(), "model": default_fields(type(self.model.config))}
+        log.info(self._describe_blocks(block))
+        _report_unknown(*count_unknown(documents, tokenizer.unknown_id))
 
     def epoch(self, number: int) -> Sequence[MaskedBatch]:
         """The batches of blocks of an epoch."""
@@ -164,14 +126,20 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
         held_out = np.concatenate([text.ids[text.chosen] for text in self.validation.texts])
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
-    def metadata(self) -> dict[str, Any]:
-        """The numbers of documents, and the model that training started from."""
-        counts = {"documents": len(self.blocks.documents), "held_out": self._held_out}
-        return {**counts, "start": self._start_name}
-
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on masked tokens of held-out text"
+
+    def _check_hyperparameters(self) -> None:
+        check_hyperparameters(self._recipe)
+
+    @property
+    def _held_out(self) -> Sentences:
+        return Sentences.from_ids(map(list, self.validation.documents), self.model.config.vocabulary)
+
+    def _draw_epoch(self, number: int) -> list[MaskedBatch]:
+        seeds = ((self.blocks.seed, number, index) for index in count())
+        return [MaskedBatch(blocks, seed) for blocks, seed in zip(self.blocks.epoch(number), seeds, strict=False)]
 
     def _mask(self, batch: MaskedBatch) -> MaskedBlocks:
         """The blocks of a batch, with masks: all rows, since each process draws the masks of all."""
@@ -199,18 +167,6 @@ class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
             frame=frame,
         )
 
-    @renamed_arguments(size="vocabulary")
-    def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
-        """The tokenizer of the resumed run, or a new one."""
-        read = read_tokenizer(context)
-        if read is not None:
-            return read
-        kind = self._recipe.tokenizer or "wordpiece"
-        size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
-        tokenizer = train_encoder_tokenizer(texts, kind=kind, size=size, lowercase=self._recipe.lowercase)
-        log.info(f"a vocabulary of {tokenizer.vocabulary:,} {_NAMES[kind]}, special tokens included")
-        return tokenizer
-
 
 def _nothing_to_mask_error(name: str, texts: Sequence[Any]) -> DataError:
     return DataError(
@@ -219,12 +175,6 @@ def _nothing_to_mask_error(name: str, texts: Sequence[Any]) -> DataError:
         got=f"{len(texts)} texts of special or unknown tokens",
         do="give more text",
     )
-
-
-def _describe_blocks(blocks: Blocks) -> str:
-    if not isinstance(blocks, RandomOffsetBlocks):
-        return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
-    return f"blocks of {blocks.length} tokens at random offsets of the text of {blocks.predictions:,} tokens"
 
 
 def _report_unknown(count: int, tokens: int) -> None:
