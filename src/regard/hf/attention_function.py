@@ -20,7 +20,7 @@ from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
 from regard.hf.other_arguments import are_weights_requested, check_cache, refuse_unknown_arguments
-from regard.hf.packed_positions import separate_by_positions
+from regard.hf.packed_positions import hide_by_positions, separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
 from regard.hf.traced_attention import attention_in_graph
@@ -83,6 +83,8 @@ def attention_function(
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
     has_mask, sizes = attention_mask is not None, (query.shape[2], key.shape[2])
     texts = find_texts(arguments, module, query, sizes[1], has_mask=has_mask) if cache is None else None
+    if attention_mask is not None and texts is None:
+        attention_mask = hide_by_positions(attention_mask, arguments.get("position_ids"), sizes[0])
     attention_mask = _hide_in_mask(attention_mask, texts, indices, block_indices, module, query, sizes[1])
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling.to(query.dtype), 1.0

@@ -27,7 +27,7 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 from regard.errors import RefusedError
 from regard.hf.mask_function import has_chunks, is_causal, recognize_function
 from regard.hf.packed_texts import separate
-from regard.hf.read_mask import CausalTokens, remember_structure
+from regard.hf.read_mask import CausalTokens, remember_structure, remember_traced_tokens
 from regard.hf.visible_keys import VisibleKeys, narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
@@ -42,6 +42,8 @@ def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments:
         if has_values(additive):
             visible = _find_structure(allowed, *sizes, **arguments)
             remember_structure(additive, visible, _find_causal_tokens(*sizes, **arguments))
+        else:
+            remember_traced_tokens(additive, _find_causal_tokens(*sizes, **arguments))
         return additive
 
 
@@ -58,7 +60,7 @@ def bool_mask(*sizes: Any, **arguments: Any) -> Tensor:
     with _without_inference_mode():
         mask = sdpa_mask(*sizes, **arguments)
         assert mask is not None  # it is only skipped where that is allowed
-        return mask if numbers is None else mask & _is_same_text(numbers, mask)
+        return mask if numbers is None else mask & is_same_text(numbers, mask)
 
 
 def _find_structure(allowed: Tensor, *sizes: Any, **arguments: Any) -> VisibleKeys:
@@ -88,7 +90,7 @@ def _find_causal_tokens(
     del batch_size, kv_length, kv_offset
     if q_length == 1 or not is_causal(mask_function) or _text_numbers(attention_mask) is not None:
         return None
-    return CausalTokens(attention_mask, int(q_offset))
+    return CausalTokens(attention_mask, q_offset if is_traced() else int(q_offset))
 
 
 def _text_numbers(padding: Any) -> Int[Tensor, "batch tokens"] | None:
@@ -96,7 +98,7 @@ def _text_numbers(padding: Any) -> Int[Tensor, "batch tokens"] | None:
     return padding if isinstance(padding, Tensor) and padding.dim() == 2 and padding.dtype == torch.int32 else None
 
 
-def _is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
+def is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
     """Whether query and key are tokens of the same text (batch, 1, queries, keys); keys behind the tokens are not.
 
     True for all keys of a query that is padding, which sees as in a row of one text: a trace numbers such rows too.

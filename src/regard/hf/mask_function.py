@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import masking_utils
 
 from regard.hf.visible_keys import VisibleKeys, find_band_and_padding, find_intervals
+from regard.tensors import is_traced
 
 _UNBOUNDED = 1 << 60
 _AND = masking_utils.and_masks().__code__
@@ -69,7 +70,12 @@ def recognize_function(
 
 
 def is_causal(function: Callable[..., Any]) -> bool:
-    """Whether a mask function is known to be causal, with a window or without."""
+    """Whether a mask function is known to be causal, with a window or without; in a trace only without.
+
+    Torch cannot trace through what a function holds, such as the size of a window.
+    """
+    if is_traced():
+        return function is masking_utils.causal_mask_function
     band = _find_band(function)
     return band is not None and band.high == 0
 

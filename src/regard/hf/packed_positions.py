@@ -12,7 +12,7 @@ All of this is known in one place, where ``transformers`` prepares the arguments
 which ``attention_mask`` reads. A mask of 4 dimensions is the caller's own, and is never changed.
 
 Some types (OPT, BioGPT, BERT as a decoder) make their masks without positions, but pass these to their layers: there
-each layer separates the texts, unless torch traces.
+each layer separates the texts; in a trace it does so in the cells of the mask.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from regard.errors import RefusedError
-from regard.hf.attention_mask import attention_mask, bool_mask
+from regard.hf.attention_mask import attention_mask, bool_mask, is_same_text
+from regard.hf.chosen_keys import intersect
 from regard.hf.packed_texts import separate
 from regard.hf.read_mask import CausalTokens, get_causal_tokens
 from regard.hf.visible_keys import VisibleKeys
@@ -118,6 +119,18 @@ def separate_by_positions(
         if not position_ids.is_inference():  # such a tensor has no version, so that changes would not be seen
             _latest = position_ids, version, tokens, numbers  # one tuple, replaced as a whole, for threads
     return visible if numbers is None else separate(visible, numbers, (queries, keys), has_mask=True)
+
+
+def hide_by_positions(attention_mask: Tensor, position_ids: Any, queries: int) -> Tensor:
+    """In a trace, the mask that hides the tokens of other texts too, where ``separate_by_positions`` separates them."""
+    if has_values(attention_mask) or not _are_positions(position_ids, queries):
+        return attention_mask
+    tokens = get_causal_tokens(attention_mask)
+    if tokens is None:
+        return attention_mask
+    positions = position_ids.expand(attention_mask.shape[0], -1)
+    numbers = _number_texts(positions, tokens.padding, tokens.first_query)
+    return attention_mask if numbers is None else intersect(attention_mask, is_same_text(numbers, attention_mask))
 
 
 def _makes_our_masks(config: Any) -> bool:

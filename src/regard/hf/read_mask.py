@@ -30,6 +30,8 @@ _LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # float32 and float64 have lowe
 _LOWEST_BITS = {torch.float16: 0xFBFF - 2**16, torch.bfloat16: 0xFF7F - 2**16}  # as int16
 _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
 
+_TRACED_TOKENS = "_regard_causal_tokens"
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -37,11 +39,11 @@ class CausalTokens:
     """The tokens of a causal mask that ``attention_mask`` made for one text in each row.
 
     ``padding`` (batch, tokens) is True for tokens, None if there is no padding; ``first_query`` is the token of the
-    first query.
+    first query, which may be a tensor in a trace.
     """
 
     padding: Tensor | None
-    first_query: int
+    first_query: Any
 
 
 @final
@@ -125,9 +127,16 @@ def remember_structure(attention_mask: Tensor, visible: VisibleKeys, tokens: Cau
     _keep_reading(attention_mask, MaskReading(visible, tokens=tokens))
 
 
+def remember_traced_tokens(attention_mask: Tensor, tokens: CausalTokens | None) -> None:
+    """Keep the tokens of a mask that was just made in a trace, where nothing but its tensor lasts until the layers."""
+    setattr(attention_mask, _TRACED_TOKENS, tokens)
+
+
 def get_causal_tokens(attention_mask: Tensor) -> CausalTokens | None:
     """The tokens of a causal mask that ``attention_mask`` made for one text in each row; None for any other mask."""
-    if not has_values(attention_mask) or attention_mask.is_inference():
+    if not has_values(attention_mask):
+        return getattr(attention_mask, _TRACED_TOKENS, None)
+    if attention_mask.is_inference():
         return None
     reading = _readings_of_owner(attention_mask).get(_view(attention_mask))
     return None if reading is None else reading.tokens

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.errors import OptionError
 from regard.layers import DecoderBlock, EncoderBlock
 from regard.masks import Mask
 from regard.models.kinds import ENCODER, TRANSLATOR
@@ -213,7 +214,6 @@ class EncoderDecoder(Decoder, Model, ABC):
 
     vocab_sizes: tuple[int, int]
     pad_id: int
-    start_id: int
     subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None = None
     """The tokenizers of source and target; the same object twice if both share one vocabulary."""
 
@@ -226,6 +226,18 @@ class EncoderDecoder(Decoder, Model, ABC):
         if self.subwords is not None:
             return self.subwords[1].unknown_id
         return UNKNOWN_ID if (self.pad_id, self.start_id, self.end_id) == (PAD_ID, START_ID, END_ID) else None
+
+    @property
+    def target_start_id(self) -> int:
+        """``start_id``, by which every target begins. Raises OptionError if the model has no such token."""
+        if self.start_id is None:
+            raise OptionError(
+                "the model has no token that begins a target, so it neither writes nor reads one",
+                expected="start_id, the id of a token of the vocabulary",
+                got="start_id=None",
+                do="set decoder_start_token_id in config.json and generation_config.json as the model was trained",
+            )
+        return self.start_id
 
     @property
     def max_tokens(self) -> int | None:
@@ -287,7 +299,7 @@ class EncoderDecoder(Decoder, Model, ABC):
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], Any]:
         """Read the sources, and return ``start_id`` for each, (batch,), and the state."""
         state = self.start(prompts, lengths=lengths)
-        return torch.full((len(prompts),), self.start_id, device=prompts.device), state
+        return torch.full((len(prompts),), self.target_start_id, device=prompts.device), state
 
     @final
     def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:

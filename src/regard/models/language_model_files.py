@@ -110,14 +110,6 @@ def read_generation_config(folder: ModelFolder, vocabulary: int) -> ConfigFile |
     return None if fields is None else ConfigFile({**fields, "vocab_size": vocabulary}, path)
 
 
-def read_start_id(config: ConfigFile | None, default: int) -> int:
-    """The token that begins a target; ``default`` if the file does not say.
-
-    Raises CheckpointError for an unusable id.
-    """
-    return default if config is None else config.index("decoder_start_token_id", default=default, below="vocab_size")
-
-
 def find_ignored_fields(config: ConfigFile | None) -> str | None:
     """A note if the file forces, forbids or reweights tokens."""
     fields = {} if config is None else config.fields

@@ -13,17 +13,17 @@ from regard.models.hyperparameters import model_field
 
 NO_END = -1
 """The ``end_id`` of a model without an end token; no token has this id."""
-_FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 
-def special_id_field(text: str, stored: str, *, absent: int | None = None) -> Any:
+def special_id_field(text: str, stored: str, *, default: int | None = None, absent: int | None = None) -> Any:
     """A field of a config that is the id of a special token, or None; ``absent`` is the id of a file without it."""
     return model_field(
-        None,
+        default,
         f"{text}; None if there is none",
         stored,
         below="vocabulary",
-        read=lambda config, name: _read_special_id(config, name, default=absent),
+        read=lambda config, name: read_special_id(config, name, default=absent),
     )
 
 
@@ -34,7 +34,7 @@ def pad_id_field() -> Any:
         "the padding token",
         "pad_token_id",
         below="vocabulary",
-        read=lambda config, name: _read_special_id(config, name, default=0) or 0,
+        read=lambda config, name: read_special_id(config, name, default=0) or 0,
     )
 
 
@@ -51,7 +51,7 @@ def end_ids_field(default: tuple[int, ...], *, absent: tuple[int, ...]) -> Any:
     )
 
 
-def _read_special_id(config: ConfigFile, field: str, *, default: int | None = None) -> int | None:
+def read_special_id(config: ConfigFile, field: str, *, default: int | None = None) -> int | None:
     """Read the id of a special token; None if the field is null, or names no token of the vocabulary.
 
     Raises CheckpointError for anything but an integer.

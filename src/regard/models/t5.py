@@ -42,11 +42,10 @@ from regard.models.language_model_files import (
     TOKENIZER_CONFIG_FILE,
     find_ignored_fields,
     read_generation_config,
-    read_start_id,
 )
 from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import ModelFolder
-from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids
+from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids, read_special_id
 from regard.models.t5_config import MODEL_TYPES, T5Config
 from regard.models.t5_encoder import (
     EMBEDDING,
@@ -241,7 +240,11 @@ class T5(EncoderDecoder):
         folder.note(find_missing_special_ids(generation), find_ignored_fields(generation))
         # Sources end with the first end token, the one in config.json; a target ends with any of them.
         ends = dict.fromkeys([*config.end_ids, *read_end_ids(generation)])
-        return replace(config, end_ids=tuple(ends), start_id=read_start_id(generation, config.start_id))
+        return replace(
+            config,
+            end_ids=tuple(ends),
+            start_id=read_special_id(generation, "decoder_start_token_id", default=config.start_id),
+        )
 
     @classmethod
     def check_layers(cls, folder: ModelFolder, config: T5Config, origins: Mapping[str, Origin]) -> None:
@@ -277,7 +280,7 @@ class T5(EncoderDecoder):
             return transformers_files(
                 self.subwords[0],
                 pad_id=self.pad_id,
-                start_id=self.start_id,
+                start_id=self.target_start_id,
                 end_id=self.end_id,
                 max_tokens=self.max_tokens,
             )

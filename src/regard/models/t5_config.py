@@ -33,7 +33,7 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.special_ids import end_ids_field, pad_id_field
+from regard.models.special_ids import end_ids_field, pad_id_field, special_id_field
 from regard.positions import T5Buckets
 
 _GATED = {"gated-gelu": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"}
@@ -97,7 +97,9 @@ class T5Config:
         1.0, "factor of the standard deviations of the initial weights", "initializer_factor", least=0.0
     )
     pad_id: int = pad_id_field()
-    start_id: int = model_field(0, "the token that begins a target", "decoder_start_token_id", below="vocabulary")
+    start_id: int | None = special_id_field(
+        "the token that begins a target", "decoder_start_token_id", absent=0, default=0
+    )
     end_ids: tuple[int, ...] = end_ids_field((1,), absent=(1,))
     model_type: str = model_type_field("t5", MODEL_TYPES)
 

@@ -26,7 +26,7 @@ def cross_attention_weights(
     by_index: dict[int, Tensor] = {}
     for batch in batch_by_length([max(len(source), len(target)) + 1 for source, target in pairs], tokens=tokens):
         sources = [[*pairs[index][0], model.end_id] for index in batch]
-        targets = [[model.start_id, *pairs[index][1]] for index in batch]
+        targets = [[model.target_start_id, *pairs[index][1]] for index in batch]
         lengths = [len(ids) for ids in sources]
         mask = masks.padding(lengths) if min(lengths) < max(lengths) else None
         with eval_mode(model):

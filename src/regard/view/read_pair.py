@@ -84,7 +84,7 @@ def _check_not_empty(ids: Sequence[int], name: str) -> None:
 
 def _record_layers(model: EncoderDecoder, pair: _TokenizedPair) -> dict[str, tuple[AttentionLayer, ...]]:
     """Record all layers while the model reads both sides; by their kind."""
-    source, target = ([*pair.source, model.end_id], [model.start_id, *pair.target])
+    source, target = ([*pair.source, model.end_id], [model.target_start_id, *pair.target])
     with torch.no_grad(), eval_mode(model), record(model) as seen:
         model(*(torch.tensor([ids], device=model.device) for ids in (source, target)))
     names = {module: name for name, module in model.named_modules()}
@@ -101,7 +101,7 @@ def _build_reading(
     *,
     forced: bool,
 ) -> PairReading:
-    start_id, end_id = translator.model.start_id, translator.model.end_id
+    start_id, end_id = translator.model.target_start_id, translator.model.end_id
     source = ids_to_tokens(translator.source, pair.source, pair.kept, end=_token_name(translator.source, end_id))
     written = ids_to_tokens(translator.target, pair.target, pair.kept, end=_token_name(translator.target, end_id))
     read = ids_to_tokens(translator.target, pair.target, pair.kept, start=_token_name(translator.target, start_id))

@@ -45,7 +45,11 @@ def test_gradient_checkpointing(name, is_reentrant):
         *(f"check_forward({name!r})" for name in NAMES),
         "check_training()",
         "check_packed_texts()",
-        "check_packed_positions()",
+        *(
+            f"check_packed_positions{rest}({name!r})"
+            for name in ("llama", "opt", "biogpt", "bert")
+            for rest in ("", "_beside_a_mask", "_with_checkpointing")
+        ),
     ],
 )
 def test_compiled_in_one_graph(check):

@@ -12,9 +12,17 @@ import regard
 import regard.hf
 from unit.hf.comparison import assert_runs_are_equal, run_model
 from unit.hf.mixer_types import MIXER_TYPES
-from unit.hf.model_types import MODEL_TYPES
+from unit.hf.model_types import MODEL_TYPES, TEXT, WIDE, ModelType
 from unit.hf.training_step import query_gradient
 
+_LONG = TEXT | WIDE | {"max_position_embeddings": 700}
+PACKED = {
+    "llama": ModelType("llama", "decoder", "AutoModelForCausalLM", _LONG),
+    "opt": ModelType("opt", "decoder", "AutoModelForCausalLM", _LONG | {"ffn_dim": 40, "word_embed_proj_dim": 32}),
+    "biogpt": ModelType("biogpt", "decoder", "AutoModelForCausalLM", _LONG),
+    "bert": ModelType("bert", "decoder", "AutoModelForCausalLM", _LONG | {"is_decoder": True}),
+}
+"""Llama makes its masks by positions; the layers of OPT, of BioGPT and of BERT as a decoder have them alone."""
 NAMES = ("llama", "gemma2", "gpt_oss", "bert", "t5", "vit", "swin")
 
 
@@ -54,12 +62,11 @@ def check_packed_texts() -> None:
         torch.testing.assert_close(output.logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def check_packed_positions() -> None:
+def check_packed_positions(name: str) -> None:
     """Positions that start again separate texts in a graph, beside a padding matrix and with a cache; a graph that was
     made for one text, and for padding on the left, is right for several.
     """
-    kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")
-    model = kind.build()
+    model = PACKED[name].build()
     model.set_attn_implementation(regard.hf.NAME)
     for length in (15, 605):
         texts = torch.randint(3, 97, (1, 5)), torch.randint(3, 97, (1, length - 5))
@@ -74,6 +81,49 @@ def check_packed_positions() -> None:
                     output = compiled(ids, position_ids=positions, **arguments).logits
                     torch.testing.assert_close(output, result, atol=1e-5, rtol=1e-5)
         torch._dynamo.reset()
+
+
+def check_packed_positions_beside_a_mask(name: str) -> None:
+    """In a graph the caller's mask of 4 dimensions is not changed, and padding on the right stays hidden."""
+    model = PACKED[name].build()
+    model.set_attn_implementation(regard.hf.NAME)
+    ids = torch.randint(3, 97, (2, 12))
+    positions = torch.tensor([[*range(6), *range(6)], [*range(5), *range(4), 0, 0, 0]])
+    padding = torch.ones_like(ids)
+    padding[1, 9:] = 0
+    allowed = torch.ones(12, 12, dtype=torch.bool).tril()
+    additive = torch.zeros(1, 1, 12, 12).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    tokens = padding.bool()
+    for mask in (additive, padding):
+        arguments = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
+        with torch.no_grad():
+            expected = model(ids, **arguments).logits[tokens]
+            output = torch.compile(model, fullgraph=True, backend="aot_eager")(ids, **arguments).logits[tokens]
+        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    torch._dynamo.reset()
+
+
+def check_packed_positions_with_checkpointing(name: str) -> None:
+    """Gradients of a graph with checkpointed layers are those of the model, whose layers separate the texts."""
+    model = PACKED[name].build().train()
+    model.set_attn_implementation(regard.hf.NAME)
+    model.gradient_checkpointing_enable()
+    ids = torch.randint(3, 97, (1, 12))
+    positions = torch.tensor([[*range(7), *range(5)]])
+    arguments = {"position_ids": positions, "attention_mask": torch.ones_like(ids), "use_cache": False}
+
+    def gradients(run: torch.nn.Module) -> list[torch.Tensor]:
+        model.zero_grad()
+        torch.manual_seed(0)
+        run(ids, labels=ids, **arguments).loss.backward()
+        return [one.grad for one in model.parameters() if one.grad is not None]
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    expected = gradients(model)
+    torch.testing.assert_close(gradients(torch.compile(model, backend="aot_eager")), expected, atol=1e-5, rtol=1e-5)
+    torch._dynamo.reset()
 
 
 def check_scans(name: str) -> None:

@@ -323,9 +323,29 @@ class TestParity:
         path.write_text(json.dumps({"forced_bos_token_id": 7, "suppress_tokens": []}))
         assert load(tmp_path).notes == (f"{path}: searches do not apply forced_bos_token_id",)
         assert "forced_bos_token_id" in caplog.text
-        path.write_text(json.dumps({"decoder_start_token_id": 31}))
+        path.write_text(json.dumps({"decoder_start_token_id": "first"}))
         with pytest.raises(CheckpointError, match=r"generation_config\.json has an unusable 'decoder_start_token_id'"):
             load(tmp_path)
+
+    @pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+    def test_a_start_token_outside_the_vocabulary_is_refused_where_it_is_needed(self, tmp_path, file):
+        peer = make_peer("t5", 3)
+        peer.save_pretrained(tmp_path)
+        path = tmp_path / file
+        (tmp_path / "generation_config.json").unlink()
+        fields = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(fields | {"decoder_start_token_id": 50256}))
+        model = load(tmp_path)
+        (note,) = model.notes
+        assert f"{path}: the model has no such token, so it is not used: decoder_start_token_id 50256" in note
+        source, target = random_ids(peer, 2, SOURCE), random_ids(peer, 2, TARGET)
+        with torch.no_grad():
+            theirs = peer(input_ids=source, decoder_input_ids=target).logits
+        assert_near(model(source, target).logits, theirs)
+        with pytest.raises(OptionError, match="no token that begins a target"):
+            Greedy().search(model, source, torch.tensor([SOURCE, SOURCE]), max_tokens=9)
+        model.save(tmp_path / "copy")
+        assert load(tmp_path / "copy").start_id is None
 
     @pytest.mark.parametrize("kind", MODEL_TYPES)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
@@ -516,7 +536,7 @@ class TestErrors:
             ({"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu"}, "not supported: gelu, gated"),
             ({"model_type": "umt5"}, "lacks tensors"),
             ({"model_type": "longt5"}, "unsupported architecture"),
-            ({"decoder_start_token_id": 31}, "unusable 'decoder_start_token_id'"),
+            ({"decoder_start_token_id": "31"}, "unusable 'decoder_start_token_id'"),
         ],
     )
     def test_files_that_do_not_belong_together(self, model, tmp_path, fields, message):

@@ -90,7 +90,8 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
         corpus, _ = encode_pairs(pairs, subwords, most, prefix=prefix)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, prefix=prefix)
-        ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
+        model = self.model
+        ids = {"pad_id": model.pad_id, "start_id": model.target_start_id, "end_id": model.end_id}
         options = {"tokens": recipe.batch_tokens or self._size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])

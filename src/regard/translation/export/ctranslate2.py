@@ -48,9 +48,9 @@ def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], S
     specification.register_source_vocabulary(list(tokens[0]))
     specification.register_target_vocabulary(list(tokens[1]))
     settings, written = specification.config, tokens[1]
-    special = subwords.unknown_id, model.start_id, model.end_id
+    special = subwords.unknown_id, model.target_start_id, model.end_id
     settings.unk_token, settings.bos_token, settings.eos_token = (written[number] for number in special)
-    settings.decoder_start_token, settings.add_source_eos = written[model.start_id], True
+    settings.decoder_start_token, settings.add_source_eos = written[model.target_start_id], True
     settings.layer_norm_epsilon = config.epsilon
     specification.validate()
     specification.optimize()

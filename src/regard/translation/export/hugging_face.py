@@ -106,7 +106,7 @@ def check_config(config: TransformerConfig, family: Family) -> None:
 def config_files(model: Transformer, family: Family, subwords: Subwords | None = None) -> dict[str, str]:
     """config.json and generation_config.json as texts by file name. ``subwords`` are the target's subwords."""
     config, ids = model.config, {"pad_token_id": model.pad_id, "eos_token_id": model.end_id}
-    ids |= {"bos_token_id": model.start_id, "decoder_start_token_id": model.start_id}
+    ids |= {"bos_token_id": model.target_start_id, "decoder_start_token_id": model.target_start_id}
     sizes = {
         f"{side}_{name}": number
         for side, layers in (("encoder", config.layers), ("decoder", config.decoder_layers or config.layers))
