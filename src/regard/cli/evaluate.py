@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
+from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_transcribe
 from regard.cli.loaded_model import report_prefix
 from regard.cli.option_group import expand_option_groups
 from regard.cli.search_options import BeamOptions, make_search
@@ -71,7 +71,6 @@ def register(app: typer.Typer) -> None:
     evaluate_classify.register(evaluate)
     evaluate_clip.register(evaluate)
     evaluate_lm.register(evaluate)
-    evaluate_mlm.register(evaluate)
     evaluate_transcribe.register(evaluate)
     app.add_typer(evaluate)
 

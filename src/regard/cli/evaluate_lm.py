@@ -1,34 +1,37 @@
-"""``regard evaluate lm``: perplexity and bits per byte of a language model on documents."""
+"""``regard evaluate lm`` and ``mlm``: how well a language model predicts documents, or a masked one fills them in."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from regard.cli.loaded_model import convert_loaded_model, require_model
+from regard.cli.option_group import Before, expand_option_groups
 from regard.cli.shared_options import (
     Device,
     Documents,
     Dtype,
     Lines,
+    MaskShare,
     ScoreFormat,
     TextField,
     TokensPerBatch,
     Weights,
     check_number_formats,
     check_score_format,
-    model_option,
 )
 from regard.cli.verb import Verb
+from regard.fields import option_field
 from regard.format_share import format_share
 
 if TYPE_CHECKING:
-    from regard.generation import LanguageModelScores
+    from regard.generation import LanguageModelScores, MaskedLanguageModelScores
 
-NOTES = """
+LM_NOTES = """
 [bold]Scores.[/bold] The loss is the mean of a token, in nats, and perplexity its exponential. Both depend on the \
 tokenizer; bits per byte and per character do not, so they compare models with different ones.
 
@@ -43,63 +46,128 @@ do not overlap.
   regard evaluate lm --model model/ --data articles.jsonl --field body --stride 64 --format json
 """
 
+MLM_NOTES = """
+[bold]Scores.[/bold] Each document is cut into texts of at most --length tokens. A share of their tokens, \
+--mask-share, is replaced by \\[MASK], the same ones for the same --seed. The loss is the mean of such a token, in \
+nats, perplexity its exponential, and accuracy the share of tokens whose most probable prediction is right. All depend \
+on the tokenizer.
+
+[bold]Examples[/bold]
+
+  regard evaluate mlm --model encoder/ --data test.txt --lines
+
+  regard evaluate mlm --model google-bert/bert-base-uncased --data articles.jsonl --field body --format json
+"""
+
 
 def register(evaluate: typer.Typer) -> None:
-    """Add the command to its verb."""
-    evaluate.command("lm", cls=Verb, epilog=NOTES)(lm)
+    """Add the commands to their verb."""
+    evaluate.command("lm", cls=Verb, epilog=LM_NOTES)(lm)
+    evaluate.command("mlm", cls=Verb, epilog=MLM_NOTES)(mlm)
 
 
+@final
+@dataclass(frozen=True)
+class _Measurement:
+    """The documents, the model and the length of what it reads at once."""
+
+    data: Documents
+    model: str = option_field("", "The model to measure.", metavar="MODEL", completes="models")
+    field: TextField = "text"
+    lines: Lines = False
+    length: int | None = option_field(None, "The most tokens that it reads at once.", least=1)
+
+    def read(self) -> list[str]:
+        """Read the documents, and report those that are skipped."""
+        from regard.text.documents import read_and_report_documents
+
+        return [document.text for document in read_and_report_documents(self.data, field=self.field, lines=self.lines)]
+
+
+@final
+@dataclass(frozen=True)
+class _Computation:
+    """How the model computes, and the form of the scores."""
+
+    batch_tokens: TokensPerBatch = 8192
+    form: ScoreFormat = "text"
+    dtype: Dtype = "float32"
+    device: Device = None
+
+    def measure(self, texts: list[str], score: Callable[..., Any], **options: Any) -> Any:
+        """Call ``score`` on the texts, with a progress bar."""
+        from regard.cli.progress import count_progress
+
+        with count_progress(sum(map(len, texts)), "tokens") as advance:
+            return score(texts=texts, batch_tokens=self.batch_tokens, advance=advance, **options)
+
+    def show(self, scores: Any, derived: tuple[str, ...], describe: Callable[[Any], str]) -> None:
+        """Print the scores as ``describe`` says them, or as JSON, with the ``derived`` ones first."""
+        fields = {**{name: getattr(scores, name) for name in derived}, **asdict(scores)}
+        print(json.dumps(fields, indent=2) if self.form == "json" else describe(scores))
+
+
+@expand_option_groups(
+    model={"help": "Folder of the language model to measure, or a name on the Hub; required."},
+    length={"help": "Tokens of the window. Default: the model's context, at most 1,024."},
+)
 def lm(
-    data: Documents,
-    model: Annotated[
-        str, model_option("Folder of the language model to measure, or a name on the Hub; required.", metavar="MODEL")
-    ] = "",
-    field: TextField = "text",
-    lines: Lines = False,
-    length: Annotated[
-        int | None,
-        typer.Option(
-            "--length",
-            min=1,
-            help="Tokens of the window. Default: the model's context, at most 1,024.",
-            show_default=False,
-        ),
-    ] = None,
+    measurement: _Measurement,
     stride: Annotated[
         int | None,
         typer.Option("--stride", min=1, help="Tokens by which it moves. Default: half of it.", show_default=False),
     ] = None,
-    batch_tokens: TokensPerBatch = 8192,
-    form: ScoreFormat = "text",
-    dtype: Dtype = "float32",
-    weights: Weights = None,
-    device: Device = None,
+    *,
+    computation: _Computation,
+    weights: Annotated[Weights, Before("device")] = None,
 ) -> None:
     """Measure a language model: loss, perplexity, bits per byte and per character."""
-    check_score_format(form)
-    check_number_formats(dtype, weights)
-    require_model(model, example="regard train lm --data text.txt --out model/")
+    check_score_format(computation.form)
+    check_number_formats(computation.dtype, weights)
+    require_model(measurement.model, example="regard train lm --data text.txt --out model/")
     import torch
 
-    from regard.cli.progress import count_progress
     from regard.generation import score_texts
     from regard.models import CausalLanguageModel
-    from regard.text.documents import read_and_report_documents
 
-    loaded = CausalLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
-    convert_loaded_model(loaded, dtype, weights)
-    texts = [one.text for one in read_and_report_documents(data, field=field, lines=lines)]
-    with count_progress(sum(map(len, texts)), "tokens") as advance:
-        scores = score_texts(loaded, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance)
-    print(json.dumps(_to_json(scores), indent=2) if form == "json" else _to_text(scores))
-
-
-def _to_json(scores: LanguageModelScores) -> dict[str, float]:
-    derived = ("loss", "perplexity", "bits_per_byte", "bits_per_character")
-    return {**{name: getattr(scores, name) for name in derived}, **asdict(scores)}
+    dtype = getattr(torch, computation.dtype)
+    model = CausalLanguageModel.load(measurement.model, device=computation.device, dtype=dtype)
+    convert_loaded_model(model, computation.dtype, weights)
+    options = {"model": model, "length": measurement.length, "stride": stride}
+    scores = computation.measure(measurement.read(), score_texts, **options)
+    computation.show(scores, ("loss", "perplexity", "bits_per_byte", "bits_per_character"), _describe)
 
 
-def _to_text(scores: LanguageModelScores) -> str:
+@expand_option_groups(
+    model={"help": "Folder of the masked language model to measure, or a name on the Hub; required."},
+    length={"help": "Most tokens of a text. Default: the model's limit, at most 512."},
+)
+def mlm(
+    measurement: _Measurement,
+    mask_share: MaskShare = 0.15,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed that decides which tokens are masked.")] = 1,
+    *,
+    computation: _Computation,
+) -> None:
+    """Measure a masked language model: loss, perplexity and accuracy of masked tokens."""
+    check_score_format(computation.form)
+    check_number_formats(computation.dtype, None)
+    require_model(measurement.model, example="regard train mlm --data text.txt --out model/")
+    import torch
+
+    from regard.generation import score_masked_texts
+    from regard.layers.precision import note_if_slower
+    from regard.models.masked_language_model import MaskedLanguageModel
+
+    dtype = getattr(torch, computation.dtype)
+    model = MaskedLanguageModel.load(measurement.model, device=computation.device, dtype=dtype)
+    note_if_slower(computation.dtype, model.device)
+    options = {"model": model, "length": measurement.length, "share": mask_share, "seed": seed}
+    scores = computation.measure(measurement.read(), score_masked_texts, **options)
+    computation.show(scores, ("loss", "perplexity", "accuracy"), _describe_masked)
+
+
+def _describe(scores: LanguageModelScores) -> str:
     documents = "document" if scores.documents == 1 else "documents"
     lines = [
         f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   "
@@ -112,3 +180,12 @@ def _to_text(scores: LanguageModelScores) -> str:
         share = format_share(scores.unknown / scores.tokens, 2)
         lines.append(f"{share} of the tokens replace unknown text, so bits per byte are underestimated")
     return "\n".join(lines)
+
+
+def _describe_masked(scores: MaskedLanguageModelScores) -> str:
+    documents = "document" if scores.documents == 1 else "documents"
+    return (
+        f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   accuracy {format_share(scores.accuracy, 2)}\n"
+        f"{scores.documents:,} {documents} in {scores.texts:,} texts of at most {scores.length:,} tokens; "
+        f"{scores.tokens:,} tokens masked, {scores.share:g} of all"
+    )

@@ -29,6 +29,33 @@ def print_next_command(done: RunResult, before: str, after: str) -> None:
         say(f"try: {before} {shlex.quote(str(done.out))} {after}")
 
 
+def describe_run(
+    command: str,
+    *,
+    score: str,
+    at_first: str = "",
+    epochs: int | None = None,
+    is_cosine: bool = False,
+    shared: str = "",
+) -> str:
+    """The paragraphs of a command's help about the end of a run, its interruption and several processes.
+
+    ``score`` is what validations compare, which ``at_first`` may not improve, ``epochs`` those of fine-tuning without a
+    limit, ``is_cosine`` whether a schedule may be a cosine, and ``shared`` what processes share.
+    """
+    fine_tuning = "" if epochs is None else f"Fine-tuning without a limit takes {epochs} epochs."
+    extended = "; a cosine schedule cannot be extended" if is_cosine else ""
+    paragraphs = (
+        f"[bold]Duration.[/bold] Training stops when {score} has not improved for --patience validations, or at the "
+        f"limit of --minutes, --epochs or --steps. {at_first} {fine_tuning}",
+        "[bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches "
+        f"the same weights as an uninterrupted run. To extend a finished run, raise the limit that ended it{extended}.",
+        f"[bold]Several processes.[/bold] accelerate launch -m regard train {command} ... on GPUs; torchrun "
+        f"--nproc-per-node 2 -m regard train {command} ... on CPUs. {shared}",
+    )
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 _SCHEDULE_BY_STEPS = {
     "help": "Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else inverse_sqrt."
 }
