@@ -25,7 +25,8 @@ from regard.classification import MediaClassifier, score_probabilities
 from regard.media import label_matrix, read_and_report_labelled
 from regard.models import AudioEncoder, Conformer
 from regard.models.model_folder import ModelFolder
-from regard.tasks.new_conformer import Size, build_conformer
+from regard.tasks.new_conformer import build_conformer
+from regard.tasks.presets import Size
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
 from regard.train import Settings, run
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from regard.cli import translation_formats
 from regard.cli.app import app
-from regard.tasks.translation.presets import SIZES
+from regard.tasks.translation.recipe import SIZES
 from regard.text import vector_files
 
 

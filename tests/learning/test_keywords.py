@@ -10,7 +10,7 @@ from benchmarks.learning.sound_convolution import SoundConvolution, SoundConvolu
 from benchmarks.learning.train_keywords import build_convolution
 from regard import masks
 from regard.models.model_folder import ModelFolder
-from regard.tasks.new_conformer import SIZES, build_conformer
+from regard.tasks.new_conformer import PRESETS, build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe
 
 
@@ -37,7 +37,7 @@ def test_recordings_last_a_second(length):
 
 def test_convolution_has_the_size_of_the_conformer():
     recipe = SoundClassificationRecipe(())
-    for size in SIZES.values():
+    for size in PRESETS.sizes:
         with torch.device("meta"):
             one = build_conformer(recipe, size, bands=80, labels=("a", "b"))
             other = build_convolution(recipe, size, bands=80, labels=("a", "b"))

@@ -15,8 +15,7 @@ from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
 from regard.tasks.sentences import Sentences
 from regard.tasks.translation.data import Batches, Corpus
-from regard.tasks.translation.new_model import new_model
-from regard.tasks.translation.presets import SIZES
+from regard.tasks.translation.new_model import PRESETS, new_model
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import pair_loss
 from regard.text.subwords import Subwords
@@ -201,7 +200,7 @@ def test_exports_name_the_special_tokens(read, tmp_path, form):
 @pytest.mark.parametrize("kind", ["tiny", "gru"])
 def test_new_model_has_the_special_ids_of_its_subwords(read, kind):
     subwords = read(renumber_subwords(JOINT_SUBWORDS, random_order(17, JOINT_SUBWORDS.vocabulary)))
-    model = new_model(TranslationRecipe(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
+    model = new_model(TranslationRecipe(data=(), model=kind), PRESETS.sizes[0], (subwords, subwords))
     assert isinstance(model, Transformer if kind == "tiny" else Recurrent)
     special = ("pad_id", "start_id", "end_id")
     assert [getattr(model, name) for name in special] == [getattr(subwords, name) for name in special]

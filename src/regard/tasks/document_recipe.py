@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from regard.errors import OptionError
 from regard.fields import declare, declared_fields, option_field
+from regard.tasks.presets import SIZES
 from regard.tasks.recipe_fields import (
     LORA,
     LORA_ALPHA,
-    SIZES,
     Recipe,
     check_adapters,
     declare_data,

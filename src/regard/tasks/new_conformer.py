@@ -13,59 +13,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 
 from regard.audio import AudioProcessor
-from regard.errors import check_choice
 from regard.models import AudioEncoder, Conformer, ConformerConfig
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_weights
-from regard.tasks.recipe_fields import FineTuning
+from regard.tasks.presets import FineTuning, Presets, Size
 from regard.tasks.sound_recipe import SoundRecipe
 
-_SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))
 _HIGHEST_RATE = 16_000
 _WINDOW, _HOP = 0.025, 0.01
 _LEAST_FFT = 512
 _BANDS = ((16_000, 80), (8_000, 64), (0, 40))
-FINE_TUNING = FineTuning(peak=1e-4, warmup=100, epochs=10)
 DEFAULT_SECONDS = 60.0
 """Longest sound of a new model."""
 
 
-@final
-@dataclass(frozen=True)
-class Size:
-    """A preset: the hyperparameters of a new model and of its training for an amount of data."""
-
-    name: str
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    kernel: int
-    peak: float
-    warmup: int
-
-
-SIZES = {
-    size.name: size
-    for size in (
-        Size("tiny", width=64, layers=4, heads=4, inner=256, kernel=15, peak=2e-3, warmup=200),
-        Size("small", width=128, layers=8, heads=4, inner=512, kernel=31, peak=1e-3, warmup=500),
-        Size("base", width=144, layers=16, heads=4, inner=576, kernel=31, peak=1e-3, warmup=1000),
-    )
-}
-
-
-def choose_size(sounds: int, name: str | None = None) -> Size:
-    """The size of ``name``, or that for this number of sounds. Raises OptionError for an unknown name."""
-    if name is not None:
-        check_choice("model", name, SIZES)
-        return SIZES[name]
-    return SIZES[next((one for most, one in _SIZE_LIMITS if sounds < most), "base")]
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", below=20_000, width=64, layers=4, heads=4, inner=256, own={"kernel": 15}, peak=2e-3, warmup=200),
+        Size("small", below=200_000, width=128, layers=8, heads=4, inner=512, own={"kernel": 31}, peak=1e-3,
+             warmup=500),
+        Size("base", width=144, layers=16, heads=4, inner=576, own={"kernel": 31}, peak=1e-3, warmup=1000),
+    ),
+    fine_tuning=FineTuning(peak=1e-4, warmup=100, epochs=10),
+)  # fmt: skip
 
 
 def choose_rate(rates: Sequence[int]) -> int:
@@ -107,12 +82,12 @@ def load_conformer(recipe: SoundRecipe) -> Conformer | None:
 def check_hyperparameters(recipe: SoundRecipe) -> None:
     """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
     with torch.device("meta"):
-        build_conformer(recipe, SIZES[recipe.model or "tiny"], bands=80, labels=("a", "b"))
+        build_conformer(recipe, PRESETS.choose_size(0, recipe.model), bands=80, labels=("a", "b"))
 
 
 def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tuple[str, ...]) -> AudioEncoder:
     """Build a Conformer with random weights, and the head of the recipe. Raises as its config."""
-    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "kernel")}
+    numbers = size.numbers("width", "layers", "heads", "inner")
     numbers |= {"bands": bands, "labels": labels, "head": recipe.head}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 from regard.errors import OptionError
 from regard.fields import check_fields, declare, declared_fields
 from regard.parse_value import parse_assignments
 
-SIZES = ("tiny", "small", "base")
-"""Sizes of new models, of which each task has presets."""
 LORA = declare(
     "With `start=...`: train low-rank adapters of this rank, which are added to the weights at the end, instead "
     "of all weights. Needs the extra lora.",
@@ -38,17 +36,6 @@ MEMORY = declare(
 )
 DEFAULT_MEMORY = 2.0
 """Gigabytes of decoded pictures or of features of sounds that are kept."""
-
-
-@final
-@dataclass(frozen=True)
-class FineTuning:
-    """Settings of fine-tuning that a user leaves out; ``epochs`` is for a run without another end."""
-
-    peak: float
-    warmup: int
-    epochs: int
-    lora_peak: float | None = None
 
 
 class Recipe(ABC):

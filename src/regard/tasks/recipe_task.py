@@ -4,9 +4,8 @@ A task says what it learns: its data and model (``prepare``), its batches, its l
 metadata are. Its folder has these files:
 
     recipe.py       the data and the model as a user names them; it imports no torch, so that the command reads it
-    presets.py      sizes of new models, and the training settings that suit them, where the recipe names them
     data.py         files read, split into training and validation data, encoded, and their batches
-    new_model.py    a new model by the recipe, or the trained one that training starts from
+    new_model.py    a new model by the recipe, of a preset size (``tasks.presets``), or the trained one to start from
     validation.py   the metrics, and the loss
     task.py         these put together
 """
@@ -25,7 +24,8 @@ from torch import nn
 from regard.errors import DataError
 from regard.models.model import tokenizer_text
 from regard.tasks.low_rank_adapters import merge_adapters
-from regard.tasks.recipe_fields import FineTuning, Recipe, default_fields
+from regard.tasks.presets import Presets
+from regard.tasks.recipe_fields import Recipe, default_fields
 from regard.text.tokenizer import Tokenizer
 from regard.train import RunContext, Settings, Task
 
@@ -37,10 +37,8 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     """Training a model by ``recipe``."""
 
     model: Any
-    sizes: ClassVar[Mapping[str, Any]]
-    """The presets of new models by name, each with a peak rate and a warm-up; the smallest is "tiny"."""
-    fine_tuning: ClassVar[FineTuning | None] = None
-    """The settings of fine-tuning; None takes the settings of the size, as for a new model."""
+    presets: ClassVar[Presets]
+    """The sizes of new models, and the settings of fine-tuning."""
 
     def __init__(self, recipe: AnyRecipe) -> None:
         self._recipe = recipe
@@ -51,12 +49,11 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
         Before the size of the model is known, the smallest counts: it raises for settings that are invalid with any.
         """
-        size = self._size or self.sizes["tiny"]
+        size, tuning = self._size or self.presets.sizes[0], self.presets.fine_tuning
         rates, epochs = (size.peak, size.warmup), None
-        if self.fine_tuning is not None and self._recipe.start is not None:
+        if tuning is not None and self._recipe.start is not None:
             has_adapters = getattr(self._recipe, "lora", None) is not None
-            peak = self.fine_tuning.lora_peak if has_adapters else self.fine_tuning.peak
-            rates, epochs = (peak, self.fine_tuning.warmup), self.fine_tuning.epochs
+            rates, epochs = (tuning.lora_peak if has_adapters else tuning.peak, tuning.warmup), tuning.epochs
         settings = replace(settings, schedule=settings.schedule.complete(peak=rates[0], warmup=rates[1]))
         is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
         return replace(settings, epochs=epochs) if is_unlimited else settings

@@ -17,8 +17,7 @@ from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.file_task import FileTask
 from regard.tasks.new_conformer import (
     DEFAULT_SECONDS,
-    FINE_TUNING,
-    SIZES,
+    PRESETS,
     check_hyperparameters,
     choose_rate,
     load_conformer,
@@ -44,8 +43,7 @@ class SoundTask(FileTask[Recipe]):
     batches: Any
     held_out: Any
     medium = SOUNDS
-    sizes = SIZES
-    fine_tuning = FINE_TUNING
+    presets = PRESETS
 
     @abstractmethod
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:

@@ -113,6 +113,11 @@ def min_vocab_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
     return len(FIXED_TOKENS) + len(_alphabet(_collect_lines(texts), coverage))
 
 
+def cover_characters(size: int, texts: Sequence[str]) -> int:
+    """The size of a vocabulary, raised if the characters of the texts would need most of it, as in Chinese."""
+    return max(size, min_vocab_size(texts) + size // 2)
+
+
 def normalize_texts(texts: Iterable[str]) -> Iterator[str]:
     """Normalize each text. Raises OptionError unless they are several strings, DataError for a lone surrogate."""
     for index, text in enumerate(iterate_texts(texts)):

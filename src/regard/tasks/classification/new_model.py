@@ -1,5 +1,16 @@
 """The encoder of a classifier: a new one of a preset size, with the recipe's hyperparameters, or a trained one.
 
+Sizes of new classifiers and training hyperparameters, chosen by the number of texts.
+
+    tiny     2 layers of 128     thousands of texts
+    small    4 layers of 256     tens to hundreds of thousands
+    base     6 layers of 512     millions
+
+A Perceiver of the same size reads bytes: a layer more, as wide, and a quarter as many latents as a layer is wide.
+
+Fine-tuning: Devlin et al. 2019, "BERT", appendix A.3, with a peak of 2e-5 to 5e-5, batches of 16 or 32 and 2 to 4
+epochs. Low-rank adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for RoBERTa.
+
 The hyperparameters of a new Perceiver that reads texts byte by byte, in one flat config, which a recipe can change.
 
 Jaegle et al. 2021, "Perceiver IO: a general architecture for structured inputs and outputs", section 4.1: UTF-8 bytes,
@@ -8,6 +19,7 @@ a trained vector for each and for its position, and no tokenizer.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -28,10 +40,19 @@ from regard.models import (
 )
 from regard.models.layer_mechanism import options_for_length
 from regard.tasks.classification.data import Batches
-from regard.tasks.classification.presets import Size, choose_size, reads_bytes
-from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.classification.recipe import PERCEIVER, ClassificationRecipe, reads_bytes
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.presets import FineTuning, Presets, Size, split_model_name
 
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", below=50_000, width=128, layers=2, heads=4, inner=256, dropout=0.2, peak=1e-3, warmup=200),
+        Size("small", below=1_000_000, width=256, layers=4, heads=4, inner=1024, dropout=0.1, peak=5e-4, warmup=500),
+        Size("base", width=512, layers=6, heads=8, inner=2048, dropout=0.1, peak=3e-4, warmup=1000),
+    ),
+    vocabularies=((5_000, 2_000), (50_000, 4_000), (500_000, 8_000), (math.inf, 16_000)),
+    fine_tuning=FineTuning(peak=5e-5, warmup=200, epochs=4, lora_peak=4e-4),
+)
 DEFAULT_MOST_BYTES = 2048
 """The positions of the published model."""
 
@@ -92,6 +113,11 @@ class TextPerceiverConfig:
 DEFAULT_MOST_TOKENS = 512
 _TOKENIZER_FIELDS = ("vocabulary", "pad_id")
 """Fields of a config that the tokenizer determines."""
+
+
+def choose_size(texts: int, name: str | None) -> Size:
+    """The size of the model ``name``, or the size for this number of texts."""
+    return PRESETS.choose_size(texts, split_model_name(name, (PERCEIVER,), "")[1])
 
 
 def load_start(recipe: ClassificationRecipe) -> Encoder | None:
@@ -180,7 +206,7 @@ def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifi
 
 
 def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoderConfig:
-    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "dropout")}
+    numbers = size.numbers("width", "layers", "heads", "inner", "dropout")
     numbers |= {"vocabulary": vocabulary, "pad_id": pad_id, "max_length": recipe.most_tokens or DEFAULT_MOST_TOKENS}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}

@@ -11,7 +11,7 @@ from regard.columns import LabelFormat
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.tasks import classifier_fields as declared
-from regard.tasks.classification.presets import MODELS, reads_bytes
+from regard.tasks.presets import name_models
 from regard.tasks.recipe_fields import (
     LORA,
     LORA_ALPHA,
@@ -19,6 +19,15 @@ from regard.tasks.recipe_fields import (
     Recipe,
     check_adapters,
 )
+
+PERCEIVER = "perceiver"
+MODELS = name_models((PERCEIVER,))
+"""Names of new models: a size is the size of a Transformer encoder; a Perceiver alone has the size of the data."""
+
+
+def reads_bytes(name: str | None) -> bool:
+    """Whether the model ``name`` is a Perceiver, which reads bytes."""
+    return name is not None and name.startswith(PERCEIVER)
 
 
 @final

@@ -20,14 +20,7 @@ from regard.tasks.classification.data import (
     encode_texts,
     split_texts,
 )
-from regard.tasks.classification.presets import (
-    FINE_TUNING,
-    SIZES,
-    choose_size,
-    choose_vocab_size,
-    reads_bytes,
-)
-from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.classification.recipe import ClassificationRecipe, reads_bytes
 from regard.tasks.classification.validation import TextValidation, text_loss
 from regard.tasks.label_validation import balanced_weights, baseline_score, describe_score
 from regard.tasks.labelled_data import choose_metric, describe_labels, find_labels, report_replaced_head
@@ -39,14 +32,12 @@ from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled import LabelledText
 from regard.text.labelled.read import JSON_SUFFIXES
-from regard.text.subword_training import min_vocab_size
+from regard.text.subword_training import cover_characters
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Validation
 
 _HEAD_DROPOUT = 0.1
-_SYMBOLS = 30_000
-"""Vocabulary of words or characters without a given size."""
 
 
 @final
@@ -60,8 +51,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
     model: TextClassifier
     batches: Batches
     validation: TextValidation
-    sizes = SIZES
-    fine_tuning = FINE_TUNING
+    presets = new_model.PRESETS
 
     def __init__(self, recipe: ClassificationRecipe) -> None:
         super().__init__(recipe)
@@ -88,7 +78,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         start = new_model.load_start(recipe)
         training, validation = split_texts(recipe, seed=seed)
         several = _has_several(recipe, [*training, *validation])
-        self._size = choose_size(len(training), recipe.model)
+        self._size = new_model.choose_size(len(training), recipe.model)
         limit = new_model.most_tokens(recipe, start)
         tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
         lengths = LengthReport()
@@ -191,7 +181,7 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
         if read is not None:
             return read
         kind = self._recipe.tokenizer or "bpe"
-        size = self._recipe.vocabulary or _choose_vocab_size(kind, texts)
+        size = self._recipe.vocabulary or cover_characters(self.presets.choose_vocab_size(len(texts), kind), texts)
         tokenizer = train_text_tokenizer(texts, kind=kind, size=size)
         names = {"words": "words", "characters": "characters"}
         log.info(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}")
@@ -217,14 +207,6 @@ class ClassificationTask(RecipeTask[ClassificationRecipe]):
 def _keeps_head(start: TextClassifier, labels: tuple[str, ...], *, several: bool) -> bool:
     """Whether the head of a classifier to start from answers with the labels of the data, in their order."""
     return start.labels == labels and start.config.several == several
-
-
-def _choose_vocab_size(kind: str, texts: Sequence[str]) -> int:
-    """Choose the size of a new vocabulary; more subwords if characters need most of them, as in Chinese."""
-    if kind in ("words", "characters"):
-        return _SYMBOLS
-    size = choose_vocab_size(len(texts))
-    return max(size, min_vocab_size(texts) + size // 2)
 
 
 def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText]) -> bool:

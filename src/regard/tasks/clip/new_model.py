@@ -14,9 +14,8 @@ et al. 2021, section 2.5, found that it matters less.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -26,49 +25,25 @@ from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.image_classification.presets import choose_patch_size, choose_picture_size
-from regard.tasks.recipe_fields import FineTuning
+from regard.tasks.presets import FineTuning, Presets, Size
 from regard.text.tokenizer import Tokenizer
 
 MOST_TOKENS = 77
 """The most tokens of a caption, with the start and the end token: Radford et al. 2021, section 2.4 (76 of them)."""
-FINE_TUNING = FineTuning(peak=2e-5, warmup=100, epochs=10)
-_HEAD_WIDTH = 32
 _SQUARE = 32
 
 
-@final
-@dataclass(frozen=True)
-class Size:
-    """A preset: the hyperparameters of a new model and of its training for an amount of data."""
-
-    name: str
-    width: int
-    layers: int
-    text_layers: int
-    vocabulary: int
-    peak: float
-    warmup: int
-
-    @property
-    def heads(self) -> int:
-        """The heads of both towers."""
-        return self.width // _HEAD_WIDTH
-
-
-SIZES = {
-    size.name: size
-    for size in (
-        Size("tiny", width=128, layers=6, text_layers=3, vocabulary=4_000, peak=1e-3, warmup=100),
-        Size("small", width=256, layers=8, text_layers=4, vocabulary=16_000, peak=1e-3, warmup=500),
-        Size("base", width=384, layers=12, text_layers=6, vocabulary=32_000, peak=5e-4, warmup=2000),
-    )
-}
-_SIZE_LIMITS = ((20_000, "tiny"), (1_000_000, "small"))
-
-
-def choose_size(pairs: int, name: str | None = None) -> Size:
-    """The size of a name, or that for this number of pairs."""
-    return SIZES[name or next((one for most, one in _SIZE_LIMITS if pairs < most), "base")]
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", below=20_000, width=128, layers=6, heads=4, inner=512, peak=1e-3, warmup=100,
+             own={"text_layers": 3, "vocabulary": 4_000}),
+        Size("small", below=1_000_000, width=256, layers=8, heads=8, inner=1024, peak=1e-3, warmup=500,
+             own={"text_layers": 4, "vocabulary": 16_000}),
+        Size("base", width=384, layers=12, heads=12, inner=1536, peak=5e-4, warmup=2000,
+             own={"text_layers": 6, "vocabulary": 32_000}),
+    ),
+    fine_tuning=FineTuning(peak=2e-5, warmup=100, epochs=10),
+)  # fmt: skip
 
 
 def choose_edge(height: int, width: int, *, all_alike: bool) -> int:
@@ -82,7 +57,6 @@ _TEXT_FIELDS = ("vocabulary", "max_length", "end_id", "pad_id", "start_id")
 """Fields of the text tower that the tokenizer determines."""
 _VISION_FIELDS = ("picture_size", "channels", "labels")
 """Fields of the vision tower that the data determine."""
-_WIDENING = 4
 
 
 def load_start(recipe: ClipRecipe) -> Clip | None:
@@ -116,7 +90,11 @@ def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None
 def check_hyperparameters(recipe: ClipRecipe) -> None:
     """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
     with torch.device("meta"):
-        Clip(_make_config(recipe, choose_size(0, recipe.model), edge=recipe.picture_size or 32, channels=3, text={}))
+        Clip(
+            _make_config(
+                recipe, PRESETS.choose_size(0, recipe.model), edge=recipe.picture_size or 32, channels=3, text={}
+            )
+        )
 
 
 def new_model(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, tokenizer: Tokenizer) -> Clip:
@@ -154,12 +132,12 @@ def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, te
         if not dot or tower not in own:
             raise unknown_name_error("setting of a CLIP", name, [f"{one}.layers" for one in _TOWERS])
         own[tower][field] = value
-    common: dict[str, Any] = {"width": size.width, "heads": size.heads, "inner": _WIDENING * size.width}
+    common: dict[str, Any] = {name: getattr(size, name) for name in ("width", "heads", "inner")}
     common |= {"projection": size.width, "activation": "gelu"}
     patch = choose_patch_size(edge)
     return ClipConfig(
         apply_hyperparameters(
-            ClipTextConfig, {**common, "layers": size.text_layers, **text}, own["text"], fixed=_TEXT_FIELDS
+            ClipTextConfig, {**common, "layers": size.own["text_layers"], **text}, own["text"], fixed=_TEXT_FIELDS
         ),
         apply_hyperparameters(
             ClipVisionConfig,

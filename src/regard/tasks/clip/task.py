@@ -14,12 +14,7 @@ from regard.media.files_with_texts import FileWithText, read_and_report_files_wi
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
 from regard.tasks.clip.data import PAIRS, Batches, Pairs, encode_texts, find_pictures, split_pairs
-from regard.tasks.clip.new_model import (
-    FINE_TUNING,
-    SIZES,
-    choose_edge,
-    choose_size,
-)
+from regard.tasks.clip.new_model import PRESETS, choose_edge
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import ClipValidation, pair_loss
 from regard.tasks.file_task import FileTask
@@ -49,8 +44,7 @@ class ClipTask(FileTask[ClipRecipe]):
     batches: Batches
     held_out: Batches
     validation: ClipValidation
-    sizes = SIZES
-    fine_tuning = FINE_TUNING
+    presets = PRESETS
     unit = "pairs"
     medium = PAIRS
 
@@ -162,10 +156,10 @@ class ClipTask(FileTask[ClipRecipe]):
     @renamed_arguments(size="vocabulary")
     def _build_model(self, training: Pairs, processor: ImageProcessor, context: RunContext) -> Clip:
         recipe = self._recipe
-        self._size = choose_size(len(training), recipe.model)
+        self._size = self.presets.choose_size(len(training), recipe.model)
         tokenizer = read_tokenizer(context)
         if tokenizer is None:
-            size = recipe.vocabulary or self._size.vocabulary
+            size = recipe.vocabulary or self._size.own["vocabulary"]
             tokenizer = train_encoder_tokenizer(training.texts, kind="bpe", size=size, lowercase=True)
         log.info(f"a vocabulary of {tokenizer.vocabulary:,} subwords, in lower case")
         assert processor.picture_size is not None

@@ -18,10 +18,8 @@ The frequencies are the same as in a position encoding: Vaswani et al. 2017, sec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from types import MappingProxyType
-from typing import Any, final
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 
@@ -31,7 +29,8 @@ from regard.models import Gato, GatoConfig
 from regard.tasks.gato.data import EnvironmentSpaces
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
-from regard.tasks.language_modelling.new_model import PRESETS
+from regard.tasks.language_modelling.new_model import PRESETS as LANGUAGE_PRESETS
+from regard.tasks.presets import Presets, Size
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
 
@@ -51,39 +50,17 @@ def order_bins(model: Gato) -> None:
     table[ids.start : ids.stop, : 2 * count] = vectors.to(table.dtype)
 
 
-@final
-@dataclass(frozen=True)
-class Size:
-    """A preset. ``length`` is the tokens of a training sequence, ``batch`` the sequences of a batch."""
-
-    name: str
-    width: int
-    layers: int
-    heads: int
-    length: int
-    batch: int
-    patch_channels: int
-    dropout: float
-    peak: float
-    warmup: int
-
-    @property
-    def inner(self) -> int:
-        """The hidden size of the feed-forward layers, whose gate has as many weights again."""
-        return 2 * self.width
-
-
-SIZES: Mapping[str, Size] = MappingProxyType(
-    {
-        size.name: size
-        for size in (
-            Size("tiny", 128, 3, 4, 192, 16, 16, dropout=0.0, peak=2e-3, warmup=50),
-            Size("small", 256, 6, 8, 512, 16, 32, dropout=0.0, peak=1e-3, warmup=200),
-            Size("base", 512, 8, 8, 1024, 16, 64, dropout=0.1, peak=5e-4, warmup=500),
-        )
-    }
-)
-"""The sizes by name."""
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", width=128, layers=3, heads=4, inner=256, peak=2e-3, warmup=50, length=192, batch=16,
+             own={"patch_channels": 16}),
+        Size("small", width=256, layers=6, heads=8, inner=512, peak=1e-3, warmup=200, length=512, batch=16,
+             own={"patch_channels": 32}),
+        Size("base", width=512, layers=8, heads=8, inner=1024, dropout=0.1, peak=5e-4, warmup=500, length=1024,
+             batch=16, own={"patch_channels": 64}),
+    ),
+    vocabularies=LANGUAGE_PRESETS.vocabularies,
+)  # fmt: skip
 
 
 _DATA_FIELDS = ("text", "bins", "discrete", "max_length", "max_observation", "channels")
@@ -97,7 +74,7 @@ _GROUPS = 8
 
 def choose_size(recipe: GatoRecipe) -> Size:
     """The preset of the recipe, tiny by default."""
-    return SIZES[recipe.size or "tiny"]
+    return PRESETS.choose_size(0, recipe.size or "tiny")
 
 
 def choose_channels(spaces: Sequence[EnvironmentSpaces]) -> int:
@@ -167,8 +144,7 @@ def describe_model(model: Gato, size: Size) -> str:
 
 
 def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> GatoConfig:
-    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner")}
-    numbers |= {name: getattr(size, name) for name in ("patch_channels", "dropout")}
+    numbers = size.numbers("width", "layers", "heads", "inner", "dropout")
     numbers |= {"groups": _GROUPS, "channels": channels, "max_length": length, "max_observation": length}
     return apply_hyperparameters(
         GatoConfig,

@@ -10,7 +10,8 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, check_number
 from regard.fields import declare, option_field
-from regard.tasks.recipe_fields import SIZES, Recipe, declare_hyperparameters
+from regard.tasks.presets import SIZES
+from regard.tasks.recipe_fields import Recipe, declare_hyperparameters
 
 TEXT, PICTURES = "text", "pictures"
 """The names of these sources beside the names of environments."""

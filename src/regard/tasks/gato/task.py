@@ -31,7 +31,7 @@ from regard.tasks.gato.data import (
 )
 from regard.tasks.gato.loss import batch_loss
 from regard.tasks.gato.new_model import (
-    SIZES,
+    PRESETS,
     check_hyperparameters,
     choose_channels,
     choose_length,
@@ -72,7 +72,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
     model: Gato
     sources: list[Source]
     validation: GatoValidation
-    sizes = SIZES
+    presets = PRESETS
     unit = "sequences"
 
     def __init__(self, recipe: GatoRecipe, *, advance: Advance | None = None) -> None:

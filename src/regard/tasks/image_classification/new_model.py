@@ -26,13 +26,13 @@ from regard.models.initial_weights import choose_deviation
 from regard.tasks.hyperparameters import Config, apply_hyperparameters, describe_weights
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
 from regard.tasks.image_classification.presets import (
-    Size,
     choose_convolutions,
     choose_model,
     choose_patch_size,
     choose_window,
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
+from regard.tasks.presets import Size
 from regard.vision import ImageProcessor
 
 _DATA_FIELDS = ("picture_size", "channels", "labels")
@@ -131,7 +131,7 @@ def _build(
     channels: int,
     labels: tuple[str, ...],
 ) -> ImageEncoder:
-    numbers: dict[str, Any] = {name: getattr(preset, name) for name in ("width", "layers", "heads", "inner")}
+    numbers = preset.numbers("width", "layers", "heads", "inner")
     numbers |= {"picture_size": size, "channels": channels, "labels": labels}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     return _BUILDERS[kind](recipe, numbers)

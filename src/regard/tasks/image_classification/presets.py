@@ -16,11 +16,8 @@ any of them has at most half a million weights for grey pictures of 28 x 28.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
 
-from regard.errors import check_choice
-from regard.tasks.recipe_fields import FineTuning
+from regard.tasks.presets import FineTuning, Presets, Size, name_models, split_model_name
 
 ARCHITECTURES = ("vit", "deit", "swin", "cct", "cvt", "perceiver")
 _PATCHES = 8
@@ -31,47 +28,25 @@ _LARGEST_OWN = 64
 """Pictures of one size up to this edge are not resized."""
 
 
-@final
-@dataclass(frozen=True)
-class Size:
-    """A preset: the hyperparameters of a new model and of its training for an amount of data."""
-
-    name: str
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    peak: float
-    warmup: int
-
-
-SIZES = {
-    size.name: size
-    for size in (
-        Size("tiny", width=96, layers=6, heads=3, inner=192, peak=1e-3, warmup=200),
-        Size("small", width=192, layers=8, heads=3, inner=384, peak=1e-3, warmup=500),
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", below=100_000, width=96, layers=6, heads=3, inner=192, peak=1e-3, warmup=200),
+        Size("small", below=1_000_000, width=192, layers=8, heads=3, inner=384, peak=1e-3, warmup=500),
         Size("base", width=384, layers=12, heads=6, inner=1536, peak=5e-4, warmup=1000),
-    )
-}
-MODELS = (*SIZES, *ARCHITECTURES, *(f"{kind}-{size}" for kind in ARCHITECTURES for size in SIZES))
+    ),
+    fine_tuning=FineTuning(peak=1e-4, warmup=100, epochs=10),
+)
+MODELS = name_models(ARCHITECTURES)
 """Names of new models: a size is the size of a ViT, an architecture alone has the size that the data suggests."""
-FINE_TUNING = FineTuning(peak=1e-4, warmup=100, epochs=10)
-
-_SIZE_LIMITS = ((100_000, "tiny"), (1_000_000, "small"))
 
 
 def choose_model(pictures: int, name: str | None = None, *, distilled: bool = False) -> tuple[str, Size]:
     """The architecture and the size of ``name``, or those for this number of pictures.
 
-    With a teacher the architecture is a DeiT unless it is named. Raises OptionError for an unknown name.
+    With a teacher the architecture is a DeiT unless it is named.
     """
-    name = name or ""
-    if name:
-        check_choice("model", name, MODELS)
-    kind = next((one for one in ARCHITECTURES if name.startswith(one)), "deit" if distilled else "vit")
-    size = next((one for one in SIZES if name.endswith(one)), None)
-    size = size or next((one for most, one in _SIZE_LIMITS if pictures < most), "base")
-    return kind, SIZES[size]
+    kind, size = split_model_name(name, ARCHITECTURES, "deit" if distilled else "vit")
+    return kind, PRESETS.choose_size(pictures, size)
 
 
 def choose_picture_size(height: int, width: int, *, all_alike: bool) -> tuple[int, int]:

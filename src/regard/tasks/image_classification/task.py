@@ -16,7 +16,7 @@ from regard.tasks.decoded_files import DecodedFiles
 from regard.tasks.file_task import FileClassificationTask
 from regard.tasks.image_classification import new_model
 from regard.tasks.image_classification.data import Batches, PictureSet
-from regard.tasks.image_classification.presets import FINE_TUNING, SIZES, choose_picture_size
+from regard.tasks.image_classification.presets import PRESETS, choose_picture_size
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import picture_loss, teacher_pixels
 from regard.tasks.labelled_data import find_labels
@@ -35,8 +35,7 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
 
     model: ImageEncoder
     medium = PICTURES
-    sizes = SIZES
-    fine_tuning = FINE_TUNING
+    presets = PRESETS
 
     def __init__(self, recipe: ImageClassificationRecipe) -> None:
         super().__init__(recipe)

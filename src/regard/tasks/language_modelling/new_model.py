@@ -1,6 +1,7 @@
 """The language model to train: a new GPT-2 or Llama of a preset size, or a trained one from a folder.
 
-Sizes of new language models and training hyperparameters: see ``document_task``.
+Sizes of new language models and training hyperparameters: tiny up to two million characters
+of data, such as a long book, small up to fifty million, base for more.
 
 Fine-tuning: a tenth of the rate of a new model, as Radford et al. 2018 do (section 4.1: 2.5e-4 and 6.25e-5). Low-rank
 adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
@@ -9,6 +10,7 @@ adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,22 +21,22 @@ from regard.mechanism_catalogue import get_row
 from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
 from regard.models.llama_types import OWN_TYPE
-from regard.tasks.document_task import MAX_START_BLOCK, DocumentPresets, Size
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
-from regard.tasks.recipe_fields import FineTuning
+from regard.tasks.presets import MAX_START_BLOCK, FineTuning, Presets, Size
 from regard.text.language_tokenizer import DOCUMENT_ID
 from regard.text.tokenizer import Tokenizer
 
-PRESETS = DocumentPresets(
+PRESETS = Presets(
     sizes=(
-        Size("tiny", width=128, layers=4, heads=4, block=128, batch=16, dropout=0.0, peak=2e-3, warmup=100),
-        Size("small", width=256, layers=6, heads=8, block=256, batch=16, dropout=0.1, peak=1e-3, warmup=200),
-        Size("base", width=512, layers=8, heads=8, block=512, batch=16, dropout=0.1, peak=5e-4, warmup=500),
+        Size("tiny", below=2_000_000, width=128, layers=4, heads=4, length=128, batch=16, peak=2e-3, warmup=100),
+        Size("small", below=50_000_000, width=256, layers=6, heads=8, length=256, batch=16, dropout=0.1, peak=1e-3,
+             warmup=200),
+        Size("base", width=512, layers=8, heads=8, length=512, batch=16, dropout=0.1, peak=5e-4, warmup=500),
     ),
-    vocabularies=(500, 2_000, 8_000, 16_000),
+    vocabularies=((500_000, 500), (5_000_000, 2_000), (50_000_000, 8_000), (math.inf, 16_000)),
     fine_tuning=FineTuning(peak=6e-5, warmup=100, epochs=3, lora_peak=2e-4),
-)
+)  # fmt: skip
 
 
 _TOKENIZER_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
@@ -66,7 +68,7 @@ def choose_block(recipe: LanguageModelRecipe, size: Size, start: CausalLanguageM
     """
     limit = None if start is None else start.max_tokens
     if recipe.block is None:
-        return size.block if start is None else min(limit or MAX_START_BLOCK, MAX_START_BLOCK)
+        return size.length if start is None else min(limit or MAX_START_BLOCK, MAX_START_BLOCK)
     if limit is not None and recipe.block > limit:
         raise OptionError(
             f"the block is longer than the context of {recipe.start}",
@@ -126,9 +128,9 @@ def _make_model(config: Gpt2Config | LlamaConfig) -> CausalLanguageModel:
 
 
 def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gpt2Config | LlamaConfig:
-    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads")}
+    numbers = size.numbers("width", "layers", "heads")
     numbers |= {"vocabulary": vocabulary, "start_id": DOCUMENT_ID, "end_ids": (DOCUMENT_ID,)}
-    block = recipe.block or size.block
+    block = recipe.block or size.length
     numbers |= {"max_length": block, "attention_dropout": size.dropout}
     if recipe.model == "llama" or recipe.attention is not None:
         numbers |= _attention_fields(recipe, size)

@@ -44,8 +44,6 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
     model: CausalLanguageModel
     validation: DocumentValidation
     presets = PRESETS
-    sizes = PRESETS.by_name
-    fine_tuning = PRESETS.fine_tuning
     _base: AdapterBase | None = None
     """The model whose adapters alone are saved, if they are."""
 

@@ -1,6 +1,7 @@
 """The masked language model to train: a new one of a preset size, or a trained one from a folder.
 
-Sizes of new masked language models and training hyperparameters: see ``document_task``.
+Sizes of new masked language models and training hyperparameters: tiny up to two million characters
+of data, such as a long book, small up to fifty million, base for more.
 
 Fine-tuning: the rate of Devlin et al. 2019, "BERT", appendix A.3. Low-rank adapters: the rate of Hu et al. 2021,
 "LoRA", appendix D, for RoBERTa.
@@ -8,6 +9,7 @@ Fine-tuning: the rate of Devlin et al. 2019, "BERT", appendix A.3. Low-rank adap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,22 +26,23 @@ from regard.models import (
     RobertaConfig,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.document_task import MAX_START_BLOCK, DocumentPresets, Size
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
-from regard.tasks.recipe_fields import FineTuning
+from regard.tasks.presets import MAX_START_BLOCK, FineTuning, Presets, Size
 from regard.text.encoder_tokenizer import PAD_ID
 from regard.text.tokenizer import Tokenizer
 
-PRESETS = DocumentPresets(
+PRESETS = Presets(
     sizes=(
-        Size("tiny", width=128, layers=4, heads=4, block=128, batch=32, dropout=0.1, peak=1e-3, warmup=200),
-        Size("small", width=256, layers=6, heads=8, block=256, batch=16, dropout=0.1, peak=5e-4, warmup=500),
-        Size("base", width=512, layers=8, heads=8, block=512, batch=16, dropout=0.1, peak=3e-4, warmup=1000),
+        Size("tiny", below=2_000_000, width=128, layers=4, heads=4, length=128, batch=32, dropout=0.1, peak=1e-3,
+             warmup=200),
+        Size("small", below=50_000_000, width=256, layers=6, heads=8, length=256, batch=16, dropout=0.1, peak=5e-4,
+             warmup=500),
+        Size("base", width=512, layers=8, heads=8, length=512, batch=16, dropout=0.1, peak=3e-4, warmup=1000),
     ),
-    vocabularies=(2_000, 8_000, 16_000, 30_000),
+    vocabularies=((500_000, 2_000), (5_000_000, 8_000), (50_000_000, 16_000), (math.inf, 30_000)),
     fine_tuning=FineTuning(peak=5e-5, warmup=100, epochs=3, lora_peak=4e-4),
-)
+)  # fmt: skip
 
 
 _FIXED_FIELDS = ("vocabulary", "pad_id", "head", "pooler", "model_type")
@@ -84,7 +87,7 @@ def choose_block(recipe: MaskedLanguageModelRecipe, size: Size, start: MaskedLan
     Raises OptionError for a block that is longer than that limit, and for one without room for text.
     """
     if recipe.block is None:
-        return size.block if start is None else min(start.max_tokens, MAX_START_BLOCK)
+        return size.length if start is None else min(start.max_tokens, MAX_START_BLOCK)
     if start is not None and recipe.block > start.max_tokens:
         raise OptionError(
             f"the block is longer than the texts that {recipe.start} reads",
@@ -127,10 +130,10 @@ def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedL
 
 
 def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) -> MaskedLanguageModel:
-    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads")}
+    numbers = size.numbers("width", "layers", "heads")
     width = recipe.hyperparameters.get("width", size.width)
     width = width if isinstance(width, int) else size.width
-    block = recipe.block or size.block
+    block = recipe.block or size.length
     numbers |= {"vocabulary": vocabulary, "pad_id": PAD_ID, "head": True, "max_length": block, "inner": 4 * width}
     numbers |= {"dropout": size.dropout, "attention_dropout": size.dropout}
     if recipe.model == "modernbert":

@@ -65,8 +65,6 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatc
     masking: TokenMasking
     validation: MaskedValidation
     presets = PRESETS
-    sizes = PRESETS.by_name
-    fine_tuning = PRESETS.fine_tuning
 
     def _load_start(self) -> MaskedLanguageModel | None:
         return load_start(self._recipe)

@@ -9,7 +9,8 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.columns import LabelFormat
 from regard.tasks import classifier_fields as declared
-from regard.tasks.recipe_fields import SIZES, SMOOTHING
+from regard.tasks.presets import SIZES
+from regard.tasks.recipe_fields import SMOOTHING
 from regard.tasks.sound_recipe import SoundRecipe
 
 

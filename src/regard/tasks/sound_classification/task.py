@@ -19,12 +19,7 @@ from regard.tasks.decoded_files import DecodedFiles, FileSet
 from regard.tasks.file_task import FileClassificationTask, LabelledBatches
 from regard.tasks.label_validation import label_loss
 from regard.tasks.labelled_data import find_labels
-from regard.tasks.new_conformer import (
-    Build,
-    build_conformer,
-    choose_size,
-    describe_model,
-)
+from regard.tasks.new_conformer import Build, build_conformer, describe_model
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, SoundBatches, decode_sounds
@@ -65,7 +60,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe], FileClassifi
     def build_model(self, files: list[LabelledFile]) -> tuple[AudioEncoder, list[LabelledFile]]:
         """Build a new model for these sounds; return it, and those whose headers can be read."""
         good, processor = self._choose_processor(files)
-        self._size = choose_size(len(good), self._recipe.model)
+        self._size = self.presets.choose_size(len(good), self._recipe.model)
         model = self._build(self._recipe, self._size, bands=processor.mels, labels=find_labels(good, SOUNDS))
         model.processor = processor
         return model, good

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 from regard.arguments import explain_arguments
 from regard.columns import Columns, text_columns_option
 from regard.fields import option_field
+from regard.tasks.presets import SIZES
 from regard.tasks.recipe_fields import (
-    SIZES,
     declare_attention,
     declare_augmentation,
     declare_data,

@@ -17,12 +17,7 @@ from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.decoded_files import FileSet, split_files
 from regard.tasks.labelled_data import report_conflicts, report_replaced_head
-from regard.tasks.new_conformer import (
-    build_conformer,
-    choose_size,
-    describe_model,
-    with_ctc_labels,
-)
+from regard.tasks.new_conformer import build_conformer, describe_model, with_ctc_labels
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_task import check_data_files, sample_rows
 from regard.tasks.sentences import Indices
@@ -125,7 +120,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         return f"{METRICS[self.metric]} {abs(score):.3f} on held-out sounds"
 
     def _build_model(self, texts: list[str], processor: AudioProcessor) -> AudioEncoder:
-        self._size = choose_size(len(texts), self._recipe.model)
+        self._size = self.presets.choose_size(len(texts), self._recipe.model)
         labels = TextLabels.find(texts, self._recipe.tokenizer or "characters")
         return build_conformer(self._recipe, self._size, bands=processor.mels, labels=labels.labels)
 

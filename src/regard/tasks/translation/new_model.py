@@ -8,10 +8,23 @@ Sennrich et al. 2016, "Neural machine translation of rare words with subword uni
 names and loan words in the same way on both sides.
 
 The model that a recipe fine-tunes, if it names a folder, and the size and languages that follow from it.
+
+Model sizes and training hyperparameters, chosen by the number of pairs.
+
+    tiny    4 + 4 layers of 128     thousands of pairs: Wu et al. 2021, "Good for misconceived reasons", table 2
+    small   3 + 3 layers of 256     up to half a million
+    base    6 + 6 layers of 512     millions: Vaswani et al. 2017, table 3
+    big     6 + 6 layers of 1,024   tens of millions
+
+Araabi and Monz 2020, "Optimizing Transformer for low-resource NMT": with few pairs, few layers, a small vocabulary and
+much dropout. Nguyen and Salazar 2019, "Transformers without tears": with few pairs, norms before the sublayers. With
+norms after them, as published in 2017, a model of some thousands of pairs needs many epochs to learn to attend to its
+source.
 """
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,19 +38,29 @@ from regard.log import log
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
 from regard.models.config_file import ConfigFile
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
-from regard.tasks.translation.presets import (
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
-    SIZES,
-    Size,
-    choose_size,
-    choose_vocab_size,
-)
-from regard.tasks.translation.recipe import CELLS, KINDS, T5_MODEL, TranslationRecipe
+from regard.tasks.presets import Presets, Size
+from regard.tasks.translation.recipe import CELLS, KINDS, SIZES, T5_MODEL, TranslationRecipe
 from regard.text.placeholders import ProtectedPair
-from regard.text.subword_training import min_vocab_size
+from regard.text.subword_training import cover_characters
 from regard.text.subwords import Subwords
 from regard.translation import Translator
+
+PRESETS = Presets(
+    sizes=(
+        Size("tiny", below=20_000, width=128, layers=4, heads=4, inner=256, dropout=0.3, peak=2e-3, warmup=500,
+             batch=2048, own={"norm": "pre"}),
+        Size("small", below=500_000, width=256, layers=3, heads=8, inner=1024, dropout=0.3, peak=1.5e-3, warmup=500,
+             batch=4096, own={"attention_dropout": 0.3, "inner_dropout": 0.3}),
+        Size("base", width=512, layers=6, heads=8, inner=2048, dropout=0.1, peak=7e-4, warmup=4000, batch=8192),
+        Size("big", width=1024, layers=6, heads=16, inner=4096, dropout=0.3, peak=5e-4, warmup=4000, batch=8192),
+    ),
+    vocabularies=((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000), (math.inf, 32_000)),
+)  # fmt: skip
+_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP = 3e-4, 100
+"""Learning rate and warm-up for a pretrained T5. Raffel et al. 2020, section 3.1.3, have a constant rate of 1e-3 for
+Adafactor, whose steps are relative to the size of the weights; Adam's need a lower one."""
+_FEW_PAIRS = 10_000
+"""Training from scratch with fewer pairs does not give a useful translator: Koehn and Knowles 2017, section 3.2."""
 
 
 def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
@@ -72,10 +95,19 @@ def layer_kind(recipe: TranslationRecipe) -> str:
 def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
     """Choose the preset: by the Transformer or T5 to fine-tune, by the recipe's name, or by the number of pairs."""
     if isinstance(start, Transformer | T5):
-        size = next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
+        size = next((size for size in PRESETS.sizes if size.width >= start.config.width), PRESETS.sizes[-1])
         is_t5 = isinstance(start, T5)
-        return replace(size, peak=FINE_TUNING_PEAK, warmup=FINE_TUNING_WARMUP) if is_t5 else size
-    return choose_size(pairs, recipe.model if recipe.model in SIZES else None)
+        return replace(size, peak=_FINE_TUNING_PEAK, warmup=_FINE_TUNING_WARMUP) if is_t5 else size
+    return PRESETS.choose_size(pairs, recipe.model if recipe.model in SIZES else None)
+
+
+def few_pairs_warning(pairs: int) -> str | None:
+    """The warning for too few training pairs; None if there are enough."""
+    if pairs >= _FEW_PAIRS:
+        return None
+    if pairs < 1000:
+        return f"{pairs:,} pairs will not make a translator: it will memorise them. Tens of thousands are needed."
+    return f"{pairs:,} pairs are few: expect good translations only of texts much like these."
 
 
 def choose_languages(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
@@ -99,8 +131,9 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair]) -> S
     sides = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
     joint = sharing == "joint" or recipe.model == T5_MODEL or (sharing == "auto" and _share_letters(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
+    size = PRESETS.choose_vocab_size(len(pairs))
     trained = [
-        Subwords.train(texts, size=recipe.vocabulary or _choose_subword_count(texts, len(pairs)), algorithm=algorithm)
+        Subwords.train(texts, size=recipe.vocabulary or cover_characters(size, texts), algorithm=algorithm)
         for texts in groups
     ]
     log.info(
@@ -109,12 +142,6 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair]) -> S
         else f"{trained[0].vocabulary:,} subwords for the source, {trained[1].vocabulary:,} for the target"
     )
     return trained[0], trained[-1]
-
-
-def _choose_subword_count(texts: Sequence[str], pairs: int) -> int:
-    """Choose the number of subwords by the number of pairs; more if characters need most of them, as in Chinese."""
-    size = choose_vocab_size(pairs)
-    return max(size, min_vocab_size(texts) + size // 2)
 
 
 def _share_letters(sources: Sequence[str], targets: Sequence[str]) -> bool:
@@ -152,7 +179,7 @@ def check_hyperparameters(recipe: TranslationRecipe) -> None:
     """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
     of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
     with torch.device("meta"):
-        _make_model(_make_config(recipe, choose_size(0, recipe.model if recipe.model in SIZES else None), of_subwords))
+        _make_model(_make_config(recipe, choose_model_size(recipe, None, 0), of_subwords))
 
 
 def _make_model(config: TransformerConfig | RecurrentConfig | T5Config) -> EncoderDecoder:
@@ -184,8 +211,7 @@ def _make_config(
         return apply_hyperparameters(
             RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe.hyperparameters, fixed=_SUBWORD_FIELDS
         )
-    names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
-    numbers = {name: getattr(size, name) for name in names}
+    numbers = size.numbers("width", "layers", "heads", "inner", "dropout")
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     return apply_hyperparameters(
         TransformerConfig, {**of_subwords, **shared, **numbers}, recipe.hyperparameters, fixed=_SUBWORD_FIELDS

@@ -10,6 +10,7 @@ from regard.arguments import explain_arguments
 from regard.columns import PairFormat
 from regard.errors import OptionError, short_repr
 from regard.fields import declare, option_field
+from regard.tasks import presets
 from regard.tasks.recipe_fields import (
     SMOOTHING,
     Recipe,
@@ -18,8 +19,9 @@ from regard.tasks.recipe_fields import (
     declare_hyperparameters,
     declare_validation,
 )
-from regard.tasks.translation.presets import SIZES
 
+SIZES = (*presets.SIZES, "big")
+"""The sizes of new Transformers."""
 CELLS = ("gru", "lstm")
 """The cells of new recurrent models."""
 T5_MODEL = "t5"

@@ -16,7 +16,6 @@ from regard.tasks.recipe_task import RecipeTask, check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
 from regard.tasks.translation.data import Batches, encode_pairs, split_pairs
-from regard.tasks.translation.presets import SIZES, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
@@ -36,7 +35,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
     model: EncoderDecoder
     batches: Batches
     validation: PairValidation
-    sizes = SIZES
+    presets = new_model.PRESETS
 
     def __init__(self, recipe: TranslationRecipe) -> None:
         super().__init__(recipe)
@@ -70,7 +69,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed)
-        warning = few_pairs_warning(len(pairs))
+        warning = new_model.few_pairs_warning(len(pairs))
         if warning:
             log.info(warning)
         self._size = new_model.choose_model_size(recipe, start, len(pairs))
@@ -92,7 +91,7 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, prefix=prefix)
         model = self.model
         ids = {"pad_id": model.pad_id, "start_id": model.target_start_id, "end_id": model.end_id}
-        options = {"tokens": recipe.batch_tokens or self._size.tokens, "seed": seed, **ids}
+        options = {"tokens": recipe.batch_tokens or self._size.batch, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
         if self.validation.ranking_metric != "BLEU":

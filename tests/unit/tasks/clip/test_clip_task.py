@@ -14,7 +14,7 @@ from regard.errors import CheckpointError, DataError, OptionError
 from regard.log import notes_to
 from regard.models import Clip, contrastive_loss, load
 from regard.tasks.clip import ClipRecipe, ClipTask
-from regard.tasks.clip.new_model import choose_edge, choose_size
+from regard.tasks.clip.new_model import PRESETS, choose_edge
 from regard.tasks.clip.validation import pair_loss
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_clips import small_clip
@@ -208,8 +208,8 @@ def test_invalid_hyperparameters_are_refused_before_data_is_read(photos, name, v
 
 
 def test_sizes():
-    assert [choose_size(count).name for count in (10, 20_000, 10**6)] == ["tiny", "small", "base"]
-    assert choose_size(10**7, "tiny").heads == 4
+    assert [PRESETS.choose_size(count).name for count in (10, 20_000, 10**6)] == ["tiny", "small", "base"]
+    assert PRESETS.choose_size(10**7, "tiny").heads == 4
     assert choose_edge(12, 12, all_alike=True) == 12
     assert choose_edge(13, 13, all_alike=True) == 32  # 13 pixels cannot be cut into patches
     assert choose_edge(24, 36, all_alike=True) == 36

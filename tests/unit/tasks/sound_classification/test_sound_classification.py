@@ -12,7 +12,7 @@ from regard.audio import AudioProcessor
 from regard.errors import CheckpointError, OptionError
 from regard.log import notes_to
 from regard.models import AudioEncoder
-from regard.tasks.new_conformer import SIZES, choose_rate, choose_size, make_processor
+from regard.tasks.new_conformer import PRESETS, choose_rate, make_processor
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
 from regard.train import RankShard, RunContext, Settings
 from small_audio_models import audio_model
@@ -46,8 +46,8 @@ def prepare(*paths, **options):
 def test_choices_by_the_data():
     assert choose_rate([8000, 44100, 8000]) == 8000
     assert choose_rate([44100]) == 16000
-    assert [choose_size(count).name for count in (5, 50_000, 500_000)] == ["tiny", "small", "base"]
-    assert choose_size(5, "base") is SIZES["base"]
+    assert [PRESETS.choose_size(count).name for count in (5, 50_000, 500_000)] == ["tiny", "small", "base"]
+    assert PRESETS.choose_size(5, "base") is PRESETS.by_name["base"]
     for rate, mels in ((1000, 40), (8000, 64), (11025, 64), (16000, 80), (96000, 80)):
         processor = make_processor(rate, max_seconds=3.0)
         assert (processor.rate, processor.mels, processor.max_seconds) == (rate, mels, 3.0)
