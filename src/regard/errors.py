@@ -188,6 +188,12 @@ def check_size(name: str, number: object) -> None:
     check_count(name, number, most=LARGEST_SIZE)
 
 
+def check_sizes(**numbers: object) -> None:
+    """Raise OptionError unless each number is an integer from 1 to ``LARGEST_SIZE``."""
+    for name, number in numbers.items():
+        check_size(name, number)
+
+
 def check_weights(**sizes: int) -> None:
     """Raise OptionError if a weight of these sizes is too large for any memory. The sizes were checked one by one."""
     if math.prod(sizes.values()) > _LARGEST_WEIGHT:

@@ -81,57 +81,87 @@ def attention_function(
     if cache is not None:
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
-    has_mask, sizes = attention_mask is not None, (query.shape[2], key.shape[2])
-    texts = find_texts(arguments, module, query, sizes[1], has_mask=has_mask) if cache is None else None
-    if attention_mask is not None and texts is None:
-        attention_mask = hide_by_positions(attention_mask, arguments.get("position_ids"), sizes[0])
-    attention_mask = _hide_in_mask(attention_mask, texts, indices, block_indices, module, query, sizes[1])
+    mask, texts = _hide_in_mask(attention_mask, arguments, indices, block_indices, module, query, key, cache)
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling.to(query.dtype), 1.0
-    sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
+    terms: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
     active_dropout = dropout if module.training else 0.0
     needs_weights = are_weights_requested(arguments)
-    is_output_enough = position_bias is None and not needs_weights and not recorded_layers.is_recording()
-    if attention_mask is not None and is_output_enough:
-        computed = attention_in_graph(query, key, value, attention_mask, dropout=active_dropout, **sums)
+    if mask is not None and position_bias is None and not needs_weights and not recorded_layers.is_recording():
+        computed = attention_in_graph(query, key, value, mask, dropout=active_dropout, **terms)
         if computed is not None:
             return computed.transpose(1, 2).contiguous(), None
-    if attention_mask is None:
-        visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), None
+    if mask is None:
+        visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), position_bias
     else:
-        visible, bias = read_mask(_check_lengths(attention_mask, *sizes))
-    if texts is not None:
-        visible = separate(visible, texts, sizes, has_mask=has_mask)
-    elif attention_mask is not None:
-        visible = separate_by_positions(visible, attention_mask, arguments.get("position_ids"), sizes)
-    if position_bias is not None:
-        bias = position_bias if bias is None else bias + position_bias
-    terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}
-    tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
-    output = attention(*tensors, **terms, dropout=active_dropout)
+        visible, bias = read_mask(_check_lengths(mask, query, key))
+        bias = position_bias if bias is None else bias if position_bias is None else bias + position_bias
+    visible = _separate_texts(visible, texts, mask, arguments, (query.shape[2], key.shape[2]))
+    output, weights = _compute(query, key, value, visible, bias, terms, active_dropout, needs_weights=needs_weights)
     if recorded_layers.is_recording():
-        recorded_layers.report_call(module, query, key, value, visible=visible, bias=bias, **sums)
-    weights = _compute_weights(*tensors, terms, visible, sizes[1]) if needs_weights else None
+        recorded_layers.report_call(module, query, key, value, visible=visible, bias=bias, **terms)
     return output.transpose(1, 2).contiguous(), weights
 
 
 def _hide_in_mask(
     mask: Tensor | None,
-    texts: Int[Tensor, "#batch tokens"] | None,
+    arguments: dict[str, Any],
     indices: Any,
     block_indices: Any,
     module: nn.Module,
     query: Tensor,
-    keys: int,
-) -> Tensor | None:
-    """Hide the keys of other texts in a row, and those that a sparse model has not chosen, in the mask of a call."""
-    if texts is not None and mask is not None:
+    key: Tensor,
+    cache: Any,
+) -> tuple[Tensor | None, Int[Tensor, "#batch tokens"] | None]:
+    """Hide the keys of other texts in a row, and those that a sparse model has not chosen, in the mask of a call.
+
+    Also return the text of each token (``find_texts``), None where a row holds one text or a paged cache reads it.
+    """
+    texts, keys = None, key.shape[2]
+    if cache is None:
+        texts = find_texts(arguments, module, query, keys, has_mask=mask is not None)
+    if mask is not None and texts is None:
+        mask = hide_by_positions(mask, arguments.get("position_ids"), query.shape[2])
+    elif mask is not None and texts is not None:
         mask = hide_other_texts(mask, texts)
     if indices is not None:
         mask = hide_other_keys(mask, indices, query, keys)
     if block_indices is not None:
         mask = hide_other_blocks(mask, block_indices, module, query, keys)
-    return mask
+    return mask, texts
+
+
+def _separate_texts(
+    visible: VisibleKeys,
+    texts: Int[Tensor, "#batch tokens"] | None,
+    mask: Tensor | None,
+    arguments: dict[str, Any],
+    sizes: tuple[int, int],
+) -> VisibleKeys:
+    """Hide the keys of other texts, which arguments or positions that start again tell apart."""
+    if texts is not None:
+        return separate(visible, texts, sizes, has_mask=mask is not None)
+    if mask is not None:
+        return separate_by_positions(visible, mask, arguments.get("position_ids"), sizes)
+    return visible
+
+
+def _compute(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    visible: VisibleKeys,
+    bias: Tensor | None,
+    terms: dict[str, Any],
+    dropout: float,
+    *,
+    needs_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the output (batch, heads, queries, value_dim) of the visible keys, and the weights if they are needed."""
+    terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **terms}
+    tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
+    output = attention(*tensors, **terms, dropout=dropout)
+    return output, _compute_weights(*tensors, terms, visible, key.shape[2]) if needs_weights else None
 
 
 def _compute_weights(
@@ -143,8 +173,9 @@ def _compute_weights(
     return _restore_hidden_keys(weights, visible, keys)
 
 
-def _check_lengths(mask: Tensor, queries: int, keys: int) -> Tensor:
+def _check_lengths(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Return the mask. Raises ShapeError for other lengths, since its structure, such as causal, would fit any."""
+    queries, keys = query.shape[2], key.shape[2]
     if mask.shape[2] in (1, queries) and mask.shape[3] in (1, keys):
         return mask
     raise ShapeError(

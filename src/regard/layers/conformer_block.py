@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_kind, check_number, check_size, check_weights
+from regard.errors import OptionError, check_kind, check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.check_visible_tokens import check_visible_tokens
@@ -40,8 +40,7 @@ class ConvolutionModule(nn.Module):
 
     def __init__(self, width: int, kernel: int) -> None:
         super().__init__()
-        check_size("width", width)
-        check_size("kernel", kernel)
+        check_sizes(width=width, kernel=kernel)
         check_weights(width=width, others=max(2 * width, kernel))
         if kernel % 2 == 0:
             raise OptionError(

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_size, check_weights
+from regard.errors import check_sizes, check_weights
 from regard.layers.check_visible_tokens import check_visible_tokens
 from regard.layers.to_channels_last import to_channels_last
 
@@ -32,8 +32,7 @@ class ConvolutionSubsampling(nn.Module):
 
     def __init__(self, bands: int, width: int) -> None:
         super().__init__()
-        check_size("bands", bands)
-        check_size("width", width)
+        check_sizes(bands=bands, width=width)
         self.bands = bands
         rows = -(-bands // STRIDE)
         check_weights(width=width, channels=width, rows=max(rows, 9))

@@ -15,7 +15,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import check_count, check_size, check_weights
+from regard.errors import check_count, check_sizes, check_weights
 from regard.layers.batch_norm_2d import BatchNorm2d
 
 
@@ -28,8 +28,7 @@ class ConvolutionalProjection(nn.Module):
 
     def __init__(self, width: int, kernel_size: int, *, stride: int = 1, padding: int = 0) -> None:
         super().__init__()
-        for name, size in {"width": width, "kernel_size": kernel_size, "stride": stride}.items():
-            check_size(name, size)
+        check_sizes(width=width, kernel_size=kernel_size, stride=stride)
         check_count("padding", padding, least=0, most=kernel_size)
         check_weights(width=width, height=kernel_size, columns=kernel_size)
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_count, check_size, check_weights
+from regard.errors import check_count, check_sizes, check_weights
 from regard.layers.pixel_input import check_pixels
 from regard.layers.to_channels_last import to_channels_last
 from regard.tensors import is_traced
@@ -56,9 +56,7 @@ class ConvolutionalTokenizer(nn.Module):
         inner: int = 64,
     ) -> None:
         super().__init__()
-        sizes = {"channels": channels, "width": width, "kernel_size": kernel_size, "stride": stride, "inner": inner}
-        for name, size in sizes.items():
-            check_size(name, size)
+        check_sizes(channels=channels, width=width, kernel_size=kernel_size, stride=stride, inner=inner)
         check_count("convolutions", convolutions, most=MAX_CONVOLUTIONS)
         most = max(channels, width, inner)
         check_weights(inputs=most, outputs=most, height=kernel_size, columns=kernel_size)
@@ -89,8 +87,7 @@ class ConvolutionalTokenizer(nn.Module):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Count the rows and columns of tokens of a picture. Raises OptionError for a side that is no size."""
-        check_size("height", height)
-        check_size("width", width)
+        check_sizes(height=height, width=width)
         return self._count(height), self._count(width)
 
     def _count(self, side: int) -> int:

@@ -125,20 +125,13 @@ class DecoderBlock(CheckpointedBlock):
         """
         if memory is not None and self.cross_attention is None:
             raise _no_cross_attention_error(memory)
-        if cache is not None and not isinstance(cache, DecoderCache):
-            raise OptionError(
-                "this is not a cache of a decoder block",
-                expected="a DecoderCache: DecoderCache(), or what an earlier call returned",
-                got=type(cache).__name__,
-                do="start with cache=DecoderCache()",
-            )
+        if cache is not None:
+            _check_cache(cache, self.cross_attention)
         if own_shared is not None:
             _check_shared(tokens, cache, self.attention, bias)
         if memory_shared is not None:
             _check_shared(tokens, cache, self.cross_attention, None)
         old = DecoderCache() if cache is None else cache
-        if cache is not None and self.cross_attention is not None:
-            _check_positions(cache, self.cross_attention)
         steps, following = cache is not None and can_step(tokens), old
 
         def transform(tokens: Tensor) -> Tensor:
@@ -152,12 +145,7 @@ class DecoderBlock(CheckpointedBlock):
                 tokens = self._attend_across(tokens, known, memory_mask, memory_shared, offset, steps=steps)
             if cache is not None:  # else a checkpointed block computes it again
                 following = DecoderCache(own, known)
-            if self.feed_forward is None or self.feed_forward_residual is None:
-                return tokens
-            output = feed_forward_step(self.feed_forward, self.feed_forward_residual, tokens) if steps else None
-            if output is None:
-                output = self.feed_forward_residual(tokens, self.feed_forward)
-            return output
+            return self._feed_forward(tokens, steps=steps)
 
         if cache is None:
             return self.run_checkpointed(transform, tokens)
@@ -221,6 +209,14 @@ class DecoderBlock(CheckpointedBlock):
         output: Tensor = residual(tokens, _group_by_entry(attend, shared))
         return output
 
+    def _feed_forward(self, tokens: Tensor, *, steps: bool) -> Tensor:
+        """Compute the feed-forward layer, if there is one, in one native call if it is a step that allows that."""
+        layer, residual = self.feed_forward, self.feed_forward_residual
+        if layer is None or residual is None:
+            return tokens
+        output = feed_forward_step(layer, residual, tokens) if steps else None
+        return residual(tokens, layer) if output is None else output
+
     def empty_cache(self, memory: Tensor | None = None) -> DecoderCache:
         """Make the cache before the first token, with the keys and values of ``memory`` if there is cross-attention.
 
@@ -266,8 +262,20 @@ def _check_shared(
         )
 
 
-def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention) -> None:
-    """Raise RefusedError where cross-attention, step by step, would not know the position of a query."""
+def _check_cache(cache: object, cross_attention: MultiHeadAttention | None) -> None:
+    """Raise OptionError unless this is a block's cache, and RefusedError where cross-attention cannot take a step.
+
+    Step by step, it would not know the position of a query.
+    """
+    if not isinstance(cache, DecoderCache):
+        raise OptionError(
+            "this is not a cache of a decoder block",
+            expected="a DecoderCache: DecoderCache(), or what an earlier call returned",
+            got=type(cache).__name__,
+            do="start with cache=DecoderCache()",
+        )
+    if cross_attention is None:
+        return
     if isinstance(cross_attention.position, PairBias):
         kind = type(cross_attention.position).__name__
         raise RefusedError(

@@ -14,7 +14,7 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import ShapeError, check_choice, check_flag, check_size, check_weights
+from regard.errors import ShapeError, check_choice, check_flag, check_sizes, check_weights
 from regard.kernels.autocast import to_autocast_dtype
 from regard.layers.dropout import Dropout
 from regard.layers.projection import linear_activation
@@ -39,8 +39,7 @@ class FeedForward(nn.Module):
         self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
-        check_size("width", width)
-        check_size("inner", inner)
+        check_sizes(width=width, inner=inner)
         check_weights(width=width, inner=inner)
         check_choice("activation", activation, ACTIVATIONS)
         check_flag("bias", bias)

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_number, check_size, check_weights
+from regard.errors import OptionError, check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
 from regard.layers.scan_mixer import ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
@@ -56,9 +56,7 @@ class GatedDeltaNet(ScanMixer):
         impl: str = "auto",
     ) -> None:
         key_heads, value_dim = heads if key_heads is None else key_heads, head_dim if value_dim is None else value_dim
-        sizes = {"width": width, "heads": heads, "key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim}
-        for name, size in sizes.items():
-            check_size(name, size)
+        check_sizes(width=width, heads=heads, key_heads=key_heads, head_dim=head_dim, value_dim=value_dim)
         check_divides("key_heads", key_heads, heads)
         check_number("epsilon", epsilon, least=0.0)
         key_width, value_width = key_heads * head_dim, heads * value_dim

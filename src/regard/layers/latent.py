@@ -27,7 +27,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count, check_flag, check_number, check_size, check_weights, short_repr
+from regard.errors import (
+    OptionError,
+    check_count,
+    check_flag,
+    check_number,
+    check_size,
+    check_sizes,
+    check_weights,
+    short_repr,
+)
 from regard.layers.latent_cache import LatentCache
 from regard.layers.layer_input import check_layer_input
 from regard.layers.projection import linear_activation
@@ -82,9 +91,7 @@ class LatentAttention(nn.Module):
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
-        sizes = {"width": width, "heads": heads, "latent_dim": latent_dim, "head_dim": head_dim, "value_dim": value_dim}
-        for name, size in sizes.items():
-            check_size(name, size)
+        check_sizes(width=width, heads=heads, latent_dim=latent_dim, head_dim=head_dim, value_dim=value_dim)
         check_count("rotary_dim", rotary_dim, least=0)
         if query_latent_dim is not None:
             check_size("query_latent_dim", query_latent_dim)

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_flag, check_number, check_size, check_weights
+from regard.errors import check_flag, check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
 from regard.layers.gated_delta_net import check_divides
 from regard.layers.scan_mixer import ScanMixer, rms_norm
@@ -62,9 +62,7 @@ class Mamba2Mixer(ScanMixer):
         time_step_limit: Sequence[float] = (0.0, math.inf),
         impl: str = "auto",
     ) -> None:
-        sizes = {"width": width, "heads": heads, "value_dim": value_dim, "state_size": state_size, "groups": groups}
-        for name, size in sizes.items():
-            check_size(name, size)
+        check_sizes(width=width, heads=heads, value_dim=value_dim, state_size=state_size, groups=groups)
         check_divides("groups", groups, heads)
         check_flag("bias", bias)
         check_number("epsilon", epsilon, least=0.0)

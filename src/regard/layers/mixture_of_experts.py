@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_size, check_weights
+from regard.errors import OptionError, ShapeError, check_sizes, check_weights
 from regard.layers.feed_forward import FeedForward
 from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
@@ -124,8 +124,7 @@ def _make_swiglu(width: int, inner: int) -> FeedForward:
 
 def _check_sizes(width: int, inner: int, experts: int, chosen: int) -> None:
     """Raise OptionError for sizes out of range, and for more chosen experts than there are."""
-    for name, size in (("width", width), ("inner", inner), ("experts", experts), ("chosen", chosen)):
-        check_size(name, size)
+    check_sizes(width=width, inner=inner, experts=experts, chosen=chosen)
     check_weights(experts=experts, width=width, inner=2 * inner)
     if chosen > experts:
         raise OptionError(

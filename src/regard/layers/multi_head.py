@@ -9,6 +9,7 @@ batch first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, cast, final, overload
 
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from regard.errors import (
     check_flag,
     check_kind,
     check_size,
+    check_sizes,
     check_weights,
     short_repr,
 )
@@ -36,7 +38,6 @@ from regard.layers.multi_head_checks import (
     check_mechanism_position,
     check_memory,
     check_position,
-    check_shared_norms,
     check_shared_projection,
     shared_memory_error,
     two_biases_error,
@@ -116,40 +117,38 @@ class MultiHeadAttention(nn.Module):
         key_value_heads = heads if key_value_heads is None else key_value_heads
         key_width = width if key_width is None else key_width
         value_width = key_width if value_width is None else value_width
-        counts = {"width": width, "heads": heads, "key_value_heads": key_value_heads}
-        for name, count in (counts | {"key_width": key_width, "value_width": value_width}).items():
-            check_size(name, count)
-        check_heads(width, heads, key_value_heads, head_dim)
-        check_position(position)
-        check_flag("bias", bias)
         output_bias = bias if output_bias is None else output_bias
-        check_flag("output_bias", output_bias)
-        check_flag("output_gate", output_gate)
+        check_sizes(
+            width=width, heads=heads, key_value_heads=key_value_heads, key_width=key_width, value_width=value_width
+        )
+        check_heads(width, heads, key_value_heads, head_dim, value_head_dim)
+        check_position(position)
+        for name, flag in (("bias", bias), ("output_bias", output_bias), ("output_gate", output_gate)):
+            check_flag(name, flag)
         check_head_norms(query_norm, key_norm)
         check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
         self.head_dim = width // heads if head_dim is None else head_dim
         self.value_head_dim = self.head_dim if value_head_dim is None else value_head_dim
-        check_size("value_head_dim", self.value_head_dim)
         largest_head = max(self.head_dim, self.value_head_dim)
         check_weights(width=max(width, key_width, value_width), heads=heads, head_dim=largest_head)
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
         self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.value_head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.value_head_dim, width, bias=bool(output_bias))
-        gate = nn.Linear(width, heads * self.value_head_dim, bias=bias) if output_gate else None
-        self.gate_projection: nn.Linear | None = gate
+        self.gate_projection = nn.Linear(width, heads * self.value_head_dim, bias=bias) if output_gate else None
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         check_mechanism_position(self.mechanism, position)
         if self.mechanism.traits.shares_query_key:
-            check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
-            check_shared_norms(self.mechanism, query_norm, key_norm)
+            check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads, query_norm, key_norm)
             self.key_projection = None
         self.query_norm, self.key_norm = query_norm, key_norm
-        widths = {"query": width, "key": key_width}
-        projected = [extra_input for extra_input in self.mechanism.extra_inputs if extra_input.projected]
         self.input_projections = nn.ModuleDict(
-            {one.name: nn.Linear(widths[one.side], one.heads * one.size, bias=bias) for one in projected}
+            {
+                each.name: nn.Linear(width if each.side == "query" else key_width, each.heads * each.size, bias=bias)
+                for each in self.mechanism.extra_inputs
+                if each.projected
+            }
         )
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _read_torch_weights)
@@ -211,20 +210,15 @@ class MultiHeadAttention(nn.Module):
 
         Raises ShapeError, DtypeError, DeviceError, OptionError or RefusedError, as ``regard.attention`` does.
         """
-        self._check_input_names(inputs)
+        mechanism = self.mechanism
+        self._check_call(inputs, mask, cache)
         if key is None and isinstance(query, Tensor):  # one cast for queries, keys and values
             query = to_autocast_dtype(query)
         key = query if key is None else key
         value = key if value is None else value
-        check_mask(mask)
         bias = self.choose_bias(bias)
-        if cache is not None and not isinstance(cache, State):
-            raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
-        mechanism = self.mechanism
-        absorbed = None
-        if cache is None and isinstance(mechanism, AbsorbsProjections):
-            absorbed = self._absorb_keys(mechanism, key, value)
+        absorbed = self._absorb_keys(key, value) if cache is None else None
         if absorbed is not None:
             return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism, query)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
@@ -236,17 +230,15 @@ class MultiHeadAttention(nn.Module):
         starts = known if ahead == 0 or isinstance(known, Tensor) else [start + ahead for start in known]
         queries = self._rotate(queries, starts)
         keys = queries if same else self._rotate(keys, known)
-        if cache is not None:  # all are projected, so that each step has the same inputs
-            inputs |= self._project_inputs("query", query, starts) | self._project_inputs("key", key, known)
-            mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
-            return self._merge_heads(mixed, mechanism, query), cache
-        projected: dict[str, Tensor | TokenProjection] = {}
-        if self.input_projections:
-            frame = Frame(query.shape[1], key.shape[1])
-            projected = self._project_inputs_read("query", query, starts, frame, inputs)
-            projected |= self._project_inputs_read("key", key, known, frame, inputs)
-        mixed = mechanism(queries, keys, values, mask, bias=bias, **inputs, **projected)
-        return self._merge_heads(mixed, mechanism, query)
+        # In a step all tokens are projected, so that each step has the same inputs.
+        frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
+        projected = self._project_inputs("query", query, starts, frame, inputs)
+        projected |= self._project_inputs("key", key, known, frame, inputs)
+        if cache is None:
+            mixed = mechanism(queries, keys, values, mask, bias=bias, **inputs, **projected)
+            return self._merge_heads(mixed, mechanism, query)
+        mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs, **projected)
+        return self._merge_heads(mixed, mechanism, query), cache
 
     def empty_cache(self, *, window: int | None = None) -> State:
         """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism.
@@ -305,42 +297,38 @@ class MultiHeadAttention(nn.Module):
         layer.load_state_dict(module.state_dict())
         return layer.train(module.training)
 
-    def _check_input_names(self, inputs: Mapping[str, Tensor]) -> None:
-        """Raise ArgumentError for an input that the mechanism does not declare, or that the layer itself projects."""
-        if not inputs:
-            return
-        passed = [extra_input.name for extra_input in self.mechanism.extra_inputs if not extra_input.projected]
-        for name, tensor in inputs.items():
-            if name not in passed:
-                known = ["query", "key", "value", "mask", "bias", "cache", *passed]
-                raise unknown_argument_error(type(self).__name__, name, tensor, known)
+    def _check_call(self, inputs: Mapping[str, Tensor], mask: object, cache: object) -> None:
+        """Raise ArgumentError for an input that the mechanism does not declare, or that the layer itself projects.
+
+        Raises OptionError unless ``mask`` is a mask, and ``cache`` a state.
+        """
+        if inputs:
+            passed = [extra_input.name for extra_input in self.mechanism.extra_inputs if not extra_input.projected]
+            for name, tensor in inputs.items():
+                if name not in passed:
+                    known = ["query", "key", "value", "mask", "bias", "cache", *passed]
+                    raise unknown_argument_error(type(self).__name__, name, tensor, known)
+        check_mask(mask)
+        if cache is not None and not isinstance(cache, State):
+            raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
 
     def _project_inputs(
         self,
         side: Literal["query", "key"],
         tokens: Tensor,
         offsets: Sequence[int] | Tensor,
-    ) -> dict[str, Tensor]:
-        """Project the tokens of one side to its extra inputs of the mechanism, each (batch, heads, length, size)."""
-        projected = self._project_inputs_read(side, tokens, offsets, None, {})
-        return {name: one for name, one in projected.items() if isinstance(one, Tensor)}
-
-    def _project_inputs_read(
-        self,
-        side: Literal["query", "key"],
-        tokens: Tensor,
-        offsets: Sequence[int] | Tensor,
-        frame: Frame | None,
-        passed: Mapping[str, Tensor],
-    ) -> dict[str, Tensor | TokenProjection]:
-        """Project the tokens of one side to its extra inputs of the mechanism, as far as a call reads them.
+        frame: Frame | None = None,
+        passed: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """Project the tokens of one side to its extra inputs of the mechanism, each (batch, heads, length, size).
 
         If the ``frame`` of the call is known, tokens whose input the mechanism does not read, by the inputs ``passed``
-        by the caller, are not projected: there it is 0. And projections may be left to the mechanism.
+        by the caller, are not projected: there it is 0. And projections may be left to the mechanism
+        (``TokenProjection``).
         """
         if not self.input_projections:
             return {}
-        inputs: dict[str, Tensor | TokenProjection] = {}
+        inputs: dict[str, Any] = {}
         for extra_input in self.mechanism.extra_inputs:
             if not extra_input.projected or extra_input.side != side or extra_input.name not in self.input_projections:
                 continue  # a layer that was trained without an input has no projection for it
@@ -360,23 +348,21 @@ class MultiHeadAttention(nn.Module):
             elif read.shape[0] == 0:
                 continue
             else:
-                read = read.to(tokens.device)
-                some = self._project_heads(tokens[:, read], projection, side, size=extra_input.size)
-                shape = (
-                    some.shape[0],
-                    tokens.shape[1],
-                    some.shape[1],
-                    extra_input.size,
-                )  # as a projection stores its heads
-                heads = some.new_zeros(shape).index_copy_(1, read, some.transpose(1, 2)).transpose(1, 2)
+                heads = self._project_tokens(tokens, read.to(tokens.device), projection, side, extra_input.size)
             inputs[extra_input.name] = self._rotate(heads, offsets) if extra_input.rotates else heads
         return inputs
 
-    def _absorb_keys(
-        self, mechanism: AbsorbsProjections, key: Tensor, value: Tensor
-    ) -> tuple[TokenProjection, TokenProjection] | None:
+    def _project_tokens(self, tokens: Tensor, read: Tensor, projection: nn.Linear, name: str, size: int) -> Tensor:
+        """Project the tokens with the indices ``read``, and split heads; the others have 0."""
+        some = self._project_heads(tokens[:, read], projection, name, size=size)
+        stored = (some.shape[0], tokens.shape[1], some.shape[1], size)  # as a projection stores its heads
+        return some.new_zeros(stored).index_copy_(1, read, some.transpose(1, 2)).transpose(1, 2)
+
+    def _absorb_keys(self, key: Tensor, value: Tensor) -> tuple[TokenProjection, TokenProjection] | None:
         """Return keys and values as tokens and their projections, if the mechanism needs fewer products then."""
-        of_key, of_value = self.key_projection, self.value_projection
+        mechanism, of_key, of_value = self.mechanism, self.key_projection, self.value_projection
+        if not isinstance(mechanism, AbsorbsProjections):
+            return None
         if of_key is None or self.key_norm is not None or isinstance(self.position, Rotation) or is_traced():
             return None
         if not is_plain_linear(of_key) or not is_plain_linear(of_value):

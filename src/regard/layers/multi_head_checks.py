@@ -10,8 +10,10 @@ from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.positions.base import PairBias, Rotation
 
 
-def check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
+def check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None, value_head_dim: int | None) -> None:
     """Raise OptionError unless ``heads`` divides the width, or head_dim is set, and key_value_heads divides heads."""
+    if value_head_dim is not None:
+        check_size("value_head_dim", value_head_dim)
     if head_dim is not None:
         check_size("head_dim", head_dim)
     elif width % heads:
@@ -69,8 +71,16 @@ def two_biases_error(position: PairBias) -> OptionError:
     )
 
 
-def check_shared_projection(mechanism: Mechanism, width: int, key_width: int, heads: int, key_value_heads: int) -> None:
-    """Raise OptionError unless keys may be projected as queries are."""
+def check_shared_projection(
+    mechanism: Mechanism,
+    width: int,
+    key_width: int,
+    heads: int,
+    key_value_heads: int,
+    query_norm: object,
+    key_norm: object,
+) -> None:
+    """Raise OptionError unless keys may be projected as queries are, and no norms follow the projection."""
     name = type(mechanism).__name__
     if key_value_heads != heads or key_width != width:
         raise OptionError(
@@ -79,6 +89,13 @@ def check_shared_projection(mechanism: Mechanism, width: int, key_width: int, he
             got=f"key_value_heads={key_value_heads}, key_width={key_width}",
             do="leave key_value_heads and key_width out, or choose a mechanism with a projection of keys",
         )
+    if query_norm is not None or key_norm is not None:
+        raise OptionError(
+            f"{name} has one projection for queries and keys, which has no norms here",
+            expected="query_norm=None and key_norm=None",
+            got="a norm",
+            do="leave the norms out, or choose a mechanism with a projection of keys",
+        )
 
 
 def check_head_norms(query_norm: object, key_norm: object) -> None:
@@ -86,18 +103,6 @@ def check_head_norms(query_norm: object, key_norm: object) -> None:
     for name, norm in (("query_norm", query_norm), ("key_norm", key_norm)):
         if norm is not None:
             check_kind(name, norm, nn.Module, do="for example layers.RMSNorm(head_dim), or None")
-
-
-def check_shared_norms(mechanism: Mechanism, query_norm: object, key_norm: object) -> None:
-    """Raise OptionError for norms of queries and keys where both have one projection."""
-    if query_norm is None and key_norm is None:
-        return
-    raise OptionError(
-        f"{type(mechanism).__name__} has one projection for queries and keys, which has no norms here",
-        expected="query_norm=None and key_norm=None",
-        got="a norm",
-        do="leave the norms out, or choose a mechanism with a projection of keys",
-    )
 
 
 def shared_memory_error(mechanism: Mechanism) -> RefusedError:

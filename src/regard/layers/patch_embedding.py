@@ -20,7 +20,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_count, check_flag, check_size, check_weights, short_repr
+from regard.errors import (
+    OptionError,
+    ShapeError,
+    check_count,
+    check_flag,
+    check_size,
+    check_sizes,
+    check_weights,
+    short_repr,
+)
 from regard.layers.pixel_input import check_pixels
 
 
@@ -38,8 +47,7 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, channels: int, width: int, patch_size: tuple[int, int], *, bias: bool = True) -> None:
         super().__init__()
-        check_size("channels", channels)
-        check_size("width", width)
+        check_sizes(channels=channels, width=width)
         check_side_pair("patch_size", patch_size)
         check_flag("bias", bias)
         check_weights(channels=channels, width=width, height=patch_size[0], columns=patch_size[1])

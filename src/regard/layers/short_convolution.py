@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_flag, check_size, check_weights
+from regard.errors import check_flag, check_sizes, check_weights
 
 
 @final
@@ -24,8 +24,7 @@ class ShortConvolution(nn.Module):
 
     def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
         super().__init__()
-        check_size("channels", channels)
-        check_size("kernel", kernel)
+        check_sizes(channels=channels, kernel=kernel)
         check_weights(channels=channels, kernel=kernel)
         check_flag("bias", bias)
         self.kernel = kernel

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import OptionError, check_count, check_size
+from regard.errors import OptionError, check_count, check_sizes
 from regard.masks.shifted_windows import ShiftedWindows
 
 
@@ -36,8 +36,7 @@ class WindowPartition:
     shift: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rows", "columns", "size"):
-            check_size(name, getattr(self, name))
+        check_sizes(rows=self.rows, columns=self.columns, size=self.size)
         check_count("shift", self.shift, least=0)
         if self.shift >= self.size:
             raise OptionError(

@@ -21,7 +21,7 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.contract import Frame, check_length
-from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_size
+from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_sizes
 from regard.masks.base import TILE_SIZE, Mask, Rule, make_frame
 from regard.masks.kernel_mask import KernelMask
 from regard.masks.tiles import TileGrid
@@ -43,8 +43,7 @@ class ShiftedWindows(Mask):
     pictures: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("rows", "columns", "size"):
-            check_size(name, getattr(self, name))
+        check_sizes(rows=self.rows, columns=self.columns, size=self.size)
         check_length("pictures", self.pictures, least=1, most=LARGEST_SIZE)  # symbolic in a trace
         check_count("shift", self.shift, least=0)
         if self.shift >= self.size:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Observation
-from regard.errors import RefusedError, ShapeError, check_choice, check_dropout, check_size
+from regard.errors import RefusedError, ShapeError, check_choice, check_dropout, check_sizes
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request, Terms
@@ -97,8 +97,7 @@ class Mechanism(nn.Module, ABC):
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        check_size("heads", heads)
-        check_size("head_dim", head_dim)
+        check_sizes(heads=heads, head_dim=head_dim)
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 

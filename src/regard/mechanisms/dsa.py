@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import RefusedError, check_flag, check_size
+from regard.errors import RefusedError, check_flag, check_sizes
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
@@ -72,9 +72,7 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_size("keys", keys)
-        check_size("index_heads", index_heads)
-        check_size("index_dim", index_dim)
+        check_sizes(keys=keys, index_heads=index_heads, index_dim=index_dim)
         self.keys, self.index_heads, self.index_dim = int(keys), int(index_heads), int(index_dim)
 
     @property

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, RefusedError, check_choice, check_size, check_weights, short_repr
+from regard.errors import OptionError, RefusedError, check_choice, check_sizes, check_weights, short_repr
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
@@ -77,8 +77,7 @@ class Linformer(AbsorbsProjections, Mechanism):
         projection: nn.Parameter | None = None,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_size("length", length)
-        check_size("projected", projected)
+        check_sizes(length=length, projected=projected)
         check_choice("sharing", sharing, SHARINGS)
         own_heads = (heads,) if sharing == "none" else ()
         check_weights(projected=projected, length=length, heads=heads if own_heads else 1)

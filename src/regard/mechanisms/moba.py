@@ -30,7 +30,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import check_size
+from regard.errors import check_sizes
 from regard.kernels.request import Request
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, split_rows, visible_keys
@@ -56,8 +56,7 @@ class MixtureOfBlocks(ChosenKeysMechanism):
         self, *, heads: int, head_dim: int, block: int = 512, chosen_blocks: int = 3, dropout: float = 0.0
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_size("block", block)
-        check_size("chosen_blocks", chosen_blocks)
+        check_sizes(block=block, chosen_blocks=chosen_blocks)
         self.block, self.chosen_blocks = int(block), int(chosen_blocks)
 
     def visible(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads rows keys"]:

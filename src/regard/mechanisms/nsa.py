@@ -36,7 +36,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_size
+from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_size, check_sizes
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
@@ -100,8 +100,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
         check_count("chosen_blocks", chosen_blocks, least=1, most=LARGEST_LENGTH)
-        for name, size in (("block", block), ("compressed_block", compressed_block), ("stride", stride)):
-            check_size(name, size)
+        check_sizes(block=block, compressed_block=compressed_block, stride=stride)
         check_size("window", window)
         if block % stride or compressed_block % stride or compressed_block > block:
             raise OptionError(

@@ -17,7 +17,16 @@ from typing import Any, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, first_line, short_repr
+from regard.errors import (
+    DtypeError,
+    RefusedError,
+    check_count,
+    check_size,
+    check_sizes,
+    check_weights,
+    first_line,
+    short_repr,
+)
 from regard.huge_pages import new_empty
 from regard.validation import FLOATS, resolve_device
 
@@ -52,9 +61,9 @@ class PagePool:
         device: torch.device | str | None = None,
     ) -> None:
         value_dim = head_dim if value_dim is None else value_dim
-        counts = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim, "page_size": page_size}
-        for name, count in (counts if limit is None else counts | {"limit": limit}).items():
-            check_size(name, count)
+        check_sizes(key_heads=key_heads, head_dim=head_dim, value_dim=value_dim, page_size=page_size)
+        if limit is not None:
+            check_size("limit", limit)
         check_weights(key_heads=key_heads, page_size=page_size, head_dim=max(head_dim, value_dim))
         if not isinstance(dtype, torch.dtype) or dtype not in FLOATS:
             raise DtypeError(

@@ -32,6 +32,7 @@ from regard.errors import (
     check_count,
     check_flag,
     check_size,
+    check_sizes,
     check_weights,
     short_repr,
 )
@@ -409,8 +410,7 @@ class Cvt(ImageEncoder):
 
     def _map_sizes(self, height: int, width: int) -> list[tuple[int, int]]:
         """The rows and columns of tokens in each stage. Raises ShapeError if a stage has none, or no keys."""
-        check_size("height", height)
-        check_size("width", width)
+        check_sizes(height=height, width=width)
         rows, columns, sizes = height, width, []
         for number, stage in enumerate(self._stages()):
             rows, columns = stage.count(rows), stage.count(columns)

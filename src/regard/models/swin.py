@@ -32,6 +32,7 @@ from regard.errors import (
     check_count,
     check_flag,
     check_size,
+    check_sizes,
     check_weights,
 )
 from regard.fields import check_fields
@@ -365,8 +366,7 @@ class Swin(ImageEncoder):
 
     def _map_size(self, height: int, width: int) -> tuple[int, int]:
         """The rows and columns of the patches of a picture; the last ones may be incomplete."""
-        check_size("height", height)
-        check_size("width", width)
+        check_sizes(height=height, width=width)
         rows, columns = (-(-side // patch) for side, patch in zip((height, width), self.config.patch_size, strict=True))
         return rows, columns
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_size
+from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_sizes
 from regard.positions.base import AbsolutePosition, check_positions
 
 
@@ -67,8 +67,7 @@ class Learned(AbsolutePosition):
 
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
         super().__init__()
-        check_size("max_length", max_length)
-        check_size("width", width)
+        check_sizes(max_length=max_length, width=width)
         check_number("deviation", deviation, least=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=float(deviation))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_SIZE, check_count, check_number, check_size, check_weights
+from regard.errors import LARGEST_SIZE, check_count, check_number, check_sizes, check_weights
 from regard.tensors import is_traced
 
 
@@ -34,8 +34,7 @@ class LearnedGrid(nn.Module):
 
     def __init__(self, rows: int, columns: int, width: int, *, prefix: int = 0, deviation: float = 0.02) -> None:
         super().__init__()
-        for name, size in {"rows": rows, "columns": columns, "width": width}.items():
-            check_size(name, size)
+        check_sizes(rows=rows, columns=columns, width=width)
         check_count("prefix", prefix, least=0, most=LARGEST_SIZE)
         check_number("deviation", deviation, least=0.0)
         check_weights(rows=rows, columns=columns, width=width)
@@ -47,8 +46,7 @@ class LearnedGrid(nn.Module):
     def forward(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
         """Return the vectors of the tokens before the grid, and of a grid of ``rows`` x ``columns``, row by row."""
         if not is_traced():
-            for name, size in {"rows": rows, "columns": columns}.items():
-                check_size(name, size)
+            check_sizes(rows=rows, columns=columns)
             check_weights(rows=rows, columns=columns, width=self.weight.shape[2])
         placed = interpolate_grid(self.weight[0], (self.rows, self.columns), (rows, columns), prefix=self.prefix)
         return placed[None]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import ShapeError, check_number, check_size, check_weights
+from regard.errors import ShapeError, check_number, check_sizes, check_weights
 from regard.positions.base import DenseBias
 
 
@@ -35,8 +35,7 @@ class Relative2d(DenseBias):
 
     def __init__(self, heads: int, window: int, *, deviation: float = 0.02) -> None:
         super().__init__()
-        check_size("heads", heads)
-        check_size("window", window)
+        check_sizes(heads=heads, window=window)
         check_number("deviation", deviation, least=0.0)
         offsets = 2 * window - 1
         check_weights(offsets=offsets, others=offsets, heads=heads)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import ShapeError, check_size, check_weights
+from regard.errors import ShapeError, check_sizes, check_weights
 from regard.positions.absolute import Sinusoidal
 from regard.positions.base import DistanceTerms, PairBias, distance_range, distances
 
@@ -32,8 +32,7 @@ class RelativeSinusoidal(PairBias):
 
     def __init__(self, heads: int, head_dim: int, width: int) -> None:
         super().__init__()
-        check_size("heads", heads)
-        check_size("head_dim", head_dim)
+        check_sizes(heads=heads, head_dim=head_dim)
         self.sinusoidal = Sinusoidal(width)
         check_weights(heads=heads, head_dim=head_dim, width=width)
         self.weight = nn.Parameter(torch.empty(heads * head_dim, width))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_flag, check_size
+from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_flag, check_sizes
 from regard.positions.base import DistanceTerms, PairBias, distances
 
 
@@ -36,8 +36,7 @@ class ShawRelative(PairBias):
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
-        check_size("head_dim", head_dim)
-        check_size("value_dim", value_dim)
+        check_sizes(head_dim=head_dim, value_dim=value_dim)
         check_count("max_distance", max_distance, least=0, most=LARGEST_SIZE)
         check_flag("values", values)
         self.max_distance = max_distance

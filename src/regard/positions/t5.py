@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_flag, check_size
+from regard.errors import OptionError, check_flag, check_sizes
 from regard.positions.base import DistanceBias
 
 
@@ -29,8 +29,7 @@ class T5Buckets(DistanceBias):
 
     def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
-        for name, number in (("heads", heads), ("buckets", buckets), ("max_distance", max_distance)):
-            check_size(name, number)
+        check_sizes(heads=heads, buckets=buckets, max_distance=max_distance)
         check_flag("bidirectional", bidirectional)
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
