@@ -41,6 +41,7 @@ from regard.mechanisms import (
     TalkingHeads,
     TopK,
 )
+from regard.mechanisms.linear_state_mechanism import LinearStateMechanism
 
 
 @final
@@ -71,6 +72,11 @@ class CatalogueRow:
     def exact(self) -> bool:
         """Whether it computes its equation exactly, and approximates no other mechanism."""
         return self.approximates is None
+
+    @property
+    def state(self) -> str:
+        """The memory of decoding: "constant", or "keys", the keys and values of all tokens."""
+        return "constant" if issubclass(self.mechanism, LinearStateMechanism) else "keys"
 
     @property
     def weights_are(self) -> str:

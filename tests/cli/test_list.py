@@ -27,14 +27,14 @@ def test_table_has_every_mechanism(run_list):
     for entry in regard.catalogue():
         (at,) = (at for at, line in enumerate(lines) if line.split()[:1] == [entry.name])
         assert lines[at].removeprefix(entry.name).strip() == entry.equation
-        assert lines[at + 1 : at + 3] == [entry.paper, f"{entry.cost}; masks: {entry.masks}"]
+        assert lines[at + 1 : at + 3] == [entry.paper, f"{entry.cost}; state: {entry.state}; masks: {entry.masks}"]
 
 
 def test_json(run_list):
     rows = json.loads(run_list("--json").output)["mechanisms"]
     assert [row["name"] for row in rows] == [entry.name for entry in regard.catalogue()]
     assert rows[0]["equation"] == "softmax(q . k / sqrt(d)) v"
-    assert {"paper", "cost", "masks", "exact", "bias", "options"} <= rows[0].keys()
+    assert {"paper", "cost", "state", "masks", "exact", "bias", "options"} <= rows[0].keys()
 
 
 def test_implementations_and_their_availability(run_list):

@@ -51,6 +51,7 @@ def _mechanism_rows() -> list[Row]:
             "equation": entry.equation,
             "paper": entry.paper,
             "cost": entry.cost,
+            "state": entry.state,
             "masks": entry.masks,
             "exact": entry.exact,
             "bias": entry.bias,
@@ -79,12 +80,18 @@ def _print_mechanisms(rows: Sequence[Row]) -> None:
 
     from regard.cli.broken_pipe import PipedConsole
 
-    caption = "n queries and keys, head_dim d; use: regard.mechanism(name, ...)"
+    caption = (
+        "n queries and keys, head_dim d; state of decoding: the keys and values of all tokens, or of constant size; "
+        "use: regard.mechanism(name, ...)"
+    )
     table = Table(box=box.SIMPLE_HEAD, caption=caption, show_lines=False, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("equation, paper, time and masks", overflow="fold")
     for row in rows:
-        table.add_row(row["name"], f"{row['equation']}\n{row['paper']}\n{row['cost']}; masks: {row['masks']}")
+        table.add_row(
+            row["name"],
+            f"{row['equation']}\n{row['paper']}\n{row['cost']}; state: {row['state']}; masks: {row['masks']}",
+        )
     PipedConsole(markup=False, highlight=False).print(table)
 
 

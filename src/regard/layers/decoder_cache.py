@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.mechanisms.key_value_cache import KeyValueCache
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 
 
 @final
@@ -35,6 +35,14 @@ class DecoderCache:
     def visible_keys(self, new: int) -> int:
         """Number of keys that the next ``new`` queries of self-attention are shown."""
         return new if self.own is None else self.own.visible_keys(new)
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence; that of cross-attention, which depends on the source, is constant."""
+        own = StateBytes() if self.own is None else self.own.bytes
+        if self.memory is None or self.memory.length == 0:
+            return own
+        return StateBytes(own.per_token, own.constant + self.memory.bytes.per_token * self.memory.length)
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
         """Select batch entries by index, in that order. Raises OptionError for invalid indices."""

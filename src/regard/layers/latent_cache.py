@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.mechanisms.key_value_cache import KeyValueCache
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 from regard.validation import check_tokens
 
 
@@ -48,6 +48,11 @@ class LatentCache(State):
     def bytes_per_token(self) -> int:
         """Bytes for each token of a sequence: latent_dim + rotary_dim numbers. Raises ShapeError for an empty cache."""
         return self._storage.bytes_per_token
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence: the latent and the rotary key of each token."""
+        return self._storage.bytes
 
     def extended(self, tokens: Float[Tensor, "batch 1 new latent_and_rotary"]) -> LatentCache:
         """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones."""

@@ -12,6 +12,8 @@ the clamped gate of gpt-oss (OpenAI 2025, "gpt-oss-120b and gpt-oss-20b model ca
 section 3.2, with the gate of Qwen2-MoE and Qwen3-Next:
 
     y = sum of p_e FFN_e(x) over the k experts + sigmoid(x w) FFN_shared(x)
+
+With ``normalized=False`` p is the softmax of all z, so that the shares of the k experts have a sum below 1.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_sizes, check_weights
+from regard.errors import OptionError, ShapeError, check_flag, check_sizes, check_weights
 from regard.layers.feed_forward import FeedForward
 from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
@@ -93,13 +95,16 @@ class MixtureOfExperts(nn.Module):
 @explain_arguments
 class SharedExpertMixture(nn.Module):
     """Mixture of ``experts`` SwiGLU layers of size ``inner``, of which each token uses ``chosen``, and a shared one of
-    size ``shared_inner``, which every token uses.
+    size ``shared_inner``, which every token uses. ``normalized`` is whether the shares of the chosen ones sum to 1.
     """
 
-    def __init__(self, width: int, inner: int, *, experts: int, chosen: int, shared_inner: int) -> None:
+    def __init__(
+        self, width: int, inner: int, *, experts: int, chosen: int, shared_inner: int, normalized: bool = True
+    ) -> None:
         super().__init__()
         _check_sizes(width, inner, experts, chosen)
-        self.chosen = chosen
+        check_flag("normalized", normalized)
+        self.chosen, self.normalized = chosen, normalized
         self.router = nn.Linear(width, experts, bias=False)
         self.experts = nn.ModuleList(_make_swiglu(width, inner) for _ in range(experts))
         self.shared = _make_swiglu(width, shared_inner)
@@ -109,7 +114,13 @@ class SharedExpertMixture(nn.Module):
         """Transform tokens (batch, length, width) to the same shape. Raises ShapeError for another width."""
         shared = self.shared(tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        mixed = _mix_experts(flat, self.router, self.chosen, lambda rows, expert: self.experts[expert](rows))
+        mixed = _mix_experts(
+            flat,
+            self.router,
+            self.chosen,
+            lambda rows, expert: self.experts[expert](rows),
+            normalized=self.normalized,
+        )
         output: Tensor = mixed.view(tokens.shape) + linear_activation(tokens, self.shared_gate).sigmoid() * shared
         return output
 
@@ -136,14 +147,20 @@ def _check_sizes(width: int, inner: int, experts: int, chosen: int) -> None:
 
 
 def _mix_experts(
-    tokens: Float[Tensor, "tokens width"], router: nn.Linear, chosen: int, compute: Callable[[Tensor, int], Tensor]
+    tokens: Float[Tensor, "tokens width"],
+    router: nn.Linear,
+    chosen: int,
+    compute: Callable[[Tensor, int], Tensor],
+    *,
+    normalized: bool = True,
 ) -> Float[Tensor, "tokens width"]:
-    """Sum the outputs of the ``chosen`` experts of each token, by the softmax of their logits.
+    """Sum the outputs of the ``chosen`` experts of each token, by the softmax of their logits, or of all logits.
 
     ``compute`` transforms tokens by an expert.
     """
-    logits, choices = linear_activation(tokens, router).topk(chosen, dim=-1)
-    shares = logits.softmax(dim=-1)
+    logits = linear_activation(tokens, router)
+    highest, choices = logits.topk(chosen, dim=-1)
+    shares = highest.softmax(dim=-1) if normalized else logits.softmax(dim=-1).gather(-1, choices)
     output = torch.zeros_like(tokens)
     for expert in choices.unique().tolist():
         rows, ranks = (choices == expert).nonzero(as_tuple=True)

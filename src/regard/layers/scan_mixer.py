@@ -30,7 +30,7 @@ from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.scan_mechanism import ScanMechanism
-from regard.mechanisms.state import State, wrong_state_error
+from regard.mechanisms.state import State, StateBytes, wrong_state_error
 from regard.validation import check_mask, check_tokens
 
 
@@ -51,6 +51,11 @@ class MixerCache(State):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", self.state.length)
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence, of any length."""
+        return StateBytes.sum((StateBytes.of_sums(self.recent), self.state.bytes))
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> MixerCache:
         """Select batch entries by index, in that order. Raises OptionError for invalid indices."""

@@ -28,7 +28,7 @@ from regard.mechanisms.performer import Performer
 from regard.mechanisms.reformer import Reformer
 from regard.mechanisms.retention import Retention
 from regard.mechanisms.sigmoid import Sigmoid
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 from regard.mechanisms.talking_heads import TalkingHeads
 from regard.mechanisms.top_k import TopK
 from regard.mechanisms.window_cache import WindowCache
@@ -66,6 +66,7 @@ __all__ = [
     "ScoredMechanism",
     "Sigmoid",
     "State",
+    "StateBytes",
     "TalkingHeads",
     "TopK",
     "Traits",

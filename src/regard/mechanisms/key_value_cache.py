@@ -27,7 +27,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, short_repr
 from regard.fields import repr_of_fields
 from regard.huge_pages import new_empty
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 from regard.validation import check_tokens
 
 
@@ -82,6 +82,11 @@ class Storage:
     tensors: dict[str, Tensor]
     unclaimed_lengths: dict[int, bool]
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes for each token of a sequence, over all heads."""
+        return sum(tensor[:1, :, :1].nbytes for tensor in self.tensors.values())
+
     def claim(self, written: int, length: int) -> bool:
         """Whether a cache of ``written`` tokens may append up to ``length`` tokens in place; no other one may then."""
         key = self.tensors["key"]
@@ -106,17 +111,17 @@ class KeyValueCache(TokenCache):
     @property
     def key(self) -> Float[Tensor, "batch key_heads length head_dim"]:
         """The keys, as a view of the storage."""
-        return self._require_storage().tensors["key"][:, :, : self.length]
+        return require_storage(self._storage).tensors["key"][:, :, : self.length]
 
     @property
     def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
         """The values, as a view of the storage."""
-        return self._require_storage().tensors["value"][:, :, : self.length]
+        return require_storage(self._storage).tensors["value"][:, :, : self.length]
 
     @property
     def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys and of values, and its rows in use: the first ones."""
-        tensors = self._require_storage().tensors
+        tensors = require_storage(self._storage).tensors
         return tensors["key"], tensors["value"], 0, self.length
 
     @property
@@ -128,8 +133,12 @@ class KeyValueCache(TokenCache):
     @property
     def bytes_per_token(self) -> int:
         """Bytes for each token of a sequence, over all heads. Raises ShapeError for an empty cache."""
-        tensors = self._require_storage().tensors.values()
-        return sum(tensor.shape[1] * tensor.shape[3] * tensor.element_size() for tensor in tensors)
+        return require_storage(self._storage).bytes_per_token
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence: keys, values and extra inputs of each token."""
+        return StateBytes(0 if self._storage is None else self.bytes_per_token)
 
     def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> KeyValueCache:
         """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones.
@@ -179,15 +188,17 @@ class KeyValueCache(TokenCache):
         storage.unclaimed_lengths[length] = True
         return storage
 
-    def _require_storage(self) -> Storage:
-        if self._storage is None:
-            raise ShapeError(
-                "the cache is empty",
-                expected="a cache that was extended at least once",
-                got="no tokens",
-                do="check cache.length first",
-            )
-        return self._storage
+
+def require_storage(storage: Storage | None) -> Storage:
+    """Return the storage of a cache. Raises ShapeError for an empty one."""
+    if storage is None:
+        raise ShapeError(
+            "the cache is empty",
+            expected="a cache that was extended at least once",
+            got="no tokens",
+            do="check cache.length first",
+        )
+    return storage
 
 
 def take_rows(rows: Tensor, entries: Any) -> Tensor:

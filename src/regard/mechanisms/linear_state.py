@@ -15,7 +15,7 @@ from regard.fields import repr_of_fields
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.mechanisms.key_value_cache import take_rows
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 
 
 @final
@@ -34,6 +34,11 @@ class LinearState(State):
     has_nonfinite: Tensor | None = None
     has_visible_key: Tensor | None = None
     log_scale: Tensor | None = None
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence, of any length."""
+        return StateBytes.of_sums(self.sums, self.has_nonfinite, self.has_visible_key, self.log_scale)
 
     def check(self, request: Request, rows: int, columns: int) -> None:
         """Raise ShapeError or DtypeError unless the tokens of a request fit a matrix of this size."""

@@ -101,6 +101,11 @@ class PagePool:
         """Number of pages that no cache holds."""
         return len(self._free_indices)
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of the keys and values of a token."""
+        return sum(side.element_size() * side.shape[1] * side.shape[3] for side in (self.key, self.value))
+
     def take(self, count: int) -> list[Page]:
         """Take ``count`` free pages. Raises RefusedError beyond ``limit``, or if memory runs out."""
         check_count("count", count, least=0)

@@ -48,7 +48,7 @@ from regard.kernels.request import Terms
 from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 from regard.tensors import check_tensor, is_dense
 from regard.validation import check_mask, check_terms
 
@@ -92,6 +92,11 @@ class PagedCache(State):
     def next_positions(self) -> tuple[int, ...]:
         """Position of the next token of each sequence: its length."""
         return self.lengths
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence, without the free part of its last page."""
+        return StateBytes(self.pool.bytes_per_token)
 
     def extended(self, key: Tensor, value: Tensor, lengths: Sequence[int] | Tensor | None = None) -> PagedCache:
         """Return a cache with more tokens at the end of each sequence.

@@ -30,7 +30,7 @@ from regard.masks.base import Mask
 from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.paged_cache import attend_to_pages
-from regard.mechanisms.state import State
+from regard.mechanisms.state import State, StateBytes
 from regard.validation import check_terms
 
 Column: TypeAlias = tuple[Page | None, ...]
@@ -168,6 +168,12 @@ class RaggedPages(State):
     def next_positions(self) -> Int[Tensor, " tokens"]:
         """The position of each new token in its text."""
         return self.step.positions
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence in this layer, without the free part of its last page."""
+        sides = (self.key_pages, self.value_pages)
+        return StateBytes(sum(pages.element_size() * pages.shape[1] * pages.shape[3] for pages in sides))
 
     def visible_keys(self, new: int) -> int:
         """The number of keys of the longest sequence, which has room for the new tokens."""

@@ -8,11 +8,41 @@ different lengths) or of the last ones (``WindowCache``), linear attention a sum
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
 
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, short_repr
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class StateBytes:
+    """The memory of a decoding state for one sequence, in bytes.
+
+    Args:
+        per_token: what each further token takes, such as its keys and values; 0 in a state of constant size.
+        constant: what does not depend on the length, such as a sum over tokens, or a window of keys once it is full.
+    """
+
+    per_token: int = 0
+    constant: int = 0
+
+    @classmethod
+    def sum(cls, parts: Iterable[StateBytes]) -> StateBytes:
+        """Return the memory of several states together."""
+        listed = list(parts)
+        return cls(sum(part.per_token for part in listed), sum(part.constant for part in listed))
+
+    @classmethod
+    def of_sums(cls, *tensors: Tensor | None) -> StateBytes:
+        """Return the memory of tensors (batch, ..) whose sizes are independent of the length; None takes none."""
+        return cls(constant=sum(tensor[:1].nbytes for tensor in tensors if tensor is not None))
 
 
 class State(ABC):
@@ -40,6 +70,13 @@ class State(ABC):
         """
         del new
         return None
+
+    @property
+    @abstractmethod
+    def bytes(self) -> StateBytes:
+        """The memory that the state takes for one sequence, whatever is allocated ahead; none before the first token,
+        which decides the sizes.
+        """
 
     @abstractmethod
     def reordered(self, entries: Int[Tensor, " batch"]) -> State:

@@ -22,15 +22,17 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_LENGTH, ShapeError, check_count
+from regard.errors import LARGEST_LENGTH, check_count
 from regard.mechanisms.key_value_cache import (
     Storage,
     TokenCache,
     check_new_tokens,
     copy_with_room,
     read_tokens,
+    require_storage,
     take_rows,
 )
+from regard.mechanisms.state import StateBytes
 
 _LEAST_ROOM, _WINDOW_SHARE = 64, 4
 """Room for new tokens: at least so many, and at least the window divided by this."""
@@ -72,7 +74,7 @@ class WindowCache(TokenCache):
     @property
     def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys and of values, and its rows in use."""
-        tensors = self._require_storage().tensors
+        tensors = require_storage(self._storage).tensors
         return tensors["key"], tensors["value"], self._begin, self._end
 
     @property
@@ -80,6 +82,11 @@ class WindowCache(TokenCache):
         """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
         names = () if self._storage is None else self._storage.tensors
         return {name: self._rows(name) for name in names if name not in ("key", "value")}
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one sequence that is longer than the window."""
+        return StateBytes(constant=0 if self._storage is None else self.size * self._storage.bytes_per_token)
 
     def visible_keys(self, new: int) -> int:
         """The number of keys that the next ``new`` queries are shown: the new ones, and the kept ones before them."""
@@ -102,7 +109,7 @@ class WindowCache(TokenCache):
             return self._with(0, kept + added, Storage(whole, {kept + added: True}), added)
         following = self._with_room(self._storage, added)
         end = following._end
-        for name, tensor in following._require_storage().tensors.items():
+        for name, tensor in require_storage(following._storage).tensors.items():
             tensor[:, :, end - added : end] = new[name]
         return following
 
@@ -157,17 +164,7 @@ class WindowCache(TokenCache):
         return min(2 * tokens, tokens + max(_LEAST_ROOM, self.size // _WINDOW_SHARE))
 
     def _rows(self, name: str) -> Tensor:
-        return self._require_storage().tensors[name][:, :, self._begin : self._end]
-
-    def _require_storage(self) -> Storage:
-        if self._storage is None:
-            raise ShapeError(
-                "the cache is empty",
-                expected="a cache that was extended at least once",
-                got="no tokens",
-                do="check cache.length first",
-            )
-        return self._storage
+        return require_storage(self._storage).tensors[name][:, :, self._begin : self._end]
 
     def _with(self, begin: int, end: int, storage: Storage, added: int = 0) -> WindowCache:
         return WindowCache(self.size, self.length + added, begin, end, storage)

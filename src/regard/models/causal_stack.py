@@ -25,6 +25,7 @@ from regard import masks
 from regard.errors import OptionError, RefusedError, ShapeError, check_flag, short_repr
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache, MultiHeadAttention
+from regard.layers.eval_mode import eval_mode
 from regard.layers.stack_step import paged_stack_step, stack_step
 from regard.masks import Mask
 from regard.masks.band import Band
@@ -32,6 +33,7 @@ from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import RaggedStep
+from regard.mechanisms.state import StateBytes
 from regard.models.base import Decoder
 from regard.models.causal_state import CausalOutput, CausalState
 from regard.positions.base import Rotation
@@ -120,6 +122,16 @@ class CausalStack(Decoder, ABC):
         caches = tuple(map(self._empty_cache, self._blocks, self.layer_masks))
         ids = torch.zeros(rows, 0, dtype=torch.long, device=self.device) if self._switch_lengths() else None
         return CausalState(caches, rows, model=self, ids=ids)
+
+    @final
+    def state_bytes(self) -> StateBytes:
+        """The memory that writing one text takes, in all layers: for each token, and for a text of any length.
+
+        A token is read to find out. A state of constant size takes nothing per token.
+        """
+        with eval_mode(self), torch.no_grad():
+            _, state = self.step(torch.zeros(1, dtype=torch.long, device=self.device), self.empty_state(1))
+        return state.bytes
 
     @final
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], CausalState]:

@@ -15,6 +15,7 @@ from regard.fields import repr_of_fields
 from regard.layers import DecoderCache
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
+from regard.mechanisms.state import StateBytes
 from regard.models.base import Decoder
 
 
@@ -62,6 +63,11 @@ class CausalState:
     def length(self) -> int:
         """The number of tokens in the state, padding included."""
         return self.caches[0].length
+
+    @property
+    def bytes(self) -> StateBytes:
+        """The memory of one text in all layers."""
+        return StateBytes.sum(cache.bytes for cache in self.caches)
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
         """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.errors import OptionError
 from regard.layers import (
     DecoderBlock,
     FeedForward,
@@ -133,14 +134,24 @@ class Llama(CausalLanguageModel):
         """Raise OptionError for a mechanism that does not support the mask of its layer, or an option that none has."""
         check_layer_options(self.config.mechanisms, self.config.mechanism_options)
         for layer, block in enumerate(self._blocks):
+            name, mechanism = self.config.layer_mechanism(layer), block.attention.mechanism
             check_decodes(
-                block.attention.mechanism,
-                self.config.layer_mechanism(layer),
-                masks.causal() if self.config.layer_window(layer) is None else masks.window(0, 0),  # any window
+                mechanism,
+                name,
+                masks.causal(),
                 what="a language model",
-                expected="mechanisms that support the causal mask, or window, of their layer, and steps",
+                expected="mechanisms that support the causal mask, and steps",
                 do='choose another mechanism, such as "dot_product"',
             )
+            window = self.config.layer_window(layer)
+            reason = None if window is None else mechanism.refuses_mask(masks.window(0, 0))  # as any window
+            if reason is not None:
+                raise OptionError(
+                    f"layer {layer} has a window, which {name} does not support: {reason}",
+                    expected="windows in layers whose mechanism supports them, and None in the others",
+                    got=f"a window of {window} and {name}",
+                    do=f'set windows[{layer}]=None, or choose another mechanism, such as "dot_product"',
+                )
 
     @property
     def layer_masks(self) -> Sequence[Mask]:

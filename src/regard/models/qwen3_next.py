@@ -86,6 +86,9 @@ class Qwen3NextConfig:
     inner: int = size_field(5632, "hidden size of feed-forward layers without experts", "intermediate_size")
     experts: int = size_field(512, "number of experts in a feed-forward layer", "num_experts")
     chosen_experts: int = size_field(10, "number of experts that a token uses", "num_experts_per_tok")
+    normalized_shares: bool = model_field(
+        True, "whether the shares of the experts that a token uses sum to 1", "norm_topk_prob"
+    )
     expert_inner: int = size_field(512, "hidden size of an expert", "moe_intermediate_size")
     shared_inner: int = size_field(
         512, "hidden size of the expert that every token uses", "shared_expert_intermediate_size"
@@ -142,7 +145,6 @@ class Qwen3NextConfig:
     def from_hugging_face(cls, config: ConfigFile) -> Qwen3NextConfig:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         config.require("hidden_act", "silu", default="silu")
-        config.require("norm_topk_prob", True, default=True)
         head_dim = config.size("head_dim", default=256)
         named = ConfigFile({"partial_rotary_factor": _ROTATED_SHARE, **config.fields}, config.path)
         return read_published(cls, config, rotary=RotaryConfig.from_hugging_face(named, head_dim=head_dim))
@@ -270,6 +272,7 @@ def _make_feed_forward(config: Qwen3NextConfig, layer: int) -> FeedForward | Sha
         experts=config.experts,
         chosen=config.chosen_experts,
         shared_inner=config.shared_inner,
+        normalized=config.normalized_shares,
     )
 
 

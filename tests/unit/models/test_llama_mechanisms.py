@@ -7,6 +7,7 @@ import torch
 
 import regard
 from regard.errors import CheckpointError, OptionError, RefusedError
+from regard.mechanisms import StateBytes
 from regard.models import Llama, LlamaConfig
 from regard.search import Beam, Greedy
 
@@ -117,6 +118,27 @@ def test_a_state_of_constant_size():
     assert model.pages_refusal == f"{type(model.layers[0].attention.mechanism).__name__} does not read pages in place"
 
 
+def test_memory_of_a_state_is_its_tensors():
+    model = make("gated_delta", "dot_product", windows=(None, 3)).eval()
+    found = model.state_bytes()
+    for length in (7, 19):
+        with torch.no_grad():
+            _, state = model.prefill(torch.zeros(2, length, dtype=torch.long))
+        matrix, window = (cache.own for cache in state.caches)
+        sums = (matrix.sums, matrix.has_nonfinite, matrix.has_visible_key, matrix.log_scale)
+        kept = 3 * sum(side[:1, :, :1].nbytes for side in (window.key, window.value))
+        assert state.bytes == found == StateBytes(0, sum(part[0].nbytes for part in sums if part is not None) + kept)
+    whole, windowed = make("moba", "dot_product").state_bytes(), make("moba", "dot_product", windows=(None, 3))
+    assert whole == StateBytes(2 * kept // 3), "two layers with keys of all tokens"
+    assert windowed.state_bytes() == StateBytes(kept // 3, kept)
+
+
+@pytest.mark.parametrize("row", [row for row in regard.catalogue() if row.name in CAUSAL], ids=lambda row: row.name)
+def test_the_catalogue_says_which_state_a_mechanism_has(row):
+    memory = make(row.name, row.name).state_bytes()
+    assert (memory.per_token > 0, memory.constant > 0) == (row.state == "keys", row.state == "constant")
+
+
 def test_options_are_those_of_the_mechanisms():
     model = Llama(replace(SMALL, mechanisms=("moba", "retention"), mechanism_options={"block": 5, "impl": "reference"}))
     moba, retention = (layer.attention.mechanism for layer in model.layers)
@@ -132,7 +154,7 @@ def test_wrong_mechanisms(tmp_path):
         replace(SMALL, mechanisms=("moba", "moba"), model_type="llama")
     with pytest.raises(OptionError, match="unknown mechanism"):
         make("mobba", "moba")
-    with pytest.raises(OptionError, match="which retention does not support: all queries share one state"):
+    with pytest.raises(OptionError, match="layer 0 has a window, which retention does not support: all queries"):
         make("retention", "dot_product", windows=(5, 5))
     make("retention", "dot_product").save(tmp_path / "model")
     text = (tmp_path / "model" / "config.json").read_text()

@@ -45,6 +45,7 @@ def make_peer(seed=0, **fields):
          "layer_types": ["full_attention", "linear_attention", "full_attention"]},
         {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0, "partial_rotary_factor": 1.0},
          "linear_num_key_heads": 4, "linear_conv_kernel_dim": 3, "num_experts_per_tok": 4},
+        {"norm_topk_prob": False, "num_experts_per_tok": 3, "mlp_only_layers": [2]},
     ],
 )  # fmt: skip
 def test_equals_transformers(fields, tmp_path):
@@ -55,9 +56,9 @@ def test_equals_transformers(fields, tmp_path):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("beams", [1, 3])
-def test_generate_equals_transformers(beams, tmp_path):
-    peer = make_peer()
+@pytest.mark.parametrize(("beams", "fields"), [(1, {}), (3, {}), (3, {"norm_topk_prob": False})])
+def test_generate_equals_transformers(beams, fields, tmp_path):
+    peer = make_peer(**fields)
     model = reload(peer, tmp_path / "model")
     ids = torch.randint(0, 31, (3, 7))
     expected = peer.generate(ids, max_new_tokens=9, do_sample=False, num_beams=beams, length_penalty=0.0)
@@ -68,7 +69,7 @@ def test_generate_equals_transformers(beams, tmp_path):
 
 def test_folder_is_read_by_transformers(tmp_path):
     torch.manual_seed(1)
-    model = Qwen3Next(replace(SMALL, attention_bias=True)).eval()
+    model = Qwen3Next(replace(SMALL, attention_bias=True, normalized_shares=False)).eval()
     model.save(tmp_path / "model")
     peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert isinstance(peer, transformers.Qwen3NextForCausalLM)
@@ -86,7 +87,6 @@ def test_fields_that_files_may_leave_out(tmp_path):
     file.write_text(json.dumps({**fields, "layer_types": None, "rope_parameters": None}))
     assert regard.load(tmp_path / "model").config == SMALL, "every fourth layer attends, and a quarter is rotated"
     for name, value in (
-        ("norm_topk_prob", False),
         ("hidden_act", "gelu"),
         ("full_attention_interval", 2),
         ("mlp_only_layers", [7]),
