@@ -1,6 +1,6 @@
 """Fields of dataclasses, each declared once: its help, its range, and its name in a published config.json.
 
-    width: int = field(default=768, metadata=size("size of hidden states", stored="hidden_size"))
+    width: int = field(default=768, metadata=declare("size of hidden states", least=1, stored="hidden_size"))
 
 The declaration is the metadata of an ordinary dataclass field, so type checkers see plain dataclasses, and name, type
 and default come from the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
@@ -103,14 +103,8 @@ def declare(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
     return {"help": text, **facts}
 
 
-def size(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
-    """Build the metadata of an integer, or a tuple of them, from 1 to ``LARGEST_SIZE``."""
-    return {"help": text, "least": 1, "most": LARGEST_SIZE, **facts}
-
-
-def probability(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
-    """Build the metadata of a probability of 0 or more and below 1, such as a dropout."""
-    return {"help": text, "is_probability": True, **facts}
+SIZE: Facts = {"least": 1, "most": LARGEST_SIZE}
+"""The range of a size."""
 
 
 def option_field(default: Any, text: str, **facts: Unpack[Facts]) -> Any:

@@ -29,7 +29,7 @@ class TableModel(EncoderDecoder):
     """``next_logits(source, target)`` returns (vocabulary,), ``attention_weights(source, target)`` (source tokens,)."""
 
     def __init__(self, next_logits, vocabulary, *, attention_weights=None):
-        super().__init__()
+        nn.Module.__init__(self)
         self.vocab_sizes = vocabulary, vocabulary
         self.pad_id, self.start_id, self.end_id = PAD, START, END
         self.next_logits, self.attention_weights = next_logits, attention_weights

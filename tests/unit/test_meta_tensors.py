@@ -9,7 +9,7 @@ from capabilities import causal_or_none
 from regard import masks, positions
 from regard.errors import DtypeError, RefusedError
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.models.transformer import POSITIONS
+from regard.models.layer_mechanism import POSITIONS
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 7, 4, 6
 MASKS = {

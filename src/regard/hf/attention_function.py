@@ -19,11 +19,11 @@ from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
+from regard.hf.masked_attention_op import attention_in_graph
 from regard.hf.other_arguments import are_weights_requested, check_cache, refuse_unknown_arguments
 from regard.hf.packed_positions import hide_by_positions, separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
-from regard.hf.traced_attention import attention_in_graph
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
 from regard.kernels.reference import attention as reference_attention

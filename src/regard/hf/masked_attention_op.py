@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.contract import Frame
@@ -18,22 +19,58 @@ from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.attention_op import Results
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments, make_schema
-from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative
 from regard.kernels.request import Terms
 from regard.kernels.results import empty_token_major
+from regard.kernels.select import select
 from regard.kernels.tracing import is_eager_backward
+from regard.masks.dense_mask import Keep
+from regard.tensors import is_traced
+from regard.validation import make_request
 
 _TERMS = ("scale", "dropout", "seed", "softcap", "sinks")
 """The arguments of kernels that are no part of the mask."""
 _SCHEMA = f"Tensor mask, {make_schema(_TERMS)}"
+_MIN_CELLS = 2**18
+"""Queries x keys from which on reading a mask takes less time than its structure saves."""
 
 
-def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, arguments: KernelArguments) -> Tensor:
-    """Compute the output in a graph, where ``mask`` is read when it runs; ``arguments`` have no mask of their own."""
-    output: Tensor = MASKED_ATTENTION.torch_op(query, key, value, mask, *(getattr(arguments, name) for name in _TERMS))[
-        0
-    ]
-    return output
+def attention_in_graph(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, *, dropout: float, **terms: Any
+) -> Tensor | None:
+    """Compute attention in a graph that is traced; None if torch does not trace, or the mask is part of the graph.
+
+    That is a small mask, one with a gradient or with heads of its own, and any mask where another implementation than
+    native computes. ``terms`` are scale, softcap and sinks. Raises what ``regard.attention`` raises.
+    """
+    if not is_traced() or not _is_readable(attention_mask):
+        return None
+    # The cells are for the checks of sizes; nothing reads them.
+    request = make_request(
+        query, key, value, mask=Keep(attention_mask.detach() == 0), bias=None, dropout=dropout, **terms
+    )
+    if select("attention", "auto", request).name != "native":
+        return None
+    scaled = request.with_rebalanced_scale
+    without_mask = scaled.terms._replace(mask=None)
+    arguments = make_kernel_arguments(request.frame, query.shape[0], scaled.query.dtype, without_mask)
+    others = (getattr(arguments, name) for name in _TERMS)
+    output: Tensor = MASKED_ATTENTION.torch_op(
+        scaled.query, scaled.key, scaled.value, attention_mask.detach(), *others
+    )[0]
+    return output if scaled is request else output.to(query.dtype)
+
+
+def _is_readable(mask: Any) -> bool:
+    return (
+        isinstance(mask, Tensor)
+        and mask.dim() == 4
+        and mask.is_cpu
+        and not mask.requires_grad
+        and (mask.is_floating_point() or mask.dtype == torch.bool)
+        and mask.shape[1] == 1
+        and mask.shape[2] * mask.shape[3] >= _MIN_CELLS
+    )
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *terms: Any) -> Results:
@@ -112,12 +149,6 @@ def _restore_hidden_keys(gradient: Tensor, side: Tensor, visible: VisibleKeys) -
     return whole
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    """Save the tensors that the backward pass needs."""
-    of_output, _, normalizer, rounding = output
-    save_for_backward(ctx, inputs, (of_output, normalizer, rounding))
-
-
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """Compute the gradient of each input; None for the mask, the numbers, and sinks that need none."""
     grad_output, grad_lse = gradients[:2]
@@ -149,7 +180,7 @@ MASKED_ATTENTION = Operator(
     "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding_residual)",
     compute=_attention,
     fake=attention_op.empty_results,
-    save=_save,
+    save=attention_op.save_results,
     differentiate=_differentiate,
     num_returned=2,
 )

@@ -22,7 +22,7 @@ from regard.arguments import explain_arguments
 from regard.errors import RefusedError
 from regard.hf.check import unwrap
 from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
-from regard.layers.layer_code import methods, names_in_code
+from regard.layers.attention_code import methods, names_in_code
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": delta_rule,

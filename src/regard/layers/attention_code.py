@@ -5,11 +5,13 @@ Nothing is run. A module counts if its class is named after attention and its co
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
 
-from regard.layers.layer_code import methods, names_in_code
 from regard.layers.torch_attention import TorchAttention
 
 _WEIGHTS = {
@@ -40,3 +42,25 @@ def computes_own_attention(module: nn.Module) -> bool:
 def referenced_names(kind: type[Any]) -> set[str]:
     """All names that the methods of a class refer to, without those that it inherits from torch."""
     return {name for method in methods(kind) for name in names_in_code(method.__code__)}
+
+
+def methods(kind: type[Any]) -> Iterator[FunctionType]:
+    """Yield the methods of a class, without decorators, and without those that it inherits from torch or the base of
+    all models.
+    """
+    for base in kind.__mro__:
+        if base in (nn.Module, object) or base.__module__.startswith("transformers.modeling_utils"):
+            continue
+        for part in vars(base).values():
+            method = inspect.unwrap(part) if callable(part) else None
+            if isinstance(method, FunctionType):
+                yield method
+
+
+def names_in_code(code: CodeType) -> set[str]:
+    """All names that a code object and those nested in it refer to."""
+    names = {*code.co_names, *code.co_varnames}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= names_in_code(constant)
+    return names

@@ -24,8 +24,8 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
 from regard.layers.activation_checkpoint import CheckpointedBlock
-from regard.layers.check_visible_tokens import check_visible_tokens
 from regard.layers.feed_forward import FeedForward
+from regard.layers.input_checks import check_visible_tokens
 from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.projection import linear_activation

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_sizes, check_weights
-from regard.layers.check_visible_tokens import check_visible_tokens
+from regard.layers.input_checks import check_visible_tokens
 from regard.layers.to_channels_last import to_channels_last
 
 STRIDE = 4

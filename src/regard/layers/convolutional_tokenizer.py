@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_count, check_sizes, check_weights
-from regard.layers.pixel_input import check_pixels
+from regard.layers.input_checks import check_pixels
 from regard.layers.to_channels_last import to_channels_last
 from regard.tensors import is_traced
 

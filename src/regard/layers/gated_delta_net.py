@@ -10,18 +10,17 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+from types import MappingProxyType
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_number, check_sizes, check_weights
+from regard.errors import check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
-from regard.layers.scan_mixer import ScanMixer, rms_norm
-from regard.layers.short_convolution import ShortConvolution
+from regard.layers.scan_mixer import ScanMixer, check_divides, rms_norm
 from regard.mechanisms.gated_delta import GatedDelta
 
 
@@ -43,6 +42,19 @@ class GatedDeltaNet(ScanMixer):
     ``load_state_dict`` also takes the weights of transformers' ``Qwen3NextGatedDeltaNet``.
     """
 
+    inputs = ("beta", "decay")
+    stored_names = MappingProxyType(
+        {
+            "conv1d.weight": "convolution.weight",
+            "A_log": "mechanism.log_rate",
+            "dt_bias": "mechanism.decay_bias",
+            "norm.weight": "norm_weight",
+            "out_proj.weight": "output_projection.weight",
+        }
+    )
+    fused_names = MappingProxyType({"in_proj_qkvz": ("query", "key", "value", "gate"), "in_proj_ba": ("beta", "decay")})
+    fuses_heads = True
+
     def __init__(
         self,
         width: int,
@@ -62,9 +74,16 @@ class GatedDeltaNet(ScanMixer):
         key_width, value_width = key_heads * head_dim, heads * value_dim
         check_weights(width=width, channels=max(key_width, value_width))
         mechanism = GatedDelta(heads=heads, head_dim=head_dim, impl=impl)
-        super().__init__(width, mechanism, ShortConvolution(2 * key_width + value_width, kernel))
-        self.heads, self.key_heads, self.head_dim, self.value_dim = heads, key_heads, head_dim, value_dim
-        self.epsilon = epsilon
+        super().__init__(
+            width,
+            mechanism,
+            heads=heads,
+            key_heads=key_heads,
+            head_dim=head_dim,
+            value_dim=value_dim,
+            kernel=kernel,
+            epsilon=epsilon,
+        )
         self.query_projection = nn.Linear(width, key_width, bias=False)
         self.key_projection = nn.Linear(width, key_width, bias=False)
         self.value_projection = nn.Linear(width, value_width, bias=False)
@@ -73,27 +92,6 @@ class GatedDeltaNet(ScanMixer):
         self.decay_projection = nn.Linear(width, heads, bias=False)
         self.norm_weight = nn.Parameter(torch.ones(value_dim))
         self.output_projection = nn.Linear(value_width, width, bias=False)
-        nn.Module.register_load_state_dict_pre_hook(self, _rename_qwen3_next)
-
-    def project(self, tokens: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length channels"]:
-        """Compute the queries, keys and values of all heads."""
-        projections = (self.query_projection, self.key_projection, self.value_projection)
-        return torch.cat([projection(tokens) for projection in projections], dim=-1)
-
-    def split_heads(
-        self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
-    ) -> dict[str, Tensor]:
-        """Split into heads; each head of queries and keys serves several heads of values."""
-        key_width = self.key_heads * self.head_dim
-        query, key, value = convolved.split([key_width, key_width, self.heads * self.value_dim], dim=-1)
-        query, key = (
-            side.unflatten(-1, (self.key_heads, self.head_dim)).repeat_interleave(self.heads // self.key_heads, dim=2)
-            for side in (query, key)
-        )
-        value = value.unflatten(-1, (self.heads, self.value_dim))
-        beta, decay = (one(tokens).transpose(1, 2)[..., None] for one in (self.beta_projection, self.decay_projection))
-        query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-        return {"query": query, "key": key, "value": value, "beta": beta, "decay": decay}
 
     def finish(
         self,
@@ -107,43 +105,3 @@ class GatedDeltaNet(ScanMixer):
         normed = rms_norm(mixed.transpose(1, 2), self.epsilon) * self.norm_weight * activate(gate, "silu")
         output: Tensor = self.output_projection(normed.flatten(2))
         return output
-
-
-def check_divides(name: str, number: int, heads: int) -> None:
-    """Raise OptionError unless the number divides the heads."""
-    if heads % number:
-        raise OptionError(
-            f"{name} does not divide heads",
-            expected=f"a divisor of {heads}",
-            got=str(number),
-            do=f"for example {name}={heads}",
-        )
-
-
-_NAMES: Mapping[str, str] = {
-    "conv1d.weight": "convolution.weight",
-    "A_log": "mechanism.log_rate",
-    "dt_bias": "mechanism.decay_bias",
-    "norm.weight": "norm_weight",
-    "out_proj.weight": "output_projection.weight",
-}
-
-
-def _rename_qwen3_next(module: GatedDeltaNet, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Rename the weights of a ``Qwen3NextGatedDeltaNet``, and split those that are fused for each head of keys."""
-    for old, new in _NAMES.items():
-        if prefix + old in state:
-            state[prefix + new] = state.pop(prefix + old)
-    group = module.heads // module.key_heads
-    values = group * module.value_dim
-    fused = {
-        "in_proj_qkvz.weight": {"query": module.head_dim, "key": module.head_dim, "value": values, "gate": values},
-        "in_proj_ba.weight": {"beta": group, "decay": group},
-    }
-    for old, parts in fused.items():
-        weight = state.pop(prefix + old, None)
-        if weight is None:
-            continue
-        by_head = weight.unflatten(0, (module.key_heads, -1)).split(list(parts.values()), dim=1)
-        for name, part in zip(parts, by_head, strict=True):
-            state[f"{prefix}{name}_projection.weight"] = part.flatten(0, 1)

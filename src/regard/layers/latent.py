@@ -37,8 +37,8 @@ from regard.errors import (
     check_weights,
     short_repr,
 )
+from regard.layers.input_checks import check_layer_input
 from regard.layers.latent_cache import LatentCache
-from regard.layers.layer_input import check_layer_input
 from regard.layers.projection import linear_activation
 from regard.masks.base import Mask
 from regard.mechanisms.dot_product import DotProduct

@@ -10,8 +10,9 @@ norm divides by the root mean square of a group.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import final
 
 import torch
 from jaxtyping import Float
@@ -20,9 +21,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_flag, check_number, check_sizes, check_weights
 from regard.kernels.operators.activation_op import activate
-from regard.layers.gated_delta_net import check_divides
-from regard.layers.scan_mixer import ScanMixer, rms_norm
-from regard.layers.short_convolution import ShortConvolution
+from regard.layers.scan_mixer import ScanMixer, check_divides, rms_norm
 from regard.mechanisms.mamba2 import Mamba2
 
 
@@ -47,6 +46,22 @@ class Mamba2Mixer(ScanMixer):
     ``load_state_dict`` also takes the weights of transformers' ``Mamba2Mixer``.
     """
 
+    inputs = ("time_step",)
+    channels = ("value", "key", "query")
+    stored_names = MappingProxyType(
+        {
+            "conv1d.weight": "convolution.weight",
+            "conv1d.bias": "convolution.bias",
+            "A_log": "mechanism.log_rate",
+            "dt_bias": "mechanism.step_bias",
+            "D": "skip",
+            "norm.weight": "norm_weight",
+            "out_proj.weight": "output_projection.weight",
+            "out_proj.bias": "output_projection.bias",
+        }
+    )
+    fused_names = MappingProxyType({"in_proj": ("gate", "value", "key", "query", "time_step")})
+
     def __init__(
         self,
         width: int,
@@ -69,10 +84,17 @@ class Mamba2Mixer(ScanMixer):
         value_width, group_width = heads * value_dim, groups * state_size
         check_weights(width=width, channels=max(value_width, group_width))
         mechanism = Mamba2(heads=heads, head_dim=state_size, time_step_limit=time_step_limit, impl=impl)
-        convolution = ShortConvolution(value_width + 2 * group_width, kernel, bias=convolution_bias)
-        super().__init__(width, mechanism, convolution)
-        self.heads, self.value_dim, self.state_size, self.groups = heads, value_dim, state_size, groups
-        self.epsilon = epsilon
+        super().__init__(
+            width,
+            mechanism,
+            heads=heads,
+            key_heads=groups,
+            head_dim=state_size,
+            value_dim=value_dim,
+            kernel=kernel,
+            convolution_bias=convolution_bias,
+            epsilon=epsilon,
+        )
         self.gate_projection = nn.Linear(width, value_width, bias=bias)
         self.value_projection = nn.Linear(width, value_width, bias=bias)
         self.key_projection = nn.Linear(width, group_width, bias=bias)
@@ -81,27 +103,6 @@ class Mamba2Mixer(ScanMixer):
         self.skip = nn.Parameter(torch.ones(heads))
         self.norm_weight = nn.Parameter(torch.ones(value_width))
         self.output_projection = nn.Linear(value_width, width, bias=bias)
-        nn.Module.register_load_state_dict_pre_hook(self, _rename_mamba2)
-
-    def project(self, tokens: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length channels"]:
-        """Compute x, B and C."""
-        projections = (self.value_projection, self.key_projection, self.query_projection)
-        return torch.cat([projection(tokens) for projection in projections], dim=-1)
-
-    def split_heads(
-        self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
-    ) -> dict[str, Tensor]:
-        """Split into heads; B and C serve the heads of their group."""
-        group_width = self.groups * self.state_size
-        value, key, query = convolved.split([self.heads * self.value_dim, group_width, group_width], dim=-1)
-        query, key = (
-            side.unflatten(-1, (self.groups, self.state_size)).repeat_interleave(self.heads // self.groups, dim=2)
-            for side in (query, key)
-        )
-        value = value.unflatten(-1, (self.heads, self.value_dim))
-        time_step = self.time_step_projection(tokens).transpose(1, 2)[..., None]
-        query, key, value = (side.transpose(1, 2) for side in (query, key, value))
-        return {"query": query, "key": key, "value": value, "time_step": time_step}
 
     def finish(
         self,
@@ -112,32 +113,6 @@ class Mamba2Mixer(ScanMixer):
         """Add the skip connection, multiply by the activated gate, normalize each group, and project."""
         mixed = (mixed + self.skip[:, None, None] * value).transpose(1, 2).flatten(2)
         gated = mixed * activate(self.gate_projection(tokens), "silu")
-        normed = rms_norm(gated.unflatten(-1, (self.groups, -1)), self.epsilon).flatten(2)
+        normed = rms_norm(gated.unflatten(-1, (self.key_heads, -1)), self.epsilon).flatten(2)
         output: Tensor = self.output_projection(normed * self.norm_weight)
         return output
-
-
-_NAMES: Mapping[str, str] = {
-    "conv1d.weight": "convolution.weight",
-    "conv1d.bias": "convolution.bias",
-    "A_log": "mechanism.log_rate",
-    "dt_bias": "mechanism.step_bias",
-    "D": "skip",
-    "norm.weight": "norm_weight",
-    "out_proj.weight": "output_projection.weight",
-    "out_proj.bias": "output_projection.bias",
-}
-
-
-def _rename_mamba2(module: Mamba2Mixer, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Rename the weights of transformers' ``Mamba2Mixer``, and split its fused projection."""
-    for old, new in _NAMES.items():
-        if prefix + old in state:
-            state[prefix + new] = state.pop(prefix + old)
-    names = ("gate", "value", "key", "query", "time_step")
-    sizes = [module.get_submodule(f"{name}_projection").out_features for name in names]
-    for kind in ("weight", "bias"):
-        fused = state.pop(f"{prefix}in_proj.{kind}", None)
-        if fused is not None:
-            for name, part in zip(names, fused.split(sizes), strict=True):
-                state[f"{prefix}{name}_projection.{kind}"] = part

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_number, check_size
 from regard.layers.batch_statistics import BatchNorm
-from regard.layers.check_visible_tokens import check_visible_tokens
+from regard.layers.input_checks import check_visible_tokens
 
 
 @final

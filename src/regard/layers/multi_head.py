@@ -31,7 +31,7 @@ from regard.errors import (
 from regard.kernels.autocast import to_autocast_dtype
 from regard.kernels.request import Bias
 from regard.kernels.token_projection import TokenProjection
-from regard.layers.layer_input import check_layer_input
+from regard.layers.input_checks import check_layer_input
 from regard.layers.multi_head_checks import (
     check_head_norms,
     check_heads,

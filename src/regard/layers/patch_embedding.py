@@ -30,7 +30,7 @@ from regard.errors import (
     check_weights,
     short_repr,
 )
-from regard.layers.pixel_input import check_pixels
+from regard.layers.input_checks import check_pixels
 
 
 @final

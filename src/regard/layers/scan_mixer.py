@@ -11,8 +11,9 @@ neighbours, so hidden tokens are 0 before it, as if they were not there: what th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final, overload
+from typing import Any, ClassVar, cast, final, overload
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import RefusedError, ShapeError, short_repr
+from regard.errors import OptionError, RefusedError, ShapeError, short_repr
 from regard.fields import repr_of_fields
 from regard.kernels.operators.activation_op import activate
 from regard.kernels.request import Bias
@@ -65,26 +66,71 @@ class MixerCache(State):
 
 @explain_arguments
 class ScanMixer(nn.Module, ABC):
-    """Base class of mixers; a subclass makes the projections, splits what was convolved, and computes the output."""
+    """Base class of mixers; a subclass makes the projections, and computes the output.
+
+    ``heads`` are those of values, of size ``value_dim``; ``key_heads`` those of queries and keys, of size ``head_dim``.
+    """
 
     position = None
     """A mixer has no position: its state knows the order of the tokens."""
 
-    def __init__(self, width: int, mechanism: ScanMechanism, convolution: ShortConvolution) -> None:
+    inputs: ClassVar[tuple[str, ...]]
+    """The extra inputs of the mechanism, each of which has a projection of the tokens."""
+
+    channels: ClassVar[tuple[str, ...]] = ("query", "key", "value")
+    """The order of the channels of the convolution."""
+
+    stored_names: ClassVar[Mapping[str, str]]
+    """The names of tensors in the same layer of ``transformers``, and here."""
+
+    fused_names: ClassVar[Mapping[str, tuple[str, ...]]]
+    """The names of linear layers there that are several projections here, and the names of these."""
+
+    fuses_heads: ClassVar[bool] = False
+    """Whether such a layer has the rows of all projections for the first head of keys first, then for the second."""
+
+    def __init__(
+        self,
+        width: int,
+        mechanism: ScanMechanism,
+        *,
+        heads: int,
+        key_heads: int,
+        head_dim: int,
+        value_dim: int,
+        kernel: int,
+        convolution_bias: bool = False,
+        epsilon: float,
+    ) -> None:
         super().__init__()
-        self.width, self.mechanism, self.convolution = width, mechanism, convolution
+        self.width, self.mechanism, self.epsilon = width, mechanism, epsilon
+        self.heads, self.key_heads, self.head_dim, self.value_dim = heads, key_heads, head_dim, value_dim
+        self.convolution = ShortConvolution(2 * key_heads * head_dim + heads * value_dim, kernel, bias=convolution_bias)
+        nn.Module.register_load_state_dict_pre_hook(self, _read_stored_weights)
 
-    @abstractmethod
-    def project(self, tokens: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch length channels"]:
-        """Compute the inputs of the convolution."""
+    def _project(self, name: str, tokens: Tensor) -> Tensor:
+        """Project tokens to a side or an extra input."""
+        projected: Tensor = self.get_submodule(f"{name}_projection")(tokens)
+        return projected
 
-    @abstractmethod
-    def split_heads(
+    def _split_heads(
         self, convolved: Float[Tensor, "batch length channels"], tokens: Float[Tensor, "batch length width"]
     ) -> dict[str, Tensor]:
         """Return the arguments of the mechanism by name: the activated outputs of the convolution, split into heads as
         query, key and value, and the extra inputs, projected from the tokens.
+
+        Each head of queries and keys serves several heads of values.
         """
+        sizes = {"query": self.head_dim, "key": self.head_dim, "value": self.value_dim}
+        counts = {"query": self.key_heads, "key": self.key_heads, "value": self.heads}
+        parts = convolved.split([counts[side] * sizes[side] for side in self.channels], dim=-1)
+        arguments = {}
+        for side, part in zip(self.channels, parts, strict=True):
+            split = part.unflatten(-1, (counts[side], sizes[side]))
+            if side != "value":
+                split = split.repeat_interleave(self.heads // self.key_heads, dim=2)
+            arguments[side] = split.transpose(1, 2)
+        return arguments | {name: self._project(name, tokens).transpose(1, 2)[..., None] for name in self.inputs}
 
     @abstractmethod
     def finish(
@@ -146,11 +192,12 @@ class ScanMixer(nn.Module, ABC):
         if cache is not None and not isinstance(cache, MixerCache):
             raise wrong_state_error(cache, MixerCache, type(self).__name__)
         hidden = self._hidden_tokens(tokens, mask, 0 if cache is None else cache.length)
-        projected = self.project(tokens if hidden is None else tokens.masked_fill(hidden, 0.0))
+        tokens = tokens if hidden is None else tokens.masked_fill(hidden, 0.0)
+        projected = torch.cat([self._project(side, tokens) for side in self.channels], dim=-1)
         if hidden is not None:
-            tokens, projected = tokens.masked_fill(hidden, 0.0), projected.masked_fill(hidden, 0.0)
+            projected = projected.masked_fill(hidden, 0.0)
         convolved, recent = self.convolution(projected, None if cache is None else cache.recent)
-        heads = self.split_heads(activate(convolved, "silu"), tokens)
+        heads = self._split_heads(activate(convolved, "silu"), tokens)
         if cache is None:
             return self.finish(self.mechanism(**heads, mask=mask), heads["value"], tokens)
         mixed, state = self.mechanism.step(**heads, state=cache.state, mask=mask)
@@ -179,3 +226,32 @@ class ScanMixer(nn.Module, ABC):
 def rms_norm(tokens: Float[Tensor, "*shape size"], epsilon: float) -> Float[Tensor, "*shape size"]:
     """Divide by the root mean square: x / sqrt(mean x^2 + epsilon). Zhang and Sennrich 2019."""
     return tokens * torch.rsqrt(tokens.square().mean(-1, keepdim=True) + epsilon)
+
+
+def check_divides(name: str, number: int, heads: int) -> None:
+    """Raise OptionError unless the number divides the heads."""
+    if heads % number:
+        raise OptionError(
+            f"{name} does not divide heads",
+            expected=f"a divisor of {heads}",
+            got=str(number),
+            do=f"for example {name}={heads}",
+        )
+
+
+def _read_stored_weights(module: ScanMixer, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Rename the weights of the same layer of ``transformers`` in a state dict, and split the fused ones."""
+    for stored, name in module.stored_names.items():
+        if prefix + stored in state:
+            state[prefix + name] = state.pop(prefix + stored)
+    heads = module.key_heads if module.fuses_heads else 1
+    for stored, names in module.fused_names.items():
+        sizes = [cast("nn.Linear", module.get_submodule(f"{name}_projection")).out_features // heads for name in names]
+        for kind in ("weight", "bias"):
+            fused = state.pop(f"{prefix}{stored}.{kind}", None)
+            if fused is not None:
+                parts = fused.unflatten(0, (heads, -1)).split(sizes, dim=1)
+                state |= {
+                    f"{prefix}{name}_projection.{kind}": part.flatten(0, 1)
+                    for name, part in zip(names, parts, strict=True)
+                }

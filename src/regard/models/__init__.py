@@ -1,7 +1,7 @@
 """Models, one file each, built from ``layers``; ``load`` loads trained ones."""
 
 from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput
-from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
+from regard.models.base import Decoder, Encoder, EncoderDecoder, HiddenStates, SequenceOutput
 from regard.models.bert import Bert, BertConfig
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.causal_state import CausalOutput, CausalState
@@ -45,12 +45,12 @@ from regard.models.llama import (
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
 from regard.models.mamba import Mamba, MambaConfig, mamba2_2_7b, mamba2_130m
+from regard.models.masked_language_model import MaskedLanguageOutput
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.models.model import Model
 from regard.models.modernbert import (
     ModernBert,
     ModernBertConfig,
-    ModernBertOutput,
     modernbert_base,
     modernbert_large,
 )
@@ -91,7 +91,6 @@ from regard.models.perceiver_outputs import (
     VideoOutput,
 )
 from regard.models.perceiver_text_encoder import PerceiverTextEncoder
-from regard.models.post_norm_encoder import BertOutput
 from regard.models.qwen3_next import Qwen3Next, Qwen3NextConfig, qwen_3_next_80b
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
@@ -109,7 +108,7 @@ from regard.models.t5 import (
     t5_small,
 )
 from regard.models.t5_config import T5Config
-from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
+from regard.models.t5_encoder import T5Encoder
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
 from regard.models.transformer import (
     Transformer,
@@ -121,7 +120,6 @@ from regard.models.transformer import (
 from regard.models.transformer_encoder import (
     TransformerEncoder,
     TransformerEncoderConfig,
-    TransformerEncoderOutput,
 )
 from regard.models.vit import Vit, VitConfig, vit_base, vit_large, vit_small, vit_tiny
 
@@ -133,7 +131,6 @@ __all__ = [
     "AudioOutput",
     "Bert",
     "BertConfig",
-    "BertOutput",
     "CausalLanguageModel",
     "CausalOutput",
     "CausalState",
@@ -168,6 +165,7 @@ __all__ = [
     "GatoState",
     "Gpt2",
     "Gpt2Config",
+    "HiddenStates",
     "ImageEncoder",
     "ImageOutput",
     "JoinedInput",
@@ -178,11 +176,11 @@ __all__ = [
     "LlamaConfig",
     "Mamba",
     "MambaConfig",
+    "MaskedLanguageOutput",
     "MediaEncoder",
     "Model",
     "ModernBert",
     "ModernBertConfig",
-    "ModernBertOutput",
     "OutputQueries",
     "Perceiver",
     "PerceiverConfig",
@@ -204,7 +202,6 @@ __all__ = [
     "SwinConfig",
     "T5Config",
     "T5Encoder",
-    "T5EncoderOutput",
     "TextClassifier",
     "TextClassifierConfig",
     "TextInput",
@@ -217,7 +214,6 @@ __all__ = [
     "TransformerConfig",
     "TransformerEncoder",
     "TransformerEncoderConfig",
-    "TransformerEncoderOutput",
     "VideoInput",
     "VideoOutput",
     "Vit",

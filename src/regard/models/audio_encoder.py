@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, final
 
@@ -27,12 +27,10 @@ from regard.audio import AudioProcessor, pad_features
 from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
-from regard.layers.weight_match import check_same_device, check_same_dtype
+from regard.layers.input_checks import check_same_device, check_same_dtype
 from regard.masks import Mask
-from regard.models.config_file import ConfigFile
 from regard.models.find_visible_tokens import find_visible_tokens
 from regard.models.kinds import AUDIO_ENCODER
-from regard.models.label_names import label_fields
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
@@ -151,17 +149,6 @@ class AudioEncoder(MediaEncoder, ABC):
         for begin in range(0, len(inputs), batch):
             padded, mask = pad_features(inputs[begin : begin + batch])
             yield {"features": padded.to(self.device, dtype), "mask": mask}
-
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters from config.json; the labels belong to the head."""
-        return config.parse_dataclass(cls.config_class)
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
-        del fields["labels"]
-        return fields
 
 
 def _find_marks(processor: AudioProcessor) -> tuple[tuple[int, float], ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, final
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,8 @@ from regard.layers import DecoderBlock, EncoderBlock
 from regard.masks import Mask
 from regard.models.kinds import ENCODER, TRANSLATOR
 from regard.models.model import Model, tokenizer_text
-from regard.models.model_folder import FolderOrName
+from regard.models.model_folder import FolderOrName, ModelFolder
+from regard.recording import record
 from regard.text.pooling import Pooling
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -39,6 +40,25 @@ class EncoderOutput(Protocol):
     def hidden(self) -> Float[Tensor, "batch length width"]:
         """Hidden states after the last layer, (batch, length, width)."""
         ...
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True, eq=False)
+class HiddenStates:
+    """The output of an encoder without a head.
+
+    hidden  (batch, length, width)           hidden states after the last layer
+    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one after the final norm
+                                             and so equal to ``hidden``; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        return f"HiddenStates(hidden {tuple(self.hidden.shape)}, layers {layers})"
 
 
 @final
@@ -70,6 +90,7 @@ class Encoder(Model, ABC):
     """A model that reads token ids and returns a hidden state for each token."""
 
     kind = ENCODER
+    layer_stack = "layers"
 
     is_causal: ClassVar[bool] = False
     """Whether a token attends to the tokens before it alone."""
@@ -89,19 +110,25 @@ class Encoder(Model, ABC):
         """
 
     @property
-    @abstractmethod
     def pad_id(self) -> int:
         """The id of the padding token."""
+        return int(self.config.pad_id)
 
     @property
-    @abstractmethod
     def max_tokens(self) -> int | None:
         """The maximum length of a sequence, in tokens; None is no limit."""
+        return int(self.config.max_length)
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """The number of components of a hidden state."""
+        return int(self.config.width)
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer. Raises CheckpointError if it does not fit the vocabulary."""
+        self.tokenizer = folder.read_tokenizer(
+            pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
+        )
 
     @classmethod
     def load(
@@ -321,3 +348,37 @@ class EncoderDecoder(Decoder, Model, ABC):
         self, tokens: Tensor, state: Any
     ) -> tuple[Float[Tensor, "rows vocabulary"], Any, Float[Tensor, "rows source"]]:
         """Like ``step``, and also return the step's cross-attention weights (rows, source length). Slower."""
+
+
+class BlockDecoder(EncoderDecoder, ABC):
+    """An encoder-decoder whose ``decoder`` is a stack of ``DecoderBlock``, each with cross-attention."""
+
+    decoder: nn.ModuleList
+
+    @abstractmethod
+    def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
+        """The decoder's hidden states for a known target, before the output layer."""
+
+    def cross_attention_weights(
+        self, source: Tensor, target: Tensor, *, mask: Mask | None = None
+    ) -> Float[Tensor, "batch length source"]:
+        """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
+
+        The layer is ``attention_layers.alignment_layer``.
+        """
+        with torch.no_grad(), record(self.attention_layers.alignment_layer) as calls:
+            self._decode(source, target, mask)
+            return calls[-1].weights().mean(dim=1)
+
+    def step_with_weights(
+        self, tokens: Tensor, state: Any
+    ) -> tuple[Float[Tensor, "rows vocabulary"], Any, Float[Tensor, "rows source"]]:
+        """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
+        with record(self.attention_layers.alignment_layer) as calls:
+            logits, following = self.step(tokens, state)
+            return logits, following, state.groups.queries_to_rows(calls[-1].weights().mean(dim=1))[:, 0]
+
+    @property
+    def _decoder_blocks(self) -> Sequence[DecoderBlock]:
+        """The layers of the decoder, cast to their type."""
+        return cast("Sequence[DecoderBlock]", self.decoder)

@@ -22,7 +22,8 @@ from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_flag
 from regard.masks import Mask
 from regard.models.check_token_ids import check_token_ids, check_token_positions
-from regard.models.post_norm_encoder import BertOutput, PostNormEncoder, PostNormEncoderConfig
+from regard.models.masked_language_model import MaskedLanguageOutput
+from regard.models.post_norm_encoder import PostNormEncoder, PostNormEncoderConfig
 from regard.models.weight_names import Row
 from regard.positions import Learned
 
@@ -83,7 +84,7 @@ class Bert(PostNormEncoder):
         positions: Tensor | None = None,
         logits_at: Tensor | None = None,
         keep_layers: bool = False,
-    ) -> BertOutput:
+    ) -> MaskedLanguageOutput:
         """Compute the hidden states of token ids.
 
         Args:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import check_kind
 from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.causal_stack import CausalStack
@@ -40,6 +39,7 @@ class CausalLanguageModel(CausalStack, Model, ABC):
     """
 
     kind = LANGUAGE_MODEL
+    layer_stack = "layers"
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder; None if there is none."""
@@ -55,9 +55,7 @@ class CausalLanguageModel(CausalStack, Model, ABC):
 
     @abstractmethod
     def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
-        self.config = config
+        super().__init__(config)
         self.end_id = config.end_ids[0] if config.end_ids else NO_END
         self.pad_id, self.start_id = config.pad_id, config.start_id
 
@@ -113,13 +111,6 @@ class CausalLanguageModel(CausalStack, Model, ABC):
             return config
         folder.note(checkpoint_reader.note_own_output(folder.path))
         return replace(config, tied=False)
-
-    @classmethod
-    @final
-    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError unless the weights have the layers of ``config``."""
-        del folder
-        checkpoint_reader.check_layers(config.layers, origins, "layers")
 
     @final
     def read_files(self, folder: ModelFolder) -> None:

@@ -15,7 +15,7 @@ as in a ViT. The numbers of weights are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, final
 
 from jaxtyping import Float
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import (
-    RefusedError,
     check_flag,
     check_weights,
 )
@@ -31,26 +30,30 @@ from regard.fields import check_fields, declared_fields
 from regard.layers import ACTIVATIONS, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.convolutional_tokenizer import MAX_CONVOLUTIONS, ConvolutionalTokenizer
+from regard.layers.dropout import StochasticDepth
 from regard.layers.patch_embedding import check_side_pair
 from regard.layers.sequence_pooling import SequencePooling
-from regard.layers.stochastic_depth import StochasticDepth
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
-from regard.models.image_encoder import ImageEncoder, ImageOutput
-from regard.models.label_names import label_fields, labels_field
+from regard.models.image_encoder import ImageEncoder, ImageOutput, refuse_mask
+from regard.models.initial_weights import draw_weights
+from regard.models.label_names import labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.media_encoder import TokenGrid
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal
-from regard.validation import check_mask
 
 MODEL_TYPE = "regard-cct"
 """The ``model_type`` of its folders, which only regard reads."""
 POSITIONS = ("learned", "sinusoidal", "none")
 _POSITION_DEVIATION = 10.0
 """The deviation of initial positions, in deviations of other weights: 0.2 and 0.02 in the published code."""
+_NO_MASK_REASON = (
+    "its convolutions mix the pixels of neighbouring tokens, so that hiding a token would not hide "
+    "its part of the picture"
+)
 
 
 @final
@@ -170,7 +173,8 @@ class Cct(ImageEncoder):
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.pooling = SequencePooling(config.width)
         self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None
-        self._init_weights()
+        deviation = float(config.deviation)  # the weights of the tokenizer are drawn already
+        draw_weights(self, lambda weight: init_truncated_normal(weight, deviation), nn.Linear)
 
     def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
         """Compute the hidden states of pictures, and the logits if there is a head.
@@ -183,7 +187,7 @@ class Cct(ImageEncoder):
         Raises ShapeError or DtypeError for pixels that do not fit, and RefusedError for a mask.
         """
         check_flag("keep_layers", keep_layers)
-        _refuse_mask(mask)
+        refuse_mask(mask, "CCT", _NO_MASK_REASON)
         tokens = self._embed(pixels)
         kept = [tokens]
         for layer in self.layers:
@@ -194,11 +198,6 @@ class Cct(ImageEncoder):
         pooled = self.pooling(hidden)
         logits = None if self.head is None else self.head(pooled)
         return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
 
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer. Raises OptionError for no size."""
@@ -224,12 +223,6 @@ class Cct(ImageEncoder):
             same_names("tokenizer.{path}", "positions", "layers.{path}", "norm", "pooling.score", "head")
         )
 
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        written = {"model_type": MODEL_TYPE, **asdict(self.config), **label_fields(self.labels)}
-        del written["labels"]
-        return written
-
     def _embed(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
         tokens = self.tokenizer(pixels)
         if isinstance(self.positions, LearnedGrid):
@@ -247,26 +240,6 @@ class Cct(ImageEncoder):
             return Sinusoidal(config.width)
         grid = self.tokenizer.grid(*config.picture_size)
         return LearnedGrid(*grid, config.width, deviation=_POSITION_DEVIATION * float(config.deviation))
-
-    def _init_weights(self) -> None:
-        """Initialise linear layers by truncated normal weights and biases of 0; the others are drawn already."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                init_truncated_normal(module.weight, float(self.config.deviation))
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-
-
-def _refuse_mask(mask: Mask | None) -> None:
-    check_mask(mask)
-    if mask is not None:
-        raise RefusedError(
-            "a CCT takes no mask",
-            expected="mask=None: its convolutions mix the pixels of neighbouring tokens, so that hiding a token would "
-            "not hide its part of the picture",
-            got=repr(mask),
-            do="fill the part of the picture to be hidden with a constant, or use a ViT",
-        )
 
 
 @explain_arguments

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError, ShapeError, check_kind
+from regard.errors import CheckpointError, OptionError, ShapeError
 from regard.fields import check_fields
 from regard.masks import Mask
 from regard.models.checkpoint_reader import check_depth
@@ -177,9 +177,7 @@ class Clip(Model):
     kind = CLIP
 
     def __init__(self, config: ClipConfig) -> None:
-        super().__init__()
-        check_kind("config", config, ClipConfig, do="pass a ClipConfig()")
-        self.config = config
+        super().__init__(config)
         self.text = ClipText(config.text)
         self.vision = ClipVision(config.vision)
         self.logit_scale = nn.Parameter(torch.tensor([float(config.logit_scale)]))

@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_flag, check_kind, check_weights
+from regard.errors import OptionError, ShapeError, check_flag, check_weights
 from regard.masks import Mask, causal
-from regard.models import checkpoint_reader
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
 from regard.models.clip_tower import (
@@ -157,9 +156,7 @@ class ClipText(Encoder):
     pooling: Pooling | None = Pooling((OWN,))
 
     def __init__(self, config: ClipTextConfig) -> None:
-        super().__init__()
-        check_kind("config", config, ClipTextConfig, do="pass a ClipTextConfig()")
-        self.config = config
+        super().__init__(config)
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.max_length, config.width)
         nn.init.normal_(self.token_embedding.weight, std=0.02)
@@ -205,21 +202,6 @@ class ClipText(Encoder):
         """The number of components of a vector of ``embed``."""
         return self.config.width if self.config.projection is None else self.config.projection
 
-    @property
-    def pad_id(self) -> int:
-        """The id of the padding token."""
-        return self.config.pad_id
-
-    @property
-    def max_tokens(self) -> int:
-        """The maximum length of a text, in tokens."""
-        return self.config.max_length
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
-
     @classmethod
     def make_weight_names(cls, config: ClipTextConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""
@@ -239,22 +221,10 @@ class ClipText(Encoder):
             return config
         return folder.config.build_again(config, projection=None)
 
-    @classmethod
-    def check_layers(cls, folder: ModelFolder, config: ClipTextConfig, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError unless the weights have the layers of ``config``."""
-        del folder
-        checkpoint_reader.check_layers(config.layers, origins, "layers")
-
-    def read_files(self, folder: ModelFolder) -> None:
-        """Read the tokenizer. Raises CheckpointError if it does not fit the vocabulary."""
-        self.tokenizer = folder.read_tokenizer(
-            pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
-        )
-
     def _check_ids(self, ids: object) -> None:
         check_token_ids("ids", ids, self.config.vocabulary)
         assert isinstance(ids, Tensor)
-        if not 1 <= ids.shape[1] <= self.max_tokens:
+        if not 1 <= ids.shape[1] <= self.config.max_length:
             raise ShapeError(
                 "the model has no positions for these ids",
                 expected=f"ids (batch, length) of 1 to {self.max_tokens} tokens",

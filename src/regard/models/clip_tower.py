@@ -19,14 +19,11 @@ from regard.errors import check_weights
 from regard.fields import check_fields
 from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, encoder_block
 from regard.models.hyperparameters import ACTIVATIONS, depth_field, model_field, probability_field, size_field
-from regard.models.weight_names import Row
+from regard.models.weight_names import Row, attention_rows
 
 LAYER_ROWS = (
     Row("encoder.layers.{n}.layer_norm1", "layers.{n}.attention_residual.norm"),
-    Row("encoder.layers.{n}.self_attn.q_proj", "layers.{n}.attention.query_projection"),
-    Row("encoder.layers.{n}.self_attn.k_proj", "layers.{n}.attention.key_projection"),
-    Row("encoder.layers.{n}.self_attn.v_proj", "layers.{n}.attention.value_projection"),
-    Row("encoder.layers.{n}.self_attn.out_proj", "layers.{n}.attention.output_projection"),
+    *attention_rows("encoder.layers.{n}.self_attn.{side}_proj", "layers.{n}.attention", ("q", "k", "v", "out")),
     Row("encoder.layers.{n}.layer_norm2", "layers.{n}.feed_forward_residual.norm"),
     Row("encoder.layers.{n}.mlp.fc1", "layers.{n}.feed_forward.up"),
     Row("encoder.layers.{n}.mlp.fc2", "layers.{n}.feed_forward.down"),

@@ -181,11 +181,6 @@ class ClipVision(ImageEncoder):
         """The number of components of a vector of ``embed``."""
         return self.config.width if self.config.projection is None else self.config.projection
 
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
-
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer.
 

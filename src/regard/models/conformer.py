@@ -146,11 +146,6 @@ class Conformer(AudioEncoder):
         return self.config.bands
 
     @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
-
-    @property
     def classifies(self) -> bool:
         """Whether the head, if there is one, gives logits of a sound, and not of each token."""
         return self.config.head == "classification"

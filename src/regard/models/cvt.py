@@ -27,7 +27,6 @@ from regard.arguments import explain_arguments
 from regard.errors import (
     LARGEST_SIZE,
     OptionError,
-    RefusedError,
     ShapeError,
     check_count,
     check_flag,
@@ -40,20 +39,20 @@ from regard.fields import check_fields
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.convolutional_projection import ConvolutionalProjection
+from regard.layers.dropout import StochasticDepth
+from regard.layers.input_checks import check_pixels
 from regard.layers.patch_embedding import check_side_pair
-from regard.layers.pixel_input import check_pixels
-from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.to_channels_last import to_channels_last
 from regard.masks import Mask
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.hyperparameters import model_field, probability_field, read_published, size_field, write_published
-from regard.models.image_encoder import ImageEncoder, ImageOutput
+from regard.models.image_encoder import ImageEncoder, ImageOutput, refuse_mask
+from regard.models.initial_weights import draw_weights
 from regard.models.label_names import label_fields, labels_field
 from regard.models.media_encoder import TokenGrid
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, vit_block_rows
 from regard.positions.learned_grid import init_truncated_normal
 from regard.tensors import is_traced
-from regard.validation import check_mask
 
 _MAX_STAGES = 16
 
@@ -207,6 +206,10 @@ class CvtConfig:
         }
 
 
+_NO_MASK_REASON = (
+    "its convolutions mix neighbouring tokens before each stage and in each layer, so that hiding a token would not "
+    "hide its part of the picture"
+)
 _EPSILON = 1e-5
 """Epsilon of all norms; the field of ``transformers`` for it has no effect."""
 _ATTENTION = "encoder.stages.{path}.attention.attention"
@@ -214,7 +217,6 @@ _ROWS = (
     Row("encoder.stages.{n}.cls_token", "stages.{n}.class_token", tensors=True),
     Row("encoder.stages.{n}.embedding.convolution_embeddings.projection", "stages.{n}.embedding"),
     Row("encoder.stages.{n}.embedding.convolution_embeddings.normalization", "stages.{n}.embedding_norm"),
-    Row("encoder.stages.{path}.layernorm_before", "stages.{path}.attention_residual.norm"),
     *(
         Row(
             f"{_ATTENTION}.convolution_projection_{side}.convolution_projection.{stored}",
@@ -223,14 +225,7 @@ _ROWS = (
         for side in ("query", "key", "value")
         for stored, name in (("convolution", "convolution"), ("normalization", "norm"))
     ),
-    *(
-        Row(f"{_ATTENTION}.projection_{side}", f"stages.{{path}}.attention.{side}_projection")
-        for side in ("query", "key", "value")
-    ),
-    Row("encoder.stages.{path}.attention.output.dense", "stages.{path}.attention.output_projection"),
-    Row("encoder.stages.{path}.layernorm_after", "stages.{path}.feed_forward_residual.norm"),
-    Row("encoder.stages.{path}.intermediate.dense", "stages.{path}.feed_forward.up"),
-    Row("encoder.stages.{path}.output.dense", "stages.{path}.feed_forward.down"),
+    *vit_block_rows("encoder.stages.{path}", "stages.{path}", "attention.projection_"),
     Row("layernorm", "norm"),
     Row("classifier", "head"),
 )
@@ -354,7 +349,7 @@ class Cvt(ImageEncoder):
         pixels that do not fit, and RefusedError for a mask.
         """
         check_flag("keep_layers", keep_layers)
-        _refuse_mask(mask)
+        refuse_mask(mask, "CvT", _NO_MASK_REASON)
         stages = self._stages()
         check_pixels(pixels, stages[0].embedding.weight, self.config.channels)
         height, width = pixels.shape[2:]
@@ -427,26 +422,10 @@ class Cvt(ImageEncoder):
     def _init_weights(self) -> None:
         """Initialise as the published code does: truncated normal weights, biases of 0."""
         deviation = float(self.config.deviation)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                init_truncated_normal(module.weight, deviation)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_weights(self, lambda weight: init_truncated_normal(weight, deviation), nn.Linear, nn.Conv2d)
         token = self._stages()[-1].class_token
         if token is not None:
             init_truncated_normal(token, deviation)
-
-
-def _refuse_mask(mask: Mask | None) -> None:
-    check_mask(mask)
-    if mask is not None:
-        raise RefusedError(
-            "a CvT takes no mask",
-            expected="mask=None: its convolutions mix neighbouring tokens before each stage and in each layer, so that "
-            "hiding a token would not hide its part of the picture",
-            got=repr(mask),
-            do="fill the part of the picture to be hidden with a constant, or use a ViT",
-        )
 
 
 @explain_arguments

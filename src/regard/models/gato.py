@@ -13,8 +13,8 @@ batch (``gato_batch.py``) -> hidden (batch, length, width), logits (batch, lengt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast, final
+from dataclasses import dataclass
+from typing import cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -27,7 +27,6 @@ from regard.errors import OptionError, ShapeError, check_kind, check_number, che
 from regard.layers import DecoderBlock, DecoderCache, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_token_ids
-from regard.models.config_file import ConfigFile
 from regard.models.gato_batch import GatoBatch
 from regard.models.gato_config import MODEL_TYPE, GatoConfig
 from regard.models.gato_embedding import GatoEmbedding
@@ -72,9 +71,7 @@ class Gato(Model):
     tokenizer: Tokenizer | None = None
 
     def __init__(self, config: GatoConfig) -> None:
-        super().__init__()
-        check_kind("config", config, GatoConfig, do="pass a GatoConfig()")
-        self.config = config
+        super().__init__(config)
         self.embedding = GatoEmbedding(config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
@@ -184,15 +181,6 @@ class Gato(Model):
         """Make the table of the names of weights, the same in a file and in the model."""
         del config
         return _WEIGHT_NAMES
-
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> GatoConfig:
-        """Read the hyperparameters from config.json."""
-        return config.parse_dataclass(GatoConfig)
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        return {"model_type": MODEL_TYPE, **asdict(self.config)}
 
     @classmethod
     def build(cls, folder: ModelFolder, config: GatoConfig) -> Gato:

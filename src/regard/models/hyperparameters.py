@@ -12,8 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, Unpack, get_args, get_origin
 
-from regard.errors import LARGEST_SIZE
-from regard.fields import DeclaredField, Facts, declared_fields, option_field
+from regard.fields import SIZE, DeclaredField, Facts, declared_fields, option_field
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 
 Config = TypeVar("Config")
@@ -39,7 +38,7 @@ def model_field(default: Any, text: str, stored: str | None = None, /, **facts: 
 
 def size_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:
     """A field that is a size, 1 to ``LARGEST_SIZE``, or a tuple of them."""
-    return model_field(default, text, stored, **Facts(least=1, most=LARGEST_SIZE) | facts)
+    return model_field(default, text, stored, **SIZE | facts)
 
 
 def depth_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:

@@ -23,6 +23,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.errors import RefusedError
 from regard.layers.window_partition import WindowPartition
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
@@ -31,6 +32,7 @@ from regard.models.label_names import read_labels
 from regard.models.media_encoder import MediaEncoder, TokenGrid
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
+from regard.validation import check_mask
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import Picture
 
@@ -173,3 +175,15 @@ class ImageEncoder(MediaEncoder, ABC):
         shape = None if head is None else head.stored_shape()
         labels = read_labels(config, shape[0]) if shape else ()
         return {"labels": labels} | {part: tensor in origins for part, tensor in cls.optional_parts.items()}
+
+
+def refuse_mask(mask: object, model: str, reason: str) -> None:
+    """Raise OptionError unless ``mask`` is a mask or None, and RefusedError for a mask."""
+    check_mask(mask)
+    if mask is not None:
+        raise RefusedError(
+            f"a {model} takes no mask",
+            expected=f"mask=None: {reason}",
+            got=repr(mask),
+            do="fill the part of the picture to be hidden with a constant, or use a ViT",
+        )

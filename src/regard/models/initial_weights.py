@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 
 _DEVIATION, _WIDTH = 0.02, 768
 
@@ -21,8 +23,13 @@ def choose_deviation(width: int) -> float:
 
 def init_from_normal(model: nn.Module, deviation: float) -> None:
     """Draw the weights of all linear layers and embeddings, in the order of the modules, and set biases to 0."""
+    draw_weights(model, lambda weight: nn.init.normal_(weight, std=deviation), nn.Linear, nn.Embedding)
+
+
+def draw_weights(model: nn.Module, draw: Callable[[Tensor], object], *kinds: type[nn.Module]) -> None:
+    """Draw the weights of all modules of these kinds, in their order, and set biases to 0."""
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=deviation)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
+        if isinstance(module, kinds):
+            draw(cast("Tensor", module.weight))
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(cast("Tensor", module.bias))

@@ -47,7 +47,7 @@ from regard.models.llama_types import MODEL_TYPES
 from regard.models.model_folder import ModelFolder
 from regard.models.rotary_config import RotaryConfig
 from regard.models.text_part import TEXT_TYPES, select_text_part
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, attention_rows
 from regard.positions import DynamicScaling, Llama3Scaling, Rotary
 
 _COMMON_ROWS = (
@@ -63,9 +63,7 @@ _COMMON_ROWS = (
 _PROJECTIONS = tuple(f"layers.{{n}}.attention.{side}_projection" for side in ("query", "key", "value"))
 _GATE_AND_UP = ("layers.{n}.feed_forward.gate", "layers.{n}.feed_forward.up")
 _SEPARATE_ROWS = (
-    Row("layers.{n}.self_attn.q_proj", _PROJECTIONS[0]),
-    Row("layers.{n}.self_attn.k_proj", _PROJECTIONS[1]),
-    Row("layers.{n}.self_attn.v_proj", _PROJECTIONS[2]),
+    *attention_rows("layers.{n}.self_attn.{side}_proj", "layers.{n}.attention", ("q", "k", "v")),
     Row("layers.{n}.mlp.gate_proj", _GATE_AND_UP[0]),
     Row("layers.{n}.mlp.up_proj", _GATE_AND_UP[1]),
 )

@@ -25,7 +25,7 @@ from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, read_published, size_field, write_published
 from regard.models.initial_weights import init_from_normal
 from regard.models.special_ids import end_ids_field, special_id_field
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, mixer_rows
 
 _INFINITY = {"__float__": "Infinity"}
 """Infinity in the files of ``transformers``, which JSON lacks."""
@@ -156,18 +156,10 @@ def _make_layer(config: MambaConfig) -> DecoderBlock:
     )
 
 
-_MIXER = "layers.{n}.attention."
-_PROJECTIONS = tuple(f"{_MIXER}{part}_projection" for part in ("gate", "value", "key", "query", "time_step"))
 _ROWS = (
     Row("embeddings", "token_embedding"),
     Row("layers.{n}.norm", "layers.{n}.attention_residual.norm"),
-    Row("layers.{n}.mixer.in_proj", _PROJECTIONS),
-    Row("layers.{n}.mixer.conv1d", f"{_MIXER}convolution"),
-    Row("layers.{n}.mixer.A_log", f"{_MIXER}mechanism.log_rate", tensors=True),
-    Row("layers.{n}.mixer.dt_bias", f"{_MIXER}mechanism.step_bias", tensors=True),
-    Row("layers.{n}.mixer.D", f"{_MIXER}skip", tensors=True),
-    Row("layers.{n}.mixer.norm.weight", f"{_MIXER}norm_weight", tensors=True),
-    Row("layers.{n}.mixer.out_proj", f"{_MIXER}output_projection"),
+    *mixer_rows(Mamba2Mixer, "layers.{n}.mixer", "layers.{n}.attention"),
     Row("norm_f", "norm"),
     Row("lm_head", "output"),
 )

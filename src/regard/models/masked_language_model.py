@@ -13,9 +13,9 @@ model has the parts whose weights its file holds.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, final
 
@@ -23,14 +23,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
+from regard.arguments import explain_arguments
+from regard.errors import DtypeError, RefusedError, ShapeError
 from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.kinds import MASKED_LANGUAGE_MODEL
 from regard.models.model_folder import ModelFolder
-from regard.models.weight_names import Origin, StoredTensor
+from regard.models.weight_names import StoredTensor
 from regard.tensors import check_tensor
 from regard.text import Pooling
 from regard.text.transformers_files import encoder_tokenizer_files
@@ -64,6 +65,32 @@ class MaskedLanguageHead(nn.Module):
         return linear_activation(self.norm(linear_activation(hidden, self.transform, self.activation)), self.output)
 
 
+@final
+@explain_arguments
+@dataclass(frozen=True, eq=False)
+class MaskedLanguageOutput:
+    """The output of a masked language model.
+
+    hidden  (batch, length, width)           hidden states after the last layer, and its norm if it has one
+    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one equal to ``hidden``;
+                                             None without ``keep_layers``
+    pooled  (batch, width)                   the output of a BERT's pooler for the first token; None without a pooler
+    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
+                                             ``logits_at``; None if there is no masked-language head
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+    pooled: Float[Tensor, "batch width"] | None = None
+    logits: Float[Tensor, "*rows vocabulary"] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        pooled, logits = (None if one is None else tuple(one.shape) for one in (self.pooled, self.logits))
+        hidden = tuple(self.hidden.shape)
+        return f"MaskedLanguageOutput(hidden {hidden}, layers {layers}, pooled {pooled}, logits {logits})"
+
+
 _OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"
 """The weight that a tied head shares, and the name under which it is saved."""
 
@@ -90,31 +117,15 @@ class MaskedLanguageModel(Encoder, ABC):
     token_embedding: nn.Embedding
     head: MaskedLanguageHead | None
 
-    @abstractmethod
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
-        self.config = config
+    @property
+    def max_tokens(self) -> int:
+        """The maximum length of a sequence, in tokens."""
+        return int(self.config.max_length)
 
     @property
     def commands(self) -> str:
         """The commands that use this model; without a head it is not evaluated."""
         return super().commands if self.config.head else super().commands.replace(", regard evaluate mlm", "")
-
-    @property
-    def pad_id(self) -> int:
-        """The id of the padding token."""
-        return int(self.config.pad_id)
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return int(self.config.width)
-
-    @property
-    def max_tokens(self) -> int:
-        """The maximum length of a sequence, in tokens."""
-        return int(self.config.max_length)
 
     @final
     def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
@@ -187,13 +198,6 @@ class MaskedLanguageModel(Encoder, ABC):
             return config
         folder.note(checkpoint_reader.note_own_output(folder.path))
         return replace(config, tied=False)
-
-    @classmethod
-    @final
-    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError unless the weights have the layers of ``config``."""
-        del folder
-        checkpoint_reader.check_layers(config.layers, origins, "layers")
 
     @final
     def read_files(self, folder: ModelFolder) -> None:

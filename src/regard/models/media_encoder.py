@@ -16,15 +16,13 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, RefusedError, ShapeError, check_kind
+from regard.errors import CheckpointError, RefusedError, ShapeError
 from regard.fields import repr_of_fields
 from regard.layers.eval_mode import eval_mode
 from regard.media import Medium
-from regard.models.checkpoint_reader import check_depth
 from regard.models.kinds import MEDIA_ENCODER
 from regard.models.model import Model, processor_text
 from regard.models.model_folder import ModelFolder
-from regard.models.weight_names import Origin
 
 _HEADS = ("head.", "distillation_head.")
 """Beginnings of the names of the weights of heads."""
@@ -116,9 +114,6 @@ class MediaEncoder(Model, ABC):
     its weights.
     """
 
-    config_class: ClassVar[type[Any]]
-    """The dataclass of the hyperparameters, with ``layers`` and ``labels``; labels=() is a model without a head."""
-
     kind = MEDIA_ENCODER
 
     inputs: ClassVar[str]
@@ -130,21 +125,10 @@ class MediaEncoder(Model, ABC):
     processor: Any = None
     """How the model's inputs are made from files; None if the model folder does not say."""
 
-    @abstractmethod
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}()")
-        self.config = config
-
     @property
-    @abstractmethod
     def width(self) -> int:
         """The number of components of a hidden state after the last layer."""
-
-    @classmethod
-    def count_layers(cls, config: Any) -> int:
-        """The number of layers of a model, to be compared with the weights before any layer is built."""
-        return int(config.layers)
+        return int(self.config.width)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -229,12 +213,6 @@ class MediaEncoder(Model, ABC):
         """Compute one vector for each input of ``make_input``, ``batch`` at a time, in float32 on the CPU."""
         found = [self.vectors_of(output).float().cpu() for output in self.run_inputs(inputs, batch=batch)]
         return torch.cat(found) if found else torch.zeros(0, self.vector_width)
-
-    @classmethod
-    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError for more layers than tensors, before any layer is built."""
-        del origins
-        check_depth(cls.count_layers(config), folder.stored)
 
     def read_files(self, folder: ModelFolder) -> None:
         """Read how inputs are made from files."""

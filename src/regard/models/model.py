@@ -13,6 +13,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from regard.errors import CheckpointError, RefusedError
+from regard.errors import CheckpointError, RefusedError, check_kind
 from regard.layers.int8_linear import Int8Linear
 from regard.mechanisms import Mechanism
 from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.config_file import ConfigFile
 from regard.models.kinds import ModelKind
+from regard.models.label_names import label_fields
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.weight_names import Origin, WeightNames
 from regard.text.tokenizer import Tokenizer
@@ -58,6 +60,14 @@ class Model(nn.Module, ABC):
     config: Any
     """The hyperparameters of the model."""
 
+    layer_stack: ClassVar[str] = ""
+    """The name of the stack of layers, if loading compares their number with the weights; "" compares with all."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(...)")
+        self.config = config
+
     notes: tuple[str, ...] = ()
     """Messages about files that loading read otherwise than they say, or in part."""
 
@@ -78,8 +88,14 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return cls.config_class.from_hugging_face(config)
+        """Read the hyperparameters from config.json, but for labels, which belong to the head.
+
+        They have the names of published files, if the config has such names, else their own. Raises CheckpointError for
+        missing or unusable fields.
+        """
+        if hasattr(cls.config_class, "from_hugging_face"):
+            return cls.config_class.from_hugging_face(config)
+        return config.parse_dataclass(cls.config_class)
 
     @classmethod
     def read_stored_config(cls, folder: ModelFolder) -> Any:
@@ -98,8 +114,10 @@ class Model(nn.Module, ABC):
     @classmethod
     def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
         """Raise CheckpointError if the weights do not have the layers of ``config``, before any layer is built."""
-        del origins
-        checkpoint_reader.check_depth(config.layers, folder.stored)
+        if cls.layer_stack:
+            checkpoint_reader.check_layers(config.layers, origins, cls.layer_stack)
+        else:
+            checkpoint_reader.check_depth(config.layers, folder.stored)
 
     @classmethod
     def build(cls, folder: ModelFolder, config: Any) -> Self:
@@ -124,8 +142,12 @@ class Model(nn.Module, ABC):
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json, for ``transformers`` if it can compute the model."""
-        fields: dict[str, Any] = self.config.to_hugging_face()
-        return fields
+        if hasattr(self.config, "to_hugging_face"):
+            published: dict[str, Any] = self.config.to_hugging_face()
+            return published
+        fields = {"model_type": self.model_types[0], **asdict(self.config)}
+        labels = label_fields(fields.pop("labels")) if "labels" in fields else {}
+        return fields | labels
 
     def read_files(self, folder: ModelFolder) -> None:
         """Read the files beside config.json and the weights, such as the tokenizer, into the new model.

@@ -18,7 +18,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
@@ -41,7 +40,12 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.masked_language_model import MaskedLanguageHead, MaskedLanguageModel, tied_head_weights
+from regard.models.masked_language_model import (
+    MaskedLanguageHead,
+    MaskedLanguageModel,
+    MaskedLanguageOutput,
+    tied_head_weights,
+)
 from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Rotary
@@ -188,29 +192,6 @@ class ModernBertConfig:
 
 @final
 @explain_arguments
-@dataclass(frozen=True, eq=False)
-class ModernBertOutput:
-    """The output of a ModernBERT.
-
-    hidden  (batch, length, width)           hidden states after the last norm
-    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one normalised and so
-                                             equal to ``hidden``; None without ``keep_layers``
-    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
-                                             ``logits_at``; None if there is no masked-language head
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-    logits: Float[Tensor, "*rows vocabulary"] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        logits = None if self.logits is None else tuple(self.logits.shape)
-        return f"ModernBertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {logits})"
-
-
-@final
-@explain_arguments
 class ModernBert(MaskedLanguageModel):
     """A ModernBERT with random initial weights; ``regard.load`` loads a trained one."""
 
@@ -237,7 +218,7 @@ class ModernBert(MaskedLanguageModel):
 
     def forward(
         self, ids: Tensor, *, mask: Mask | None = None, logits_at: Tensor | None = None, keep_layers: bool = False
-    ) -> ModernBertOutput:
+    ) -> MaskedLanguageOutput:
         """Compute the hidden states of token ids.
 
         Args:
@@ -262,7 +243,7 @@ class ModernBert(MaskedLanguageModel):
         hidden = self.norm(tokens)
         kept[-1] = hidden
         logits = self.select_logits(hidden, logits_at)
-        return ModernBertOutput(hidden, tuple(kept) if keep_layers else None, logits)
+        return MaskedLanguageOutput(hidden, tuple(kept) if keep_layers else None, logits=logits)
 
     @classmethod
     def make_weight_names(cls, config: ModernBertConfig) -> WeightNames:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import RefusedError, check_flag, check_kind
+from regard.errors import RefusedError, check_flag
 from regard.layers import NoResidual, PreNorm
 from regard.masks import Mask
 from regard.media.processor_file import PROCESSOR_FILE
@@ -114,9 +114,7 @@ class Perceiver(Model):
     attends_through_latents = True
 
     def __init__(self, config: PerceiverConfig) -> None:
-        super().__init__()
-        check_kind("config", config, PerceiverConfig, do="for example PerceiverConfig(TextInput())")
-        self.config = config
+        super().__init__(config)
         options = BlockOptions(
             config.width, config.activation, config.dropout, config.cross_width, float(config.deviation)
         )

@@ -100,11 +100,6 @@ class PerceiverImageEncoder(ImageEncoder):
         """The number of channels of a picture."""
         return self._input.channels
 
-    @property
-    def width(self) -> int:
-        """The number of components of a latent."""
-        return self.config.width
-
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """The grid of pixels, the keys of the first attention layer; then the latents, which lie nowhere.
 

@@ -18,14 +18,14 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_flag, check_kind
 from regard.masks import Mask
-from regard.models.base import Encoder
+from regard.models.base import Encoder, HiddenStates
 from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import TextInput
 from regard.models.perceiver_outputs import PositionOutput, TextOutput
 from regard.models.perceiver_weights import weight_names_inside
-from regard.models.transformer_encoder import TransformerEncoderOutput
 from regard.models.weight_names import WeightNames
 
 
@@ -41,10 +41,10 @@ class PerceiverTextEncoder(Encoder):
     config_class = PerceiverConfig
     model_types = (OWN_MODEL_TYPE,)
     attends_through_latents = True
+    layer_stack = ""
 
     def __init__(self, config: PerceiverConfig) -> None:
-        super().__init__()
-        check_kind("config", config, PerceiverConfig, do="for example PerceiverConfig(TextInput(), PositionOutput())")
+        super().__init__(config)
         if not isinstance(config.input, TextInput) or not isinstance(config.output, PositionOutput):
             raise OptionError(
                 "this Perceiver is no text encoder",
@@ -52,7 +52,6 @@ class PerceiverTextEncoder(Encoder):
                 got=f"{type(config.input).__name__} and {type(config.output).__name__}",
                 do="for a masked language model PerceiverTextEncoder.around(perceiver), or call the Perceiver itself",
             )
-        self.config = config
         self.perceiver = Perceiver(config)
         self.tokenizer = self.perceiver.tokenizer
 
@@ -72,7 +71,7 @@ class PerceiverTextEncoder(Encoder):
         encoder.tokenizer = perceiver.tokenizer
         return encoder.train(perceiver.training)
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> TransformerEncoderOutput:
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> HiddenStates:
         """Compute the hidden states of token ids (batch, length); for padded ids ``masks.padding(lengths)``.
 
         Raises as ``Perceiver.forward``, and RefusedError for ``keep_layers``: the layers have latents and no tokens.
@@ -87,7 +86,7 @@ class PerceiverTextEncoder(Encoder):
             )
         hidden = self.perceiver(ids, mask=mask).logits
         assert isinstance(hidden, Tensor), "a PositionOutput has one tensor"
-        return TransformerEncoderOutput(hidden)
+        return HiddenStates(hidden)
 
     @property
     def pad_id(self) -> int:
@@ -113,6 +112,10 @@ class PerceiverTextEncoder(Encoder):
     def read_config(cls, config: ConfigFile) -> PerceiverConfig:
         """Read the hyperparameters of the Perceiver from config.json."""
         return PerceiverConfig.from_fields(config)
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read nothing: the tokenizer comes with the Perceiver."""
+        del folder
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json."""

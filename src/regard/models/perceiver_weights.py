@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.models.perceiver_config import PerceiverConfig
 from regard.models.perceiver_inputs import ConvolutionInput, FlowInput, JoinedInput, TextInput, TrainedPixelInput
 from regard.models.perceiver_outputs import ClassOutput, FlowOutput, JoinedOutput, TextOutput
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, attention_rows
 
 _COUNT = ".num_batches_tracked"
 """An integer of torch's batch norms that counts batches; it is no weight here."""
@@ -25,10 +25,7 @@ def _cross_rows(stored: str, name: str) -> tuple[Row, ...]:
 def _self_rows(stored: str, name: str) -> tuple[Row, ...]:
     return (
         Row(f"{stored}.attention.self.layernorm1", f"{name}.attention_residual.norm"),
-        *(
-            Row(f"{stored}.attention.self.{side}", f"{name}.attention.{side}_projection")
-            for side in ("query", "key", "value")
-        ),
+        *attention_rows(f"{stored}.attention.self.{{side}}", f"{name}.attention"),
         Row(f"{stored}.attention.output.dense", f"{name}.attention.output_projection"),
         Row(f"{stored}.layernorm", f"{name}.feed_forward_residual.norm"),
         Row(f"{stored}.mlp.dense1", f"{name}.feed_forward.up"),

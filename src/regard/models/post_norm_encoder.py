@@ -20,11 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.arguments import explain_arguments
 from regard.errors import (
     check_weights,
 )
-from regard.fields import check_fields, size
+from regard.fields import SIZE, Facts, check_fields, declare
 from regard.layers import Dropout, encoder_block
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
@@ -38,21 +37,21 @@ from regard.models.hyperparameters import (
     write_published,
 )
 from regard.models.initial_weights import init_from_normal
-from regard.models.masked_language_model import MaskedLanguageHead, MaskedLanguageModel, tied_head_weights
-from regard.models.weight_names import Row, WeightNames
+from regard.models.masked_language_model import (
+    MaskedLanguageHead,
+    MaskedLanguageModel,
+    MaskedLanguageOutput,
+    tied_head_weights,
+)
+from regard.models.weight_names import Row, WeightNames, bert_block_rows
 
 _ROWS = (
     Row("embeddings.word_embeddings", "token_embedding"),
     Row("embeddings.position_embeddings", "positions"),
     Row("embeddings.token_type_embeddings", "segments"),
     Row("embeddings.LayerNorm", "norm"),
-    Row("encoder.layer.{n}.attention.self.query", "layers.{n}.attention.query_projection"),
-    Row("encoder.layer.{n}.attention.self.key", "layers.{n}.attention.key_projection"),
-    Row("encoder.layer.{n}.attention.self.value", "layers.{n}.attention.value_projection"),
-    Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
+    *bert_block_rows("encoder.layer.{n}", "layers.{n}", "self."),
     Row("encoder.layer.{n}.attention.output.LayerNorm", "layers.{n}.attention_residual.norm"),
-    Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
-    Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
     Row("encoder.layer.{n}.output.LayerNorm", "layers.{n}.feed_forward_residual.norm"),
     Row("pooler.dense", "pooler"),
 )
@@ -66,7 +65,7 @@ class PostNormEncoderConfig(ABC):
     Raises OptionError for values out of range.
     """
 
-    vocabulary: int = field(metadata=size("number of tokens", stored="vocab_size", required=True))
+    vocabulary: int = field(metadata=declare("number of tokens", **SIZE | Facts(stored="vocab_size", required=True)))
     width: int = size_field(768, "size of hidden states", "hidden_size", required=True)
     layers: int = depth_field(12, "number of layers", "num_hidden_layers", required=True)
     heads: int = size_field(12, "number of heads", "num_attention_heads", required=True, divides="width")
@@ -115,30 +114,6 @@ class PostNormEncoderConfig(ABC):
             **write_published(self),
             "position_embedding_type": "absolute",
         }
-
-
-@final
-@explain_arguments
-@dataclass(frozen=True, eq=False)
-class BertOutput:
-    """The output of a BERT or a RoBERTa.
-
-    hidden  (batch, length, width)           hidden states after the last layer
-    layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
-    pooled  (batch, width)                   the pooler's output for the first token; None if there is no pooler
-    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
-                                             ``logits_at``; None if there is no masked-language head
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-    pooled: Float[Tensor, "batch width"] | None = None
-    logits: Float[Tensor, "*rows vocabulary"] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        pooled, logits = (None if one is None else tuple(one.shape) for one in (self.pooled, self.logits))
-        return f"BertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, pooled {pooled}, logits {logits})"
 
 
 class PostNormEncoder(MaskedLanguageModel, ABC):
@@ -191,7 +166,7 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
         mask: Mask | None,
         logits_at: Tensor | None,
         keep_layers: bool,
-    ) -> BertOutput:
+    ) -> MaskedLanguageOutput:
         """Compute the output from the embedding of tokens. See ``forward``."""
         kept = [tokens]
         for layer in self.layers:
@@ -200,7 +175,7 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
                 kept.append(tokens)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
         logits = self.select_logits(tokens, logits_at)
-        return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
+        return MaskedLanguageOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
 
     @classmethod
     def make_weight_names(cls, config: PostNormEncoderConfig) -> WeightNames:

@@ -43,7 +43,7 @@ from regard.models.hyperparameters import (
 from regard.models.initial_weights import init_from_normal
 from regard.models.rotary_config import RotaryConfig
 from regard.models.special_ids import end_ids_field, special_id_field
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, mixer_rows
 from regard.positions import Rotary
 
 _DELTA, _FULL = "linear_attention", "full_attention"
@@ -202,21 +202,17 @@ class Qwen3Next(CausalLanguageModel):
         numbers = range(config.layers)
         attention = tuple(layer for layer in numbers if config.has_attention(layer))
         delta = tuple(layer for layer in numbers if not config.has_attention(layer))
-        query, key, value, gate, beta, decay = (
-            f"{_MIXER}{part}_projection" for part in ("query", "key", "value", "gate", "beta", "decay")
-        )
+        mixer = "layers.{n}.attention"
         return WeightNames(
             (
                 *(replace(row, layers=attention) for row in _ATTENTION_ROWS),
-                *(replace(row, layers=delta) for row in _DELTA_ROWS),
-                Row("layers.{n}.self_attn.q_proj", (query, gate), heads=config.heads, layers=attention),
                 Row(
-                    "layers.{n}.linear_attn.in_proj_qkvz",
-                    (query, key, value, gate),
-                    heads=config.delta_key_heads,
-                    layers=delta,
+                    "layers.{n}.self_attn.q_proj",
+                    (f"{mixer}.query_projection", f"{mixer}.gate_projection"),
+                    heads=config.heads,
+                    layers=attention,
                 ),
-                Row("layers.{n}.linear_attn.in_proj_ba", (beta, decay), heads=config.delta_key_heads, layers=delta),
+                *mixer_rows(GatedDeltaNet, "layers.{n}.linear_attn", mixer, heads=config.delta_key_heads, layers=delta),
                 *_ROWS,
             ),
             prefix="model.",
@@ -287,13 +283,6 @@ _ATTENTION_ROWS = (
     Row("layers.{n}.self_attn.o_proj", f"{_MIXER}output_projection"),
     Row("layers.{n}.self_attn.q_norm", f"{_MIXER}query_norm"),
     Row("layers.{n}.self_attn.k_norm", f"{_MIXER}key_norm"),
-)
-_DELTA_ROWS = (
-    Row("layers.{n}.linear_attn.conv1d", f"{_MIXER}convolution"),
-    Row("layers.{n}.linear_attn.A_log", f"{_MIXER}mechanism.log_rate", tensors=True),
-    Row("layers.{n}.linear_attn.dt_bias", f"{_MIXER}mechanism.decay_bias", tensors=True),
-    Row("layers.{n}.linear_attn.norm.weight", f"{_MIXER}norm_weight", tensors=True),
-    Row("layers.{n}.linear_attn.out_proj", f"{_MIXER}output_projection"),
 )
 _ROWS = (
     Row("embed_tokens", "token_embedding"),

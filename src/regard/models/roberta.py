@@ -26,7 +26,8 @@ from regard.masks import Mask
 from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_type_field
-from regard.models.post_norm_encoder import BertOutput, PostNormEncoder, PostNormEncoderConfig
+from regard.models.masked_language_model import MaskedLanguageOutput
+from regard.models.post_norm_encoder import PostNormEncoder, PostNormEncoderConfig
 from regard.models.weight_names import Row
 
 ROBERTA_TYPES: Mapping[str, str] = {"camembert": "Camembert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
@@ -101,7 +102,7 @@ class Roberta(PostNormEncoder):
         positions: Tensor | None = None,
         logits_at: Tensor | None = None,
         keep_layers: bool = False,
-    ) -> BertOutput:
+    ) -> MaskedLanguageOutput:
         """Compute the hidden states of token ids.
 
         Args:

@@ -28,7 +28,6 @@ from regard.arguments import explain_arguments
 from regard.errors import (
     LARGEST_SIZE,
     OptionError,
-    RefusedError,
     check_count,
     check_flag,
     check_size,
@@ -38,10 +37,10 @@ from regard.errors import (
 from regard.fields import check_fields
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
+from regard.layers.dropout import StochasticDepth
+from regard.layers.input_checks import check_pixels
 from regard.layers.patch_embedding import PatchEmbedding, check_side_pair
 from regard.layers.patch_merging import PatchMerging
-from regard.layers.pixel_input import check_pixels
-from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
 from regard.masks import Mask
 from regard.masks.memo import Memo
@@ -54,15 +53,19 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.image_encoder import ImageEncoder, ImageOutput
+from regard.models.image_encoder import ImageEncoder, ImageOutput, refuse_mask
+from regard.models.initial_weights import draw_weights
 from regard.models.label_names import label_fields, labels_field
 from regard.models.media_encoder import TokenGrid
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, vit_block_rows
 from regard.positions import LearnedGrid, Relative2d
 from regard.tensors import is_traced
-from regard.validation import check_mask
 
 _MAX_STAGES = 16
+_NO_MASK_REASON = (
+    "its layers attend within windows, and its stages merge tokens, so no token is hidden from the others after the "
+    "first stage"
+)
 
 
 @final
@@ -173,15 +176,8 @@ _ROWS = (
     Row("embeddings.patch_embeddings.projection", "patches"),
     Row("embeddings.norm", "embedding_norm"),
     Row("embeddings.position_embeddings", "positions.weight", tensors=True),
-    Row("encoder.layers.{path}.layernorm_before", "stages.{path}.attention_residual.norm"),
     Row(_STORED_TABLE, "stages.{path}.attention.position.weight", tensors=True),
-    Row("encoder.layers.{path}.attention.self.query", "stages.{path}.attention.query_projection"),
-    Row("encoder.layers.{path}.attention.self.key", "stages.{path}.attention.key_projection"),
-    Row("encoder.layers.{path}.attention.self.value", "stages.{path}.attention.value_projection"),
-    Row("encoder.layers.{path}.attention.output.dense", "stages.{path}.attention.output_projection"),
-    Row("encoder.layers.{path}.layernorm_after", "stages.{path}.feed_forward_residual.norm"),
-    Row("encoder.layers.{path}.intermediate.dense", "stages.{path}.feed_forward.up"),
-    Row("encoder.layers.{path}.output.dense", "stages.{path}.feed_forward.down"),
+    *vit_block_rows("encoder.layers.{path}", "stages.{path}", "self."),
     Row("encoder.layers.{n}.downsample.norm", "stages.{n}.merging.norm"),
     Row("encoder.layers.{n}.downsample.reduction", "stages.{n}.merging.reduction"),
     Row("layernorm", "norm"),
@@ -294,7 +290,7 @@ class Swin(ImageEncoder):
         mask.
         """
         check_flag("keep_layers", keep_layers)
-        _refuse_mask(mask)
+        refuse_mask(mask, "Swin", _NO_MASK_REASON)
         tokens, (rows, columns) = self._embed(pixels)
         kept = [tokens]
         for stage in self.stages:
@@ -375,11 +371,8 @@ class Swin(ImageEncoder):
 
         The published code cuts the distribution at +-2, which is 100 standard deviations.
         """
-        for module in self.modules():
-            if isinstance(module, nn.Linear | PatchEmbedding):
-                nn.init.normal_(module.weight, std=float(self.config.deviation))
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        deviation = float(self.config.deviation)
+        draw_weights(self, lambda weight: nn.init.normal_(weight, std=deviation), nn.Linear, PatchEmbedding)
 
 
 def _make_positions(config: SwinConfig) -> LearnedGrid:
@@ -391,18 +384,6 @@ def _make_positions(config: SwinConfig) -> LearnedGrid:
 def _halve(side: int) -> int:
     """The side of a map after merging 2 x 2 tokens; an odd one is padded."""
     return (side + 1) // 2
-
-
-def _refuse_mask(mask: Mask | None) -> None:
-    check_mask(mask)
-    if mask is not None:
-        raise RefusedError(
-            "a Swin takes no mask",
-            expected="mask=None: its layers attend within windows, and its stages merge tokens, so no token is hidden "
-            "from the others after the first stage",
-            got=repr(mask),
-            do="fill the part of the picture to be hidden with a constant, or use a ViT",
-        )
 
 
 @explain_arguments

@@ -15,9 +15,9 @@ Raffel et al. 2020, "Exploring the limits of transfer learning with a unified te
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -26,14 +26,13 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.layers import (
-    DecoderBlock,
     Dropout,
     RMSNorm,
 )
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.models import checkpoint_reader
-from regard.models.base import EncoderDecoder, SequenceOutput
+from regard.models.base import BlockDecoder, HiddenStates, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
 from regard.models.config_file import to_json_text
@@ -50,15 +49,13 @@ from regard.models.t5_config import MODEL_TYPES, T5Config
 from regard.models.t5_encoder import (
     EMBEDDING,
     EMBEDDING_COPIES,
+    SIDES,
     T5Encoder,
-    T5EncoderOutput,
-    attention_rows,
     encoder_rows,
     feed_forward_rows,
 )
 from regard.models.t5_layers import (
     T5State,
-    check_config,
     check_ids,
     compute_tables,
     init_weights,
@@ -66,8 +63,7 @@ from regard.models.t5_layers import (
     make_decoder_layer,
     tables_of_layers,
 )
-from regard.models.weight_names import Origin, Row, WeightNames
-from regard.recording import record
+from regard.models.weight_names import Origin, Row, WeightNames, attention_rows
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.text.pretrained_subwords import PretrainedSubwords
@@ -82,7 +78,7 @@ _FIRST_TABLE = 64
 
 @final
 @explain_arguments
-class T5(EncoderDecoder):
+class T5(BlockDecoder):
     """A T5 with random initial weights; ``regard.load`` loads a trained one.
 
     ``tokenizer`` comes with a loaded model, else None; ``subwords`` are the same, as a search and a ``Translator`` use
@@ -103,9 +99,7 @@ class T5(EncoderDecoder):
     """The fields of generation_config.json, by which ``transformers`` generates; None if there is none."""
 
     def __init__(self, config: T5Config) -> None:
-        super().__init__()
-        check_config(config)
-        self.config = config
+        super().__init__(config)
         self.vocab_sizes = config.vocabulary, config.vocabulary
         self.pad_id, self.start_id = config.pad_id, config.start_id
         self.end_id = config.end_ids[0] if config.end_ids else NO_END
@@ -148,7 +142,7 @@ class T5(EncoderDecoder):
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
         """Encode ``source`` (batch, length) into the memory that the decoder attends to, (batch, length, width)."""
-        output: T5EncoderOutput = self.encoder(source, mask=mask)
+        output: HiddenStates = self.encoder(source, mask=mask)
         return output.hidden
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> T5State:
@@ -182,25 +176,6 @@ class T5(EncoderDecoder):
             caches.append(cache)
         logits = self._compute_logits(self.dropout(self.decoder_norm(hidden))[:, 0])
         return logits, replace(state, caches=tuple(caches), tables=tables)
-
-    def cross_attention_weights(
-        self, source: Tensor, target: Tensor, *, mask: Mask | None = None
-    ) -> Float[Tensor, "batch length source"]:
-        """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
-
-        The layer is ``attention_layers.alignment_layer``.
-        """
-        with torch.no_grad(), record(self.attention_layers.alignment_layer) as seen:
-            self._decode(source, target, mask)
-            return seen[-1].weights().mean(dim=1)
-
-    def step_with_weights(
-        self, tokens: Tensor, state: T5State
-    ) -> tuple[Float[Tensor, "rows vocabulary"], T5State, Float[Tensor, "rows source"]]:
-        """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
-        with record(self.attention_layers.alignment_layer) as seen:
-            logits, following = self.step(tokens, state)
-            return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
 
     def tie(self) -> None:
         """Let the output layer share the matrix of the embedding, if the config says so."""
@@ -307,20 +282,15 @@ class T5(EncoderDecoder):
         """Compute the logits of the token after each position from hidden states after the last norm."""
         return linear_activation(hidden * self.config.width**-0.5 if self.config.scale_output else hidden, self.output)
 
-    @property
-    def _decoder_blocks(self) -> Sequence[DecoderBlock]:
-        """The layers of the decoder, cast to their type."""
-        return cast("Sequence[DecoderBlock]", self.decoder)
-
 
 def _decoder_rows(config: T5Config) -> tuple[Row, ...]:
     """Rows of the weight names of the decoder."""
     file, model = "decoder.block.{n}.layer.", "decoder.{n}."
     return (
         Row(file + "0.SelfAttention.relative_attention_bias", "decoder_biases.{n}"),
-        *attention_rows(file + "0.SelfAttention.", model + "attention."),
+        *attention_rows(file + "0.SelfAttention.{side}", model + "attention", SIDES),
         Row(file + "0.layer_norm", model + "attention_residual.norm"),
-        *attention_rows(file + "1.EncDecAttention.", model + "cross_attention."),
+        *attention_rows(file + "1.EncDecAttention.{side}", model + "cross_attention", SIDES),
         Row(file + "1.layer_norm", model + "cross_attention_residual.norm"),
         *feed_forward_rows(config, file + "2.DenseReluDense.", model + "feed_forward."),
         Row(file + "2.layer_norm", model + "feed_forward_residual.norm"),

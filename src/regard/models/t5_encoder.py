@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any, final
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_flag
 from regard.layers import Dropout, RMSNorm
 from regard.masks import Mask
-from regard.models.base import Encoder
-from regard.models.checkpoint_reader import check_layers
+from regard.models.base import Encoder, HiddenStates
 from regard.models.config_file import ConfigFile
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import find_missing_special_ids
 from regard.models.t5_config import T5Config
 from regard.models.t5_layers import (
-    check_config,
     check_ids,
     compute_tables,
     init_weights,
@@ -28,32 +24,15 @@ from regard.models.t5_layers import (
     make_encoder_layer,
     tables_of_layers,
 )
-from regard.models.weight_names import Origin, Row, WeightNames
+from regard.models.weight_names import Row, WeightNames, attention_rows
 from regard.text.pooling import Pooling
 
 EMBEDDING, EMBEDDING_COPIES = "shared.weight", ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """The name of the embedding in a file, and the names of the same matrix as part of each stack."""
+SIDES = ("q", "k", "v", "o")
+"""The names of the projections of queries, keys, values and the output in a file."""
 OUTPUT = "lm_head.weight"
 """The name of the output layer in a file."""
-
-
-@final
-@explain_arguments
-@dataclass(frozen=True, eq=False)
-class T5EncoderOutput:
-    """The output of a T5 encoder.
-
-    hidden  (batch, length, width)           hidden states after the last norm
-    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one normalised and so
-                                             equal to ``hidden``; None without ``keep_layers``
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        return f"T5EncoderOutput(hidden {tuple(self.hidden.shape)}, layers {layers})"
 
 
 @final
@@ -65,9 +44,7 @@ class T5Encoder(Encoder):
     config_class = T5Config
 
     def __init__(self, config: T5Config) -> None:
-        super().__init__()
-        check_config(config)
-        self.config = config
+        super().__init__(config)
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.biases = make_biases(config, config.layers, bidirectional=True)
         self.layers = nn.ModuleList(make_encoder_layer(config) for _ in range(config.layers))
@@ -75,7 +52,7 @@ class T5Encoder(Encoder):
         self.dropout = Dropout(config.dropout)
         init_weights(self, config)
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> T5EncoderOutput:
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> HiddenStates:
         """Compute the hidden states of token ids.
 
         Args:
@@ -95,22 +72,12 @@ class T5Encoder(Encoder):
             if keep_layers:
                 kept.append(tokens)
         kept[-1] = hidden = self.dropout(self.norm(tokens))
-        return T5EncoderOutput(hidden, tuple(kept) if keep_layers else None)
-
-    @property
-    def pad_id(self) -> int:
-        """The id of the padding token."""
-        return self.config.pad_id
+        return HiddenStates(hidden, tuple(kept) if keep_layers else None)
 
     @property
     def max_tokens(self) -> None:
         """The maximum length of a text: none, since all large distances are in one bucket."""
         return None
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
 
     @classmethod
     def make_weight_names(cls, config: T5Config) -> WeightNames:
@@ -130,15 +97,9 @@ class T5Encoder(Encoder):
         """The fields of a config.json for ``transformers``."""
         return self.config.to_hugging_face(decoder=False)
 
-    @classmethod
-    def check_layers(cls, folder: ModelFolder, config: T5Config, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError unless the weights have the layers of ``config``."""
-        del folder
-        check_layers(config.layers, origins, "layers")
-
     def read_files(self, folder: ModelFolder) -> None:
         """Read the tokenizer and the pooling."""
-        self.tokenizer = folder.read_tokenizer(pad_id=self.config.pad_id, limit=None, vocabulary=self.config.vocabulary)
+        super().read_files(folder)
         self.pooling = Pooling.read(folder.path)
 
     def folder_texts(self) -> dict[str, str]:
@@ -164,18 +125,12 @@ def encoder_rows(config: T5Config, prefix: str) -> tuple[Row, ...]:
     file, model = "encoder.block.{n}.layer.", prefix + "layers.{n}."
     return (
         Row(file + "0.SelfAttention.relative_attention_bias", prefix + "biases.{n}"),
-        *attention_rows(file + "0.SelfAttention.", model + "attention."),
+        *attention_rows(file + "0.SelfAttention.{side}", model + "attention", SIDES),
         Row(file + "0.layer_norm", model + "attention_residual.norm"),
         *feed_forward_rows(config, file + "1.DenseReluDense.", model + "feed_forward."),
         Row(file + "1.layer_norm", model + "feed_forward_residual.norm"),
         Row("encoder.final_layer_norm", prefix + "norm"),
     )
-
-
-def attention_rows(file: str, model: str) -> tuple[Row, ...]:
-    """Rows of the weight names of an attention layer, whose names in the file and in the model begin like this."""
-    sides = {"q": "query", "k": "key", "v": "value", "o": "output"}
-    return tuple(Row(file + short, f"{model}{side}_projection") for short, side in sides.items())
 
 
 def feed_forward_rows(config: T5Config, file: str, model: str) -> tuple[Row, ...]:

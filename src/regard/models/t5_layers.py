@@ -14,7 +14,6 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import check_kind
 from regard.layers import DecoderBlock, DecoderCache, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, RMSNorm
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
@@ -96,11 +95,6 @@ def init_weights(model: nn.Module, config: T5Config) -> None:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             nn.init.normal_(module.query_projection.weight, std=factor * (config.width * config.head_dim) ** -0.5)
-
-
-def check_config(config: object) -> None:
-    """Raise OptionError unless it is a ``T5Config``."""
-    check_kind("config", config, T5Config, do="for example T5Config(width=128, layers=2, heads=2, inner=512)")
 
 
 def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:

@@ -116,9 +116,8 @@ class TextClassifier(Encoder):
     kind = CLASSIFIER
 
     def __init__(self, encoder: Encoder, config: TextClassifierConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         check_kind("encoder", encoder, Encoder, do='for example regard.load("minilm")')
-        check_kind("config", config, TextClassifierConfig, do='TextClassifierConfig(labels=("no", "yes"))')
         if isinstance(encoder, TextClassifier):
             raise OptionError(
                 "the encoder is a classifier itself",
@@ -127,7 +126,7 @@ class TextClassifier(Encoder):
                 do="pass classifier.encoder",
             )
         encoder.remove_parts()  # their weights would never be trained
-        self.encoder, self.config = encoder, config
+        self.encoder = encoder
         self.attends_through_latents = encoder.attends_through_latents
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(encoder.width, len(config.labels))

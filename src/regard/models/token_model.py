@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from regard.errors import CheckpointError, OptionError, check_kind, check_weights
-from regard.fields import check_fields, size
+from regard.errors import CheckpointError, OptionError, check_weights
+from regard.fields import SIZE, check_fields, declare
 from regard.models.base import EncoderDecoder
 from regard.models.checkpoint_reader import check_depth
-from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, size_field
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin, Row, WeightNames
@@ -37,7 +36,7 @@ class TokenConfig(ABC):
     Raises OptionError for values out of range.
     """
 
-    vocabulary: int = field(metadata=size("number of tokens"))
+    vocabulary: int = field(metadata=declare("number of tokens", **SIZE))
     target_vocabulary: int | None = size_field(None, "number of tokens of the target; None is ``vocabulary``")
     width: int = size_field(512, "size of an embedded token")
     shared: str = model_field(
@@ -88,9 +87,7 @@ class TokenModel(EncoderDecoder, ABC):
 
     @abstractmethod
     def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
-        self.config = config
+        super().__init__(config)
         self.vocab_sizes = config.vocabulary, config.target_vocab_size
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
         self.source_words = nn.Embedding(self.vocab_sizes[0], config.width)
@@ -111,17 +108,6 @@ class TokenModel(EncoderDecoder, ABC):
         """Tie the output matrix to the target embeddings, unless ``shared`` is "none"."""
         if self.config.shared != "none":
             self.output.weight = self.target_words.weight
-
-    @classmethod
-    @final
-    def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters from config.json."""
-        return config.parse_dataclass(cls.config_class)
-
-    @final
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        return {"model_type": self.model_type, **asdict(self.config)}
 
     @classmethod
     @final

@@ -11,9 +11,9 @@ norm. ids (batch, length) -> logits (batch, target length, vocabulary).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,60 +23,49 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, short_repr
 from regard.fields import repr_of_fields
-from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
+from regard.layers import DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
-from regard.models.base import SequenceOutput
+from regard.models.base import BlockDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
+from regard.models.hyperparameters import depth_field, model_field
 from regard.models.layer_mechanism import (
     HEAD_POSITIONS,
-    POSITIONS,
     check_decodes,
-    count_score_parts,
     make_absolute_position,
-    make_head_position,
-    mechanism_field,
     mechanism_options_field,
-    options_at_depth,
     options_in_decoder,
     share_projections,
 )
 from regard.models.token_model import TokenConfig, TokenModel
+from regard.models.transformer_encoder import StackConfig, make_block, make_final_norm
 from regard.models.weight_names import same_names
-from regard.recording import record
 from regard.tensors import check_tensor
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True)
-class TransformerConfig(TokenConfig):
+class TransformerConfig(TokenConfig, StackConfig):
     """The hyperparameters of a Transformer. Defaults are the base model of 2017.
 
     Cross-attention is always scaled dot-product attention. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 37000
+    width: int = 512
     layers: int = depth_field(6, "number of encoder layers")
     decoder_layers: int | None = depth_field(None, "number of decoder layers; None is ``layers``")
-    heads: int = size_field(8, "number of heads")
-    inner: int = size_field(2048, "hidden size of the feed-forward layers")
-    dropout: float = probability_field(0.1, "dropout of embeddings and of the output of sublayers")
-    attention_dropout: float = probability_field(0.0, "dropout of attention weights")
-    inner_dropout: float = probability_field(0.0, "dropout inside the feed-forward layers")
-    norm: str = model_field("post", "the place of the norms, as for ``encoder_block``")
-    activation: str = model_field("relu", "activation of the feed-forward layers, as for ``encoder_block``")
-    position: str = model_field("sinusoidal", "the position of tokens, a name in ``POSITIONS``", choices=POSITIONS)
-    max_length: int = size_field(1024, "number of learned positions")
-    mechanism: str = mechanism_field()
-    mechanism_options: Mapping[str, Any] = mechanism_options_field()
+    heads: int = 8
+    inner: int = 2048
+    norm: str = "post"
+    activation: str = "relu"
+    max_length: int = 1024
     decoder_mechanism: str | None = model_field(
         None, "the mechanism of the decoder's self-attention; None is ``mechanism``, if it supports causal masks"
     )
     decoder_mechanism_options: Mapping[str, Any] = mechanism_options_field("options of ``decoder_mechanism``")
-    epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
 
     model_name = "Transformer"
 
@@ -146,7 +135,7 @@ class TransformerState:
 
 @final
 @explain_arguments
-class Transformer(TokenModel):
+class Transformer(TokenModel, BlockDecoder):
     """An encoder-decoder Transformer with random initial weights."""
 
     model_type = "regard-transformer"
@@ -169,11 +158,15 @@ class Transformer(TokenModel):
         self.tie()
         self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
+        mechanism, options = config.encoder_self_attention
         self.encoder = nn.ModuleList(
-            _make_block(encoder_block, config, depth, bidirectional=True) for depth in range(config.layers)
+            make_block(encoder_block, config, depth, mechanism, options, bidirectional=True)
+            for depth in range(config.layers)
         )
+        mechanism, options = config.decoder_self_attention
+        options = options_in_decoder(mechanism, options)
         self.decoder = nn.ModuleList(
-            _make_block(decoder_block, config, depth, bidirectional=False)
+            make_block(decoder_block, config, depth, mechanism, options, bidirectional=False)
             for depth in range(config.decoder_layers or config.layers)
         )
         share_projections(self.encoder)
@@ -186,13 +179,13 @@ class Transformer(TokenModel):
             do='`hyperparameters={"decoder_mechanism": "dot_product"}`; `attention=...` is then that of the encoder '
             "alone",
         )
-        self.encoder_norm, self.decoder_norm = _make_final_norm(config), _make_final_norm(config)
+        self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)
         self._init_embeddings()
 
     @property
     def max_tokens(self) -> int | None:
         """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
-        return self.config.max_length if self.config.position == "learned" else None
+        return self.config.max_tokens
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``."""
@@ -239,25 +232,6 @@ class Transformer(TokenModel):
         logits = linear_activation(self.decoder_norm(hidden)[:, 0], self.output)
         return logits, replace(state, caches=tuple(caches), length=state.length + 1, visible_keys=seen)
 
-    def cross_attention_weights(
-        self, source: Tensor, target: Tensor, *, mask: Mask | None = None
-    ) -> Float[Tensor, "batch length source"]:
-        """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
-
-        The layer is ``attention_layers.alignment_layer``.
-        """
-        with torch.no_grad(), record(self.attention_layers.alignment_layer) as seen:
-            self._decode(source, target, mask)
-            return seen[-1].weights().mean(dim=1)
-
-    def step_with_weights(
-        self, tokens: Tensor, state: TransformerState
-    ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
-        """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
-        with record(self.attention_layers.alignment_layer) as seen:
-            logits, following = self.step(tokens, state)
-            return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
-
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, before the output layer."""
         check_token_ids("target ids", target, self.vocab_sizes[1])
@@ -267,11 +241,6 @@ class Transformer(TokenModel):
             tokens = block(tokens, memory, mask=masks.causal(), memory_mask=mask)
         hidden: Tensor = self.decoder_norm(tokens)
         return hidden
-
-    @property
-    def _decoder_blocks(self) -> Sequence[DecoderBlock]:
-        """The layers of the decoder, cast to their type."""
-        return cast("Sequence[DecoderBlock]", self.decoder)
 
     def _init_visible_keys(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
         """``visible_keys`` before the first step; None if each row needs its own cache entry."""
@@ -284,39 +253,6 @@ class Transformer(TokenModel):
             tokens = tokens + self.positions(ids.shape[1], offset=offset)
         dropped: Tensor = self.dropout(tokens)
         return dropped
-
-
-def _make_final_norm(config: TransformerConfig) -> nn.Module:
-    """Build the final norm of a stack, which it has only with norms before the sublayers."""
-    return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
-
-
-def _make_block(
-    make: Callable[..., nn.Module], config: TransformerConfig, depth: int, *, bidirectional: bool
-) -> nn.Module:
-    """Build a block of the encoder (``bidirectional``) or of the decoder, with ``depth`` blocks below."""
-    mechanism, options = config.encoder_self_attention if bidirectional else config.decoder_self_attention
-    options = options if bidirectional else options_in_decoder(mechanism, options)
-    return make(
-        config.width,
-        config.heads,
-        config.inner,
-        norm=config.norm,
-        activation=config.activation,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        inner_dropout=config.inner_dropout,
-        epsilon=config.epsilon,
-        mechanism=mechanism,
-        mechanism_options=options_at_depth(mechanism, options, depth),
-        position=make_head_position(
-            config.position,
-            width=config.width,
-            heads=config.heads,
-            bidirectional=bidirectional,
-            parts=count_score_parts(mechanism),
-        ),
-    )
 
 
 @explain_arguments

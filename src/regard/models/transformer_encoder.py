@@ -11,28 +11,25 @@ ids (batch, length) -> hidden (batch, length, width).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, final
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import (
     ShapeError,
     check_flag,
-    check_kind,
     check_weights,
 )
-from regard.fields import check_fields, size
-from regard.layers import Dropout, EncoderBlock, encoder_block
+from regard.fields import SIZE, check_fields, declare
+from regard.layers import Dropout, encoder_block
 from regard.masks import Mask
-from regard.models.base import Encoder
+from regard.models.base import Encoder, HiddenStates
 from regard.models.check_token_ids import check_token_ids
-from regard.models.checkpoint_reader import check_layers
-from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.layer_mechanism import (
     POSITIONS,
@@ -44,24 +41,20 @@ from regard.models.layer_mechanism import (
     options_at_depth,
     share_projections,
 )
-from regard.models.model_folder import ModelFolder
-from regard.models.weight_names import Origin, WeightNames, same_names
+from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
+
+Block = TypeVar("Block", bound=nn.Module)
 
 WEIGHT_NAMES = WeightNames(same_names("token_embedding", "positions", "layers.{n}.{path}", "norm"))
 """The names of the weights, the same in a file and in the model."""
 
 
-@final
-@explain_arguments
 @dataclass(frozen=True)
-class TransformerEncoderConfig:
-    """The hyperparameters of a Transformer encoder.
+class StackConfig(ABC):
+    """The hyperparameters that stacks of Transformer blocks have, with and without a decoder."""
 
-    Raises OptionError for values out of range.
-    """
-
-    vocabulary: int = field(metadata=size("number of tokens"))
+    vocabulary: int = field(metadata=declare("number of tokens", **SIZE))
     width: int = size_field(256, "size of hidden states")
     layers: int = depth_field(4, "number of layers")
     heads: int = size_field(4, "number of heads")
@@ -76,6 +69,24 @@ class TransformerEncoderConfig:
     mechanism: str = mechanism_field()
     mechanism_options: Mapping[str, Any] = mechanism_options_field()
     epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
+
+    model_name: ClassVar[str]
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
+        return self.max_length if self.position == "learned" else None
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class TransformerEncoderConfig(StackConfig):
+    """The hyperparameters of a Transformer encoder.
+
+    Raises OptionError for values out of range.
+    """
+
     pad_id: int = model_field(PAD_ID, "the padding token", below="vocabulary")
 
     model_name = "Transformer"
@@ -87,24 +98,6 @@ class TransformerEncoderConfig:
 
 @final
 @explain_arguments
-@dataclass(frozen=True, eq=False)
-class TransformerEncoderOutput:
-    """The output of a Transformer encoder.
-
-    hidden  (batch, length, width)           hidden states after the last layer
-    layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        return f"TransformerEncoderOutput(hidden {tuple(self.hidden.shape)}, layers {layers})"
-
-
-@final
-@explain_arguments
 class TransformerEncoder(Encoder):
     """A Transformer encoder with random initial weights."""
 
@@ -112,23 +105,25 @@ class TransformerEncoder(Encoder):
     model_types = (model_type,)
 
     config: TransformerEncoderConfig
+    config_class = TransformerEncoderConfig
 
     def __init__(self, config: TransformerEncoderConfig) -> None:
-        super().__init__()
-        check_kind("config", config, TransformerEncoderConfig, do="TransformerEncoderConfig(vocabulary=...)")
-        self.config = config
+        super().__init__(config)
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
+        self.layers = nn.ModuleList(
+            make_block(encoder_block, config, depth, config.mechanism, config.mechanism_options, bidirectional=True)
+            for depth in range(config.layers)
+        )
         share_projections(self.layers)
-        self.norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+        self.norm = make_final_norm(config)
         # Multiplied by sqrt(width), embeddings have components of size 1, like the positions.
         nn.init.normal_(self.token_embedding.weight, std=config.width**-0.5)
         with torch.no_grad():
             self.token_embedding.weight[config.pad_id] = 0
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> TransformerEncoderOutput:
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> HiddenStates:
         """Compute the hidden states of token ids.
 
         Args:
@@ -147,49 +142,18 @@ class TransformerEncoder(Encoder):
                 tokens = self.norm(tokens)
             if keep_layers:
                 kept.append(tokens)
-        return TransformerEncoderOutput(tokens, tuple(kept) if keep_layers else None)
-
-    @property
-    def pad_id(self) -> int:
-        """The id of the padding token."""
-        return self.config.pad_id
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
+        return HiddenStates(tokens, tuple(kept) if keep_layers else None)
 
     @property
     def max_tokens(self) -> int | None:
         """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
-        return self.config.max_length if self.config.position == "learned" else None
+        return self.config.max_tokens
 
     @classmethod
     def make_weight_names(cls, config: TransformerEncoderConfig) -> WeightNames:
         """Make the table of the names of weights, the same in a file and in the model."""
         del config
         return WEIGHT_NAMES
-
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> TransformerEncoderConfig:
-        """Read the hyperparameters from config.json."""
-        return config.parse_dataclass(TransformerEncoderConfig)
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        return {"model_type": self.model_type, **asdict(self.config)}
-
-    @classmethod
-    def check_layers(cls, folder: ModelFolder, config: TransformerEncoderConfig, origins: Mapping[str, Origin]) -> None:
-        """Raise CheckpointError unless the weights have the layers of ``config``."""
-        del folder
-        check_layers(config.layers, origins, "layers")
-
-    def read_files(self, folder: ModelFolder) -> None:
-        """Read the tokenizer."""
-        self.tokenizer = folder.read_tokenizer(
-            pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
-        )
 
     def _embed(self, ids: Tensor) -> Tensor:
         check_token_ids("ids", ids, self.config.vocabulary)
@@ -207,9 +171,22 @@ class TransformerEncoder(Encoder):
         return embedded
 
 
-def _make_layer(config: TransformerEncoderConfig, depth: int) -> EncoderBlock:
-    parts = count_score_parts(config.mechanism)
-    return encoder_block(
+def make_final_norm(config: StackConfig) -> nn.Module:
+    """Make the final norm of a stack, which it has only with norms before the sublayers."""
+    return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+
+
+def make_block(
+    make: Callable[..., Block],
+    config: StackConfig,
+    depth: int,
+    mechanism: str,
+    options: Mapping[str, Any],
+    *,
+    bidirectional: bool,
+) -> Block:
+    """Make the block with ``depth`` blocks below by ``encoder_block`` or ``decoder_block``."""
+    return make(
         config.width,
         config.heads,
         config.inner,
@@ -219,9 +196,13 @@ def _make_layer(config: TransformerEncoderConfig, depth: int) -> EncoderBlock:
         attention_dropout=config.attention_dropout,
         inner_dropout=config.inner_dropout,
         epsilon=config.epsilon,
-        mechanism=config.mechanism,
-        mechanism_options=options_at_depth(config.mechanism, config.mechanism_options, depth),
+        mechanism=mechanism,
+        mechanism_options=options_at_depth(mechanism, options, depth),
         position=make_head_position(
-            config.position, width=config.width, heads=config.heads, bidirectional=True, parts=parts
+            config.position,
+            width=config.width,
+            heads=config.heads,
+            bidirectional=bidirectional,
+            parts=count_score_parts(mechanism),
         ),
     )

@@ -42,10 +42,11 @@ from regard.models.hyperparameters import (
     write_published,
 )
 from regard.models.image_encoder import ImageEncoder
+from regard.models.initial_weights import draw_weights
 from regard.models.label_names import label_fields, labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.media_encoder import TokenGrid
-from regard.models.weight_names import Row
+from regard.models.weight_names import Row, vit_block_rows
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal
 from regard.validation import check_mask
@@ -54,16 +55,9 @@ ROWS = (
     Row("embeddings.cls_token", "class_token", tensors=True),
     Row("embeddings.position_embeddings", "positions.weight", tensors=True),
     Row("embeddings.patch_embeddings.projection", "patches"),
-    Row("encoder.layer.{n}.layernorm_before", "layers.{n}.attention_residual.norm"),
-    Row("encoder.layer.{n}.attention.attention.query", "layers.{n}.attention.query_projection"),
-    Row("encoder.layer.{n}.attention.attention.key", "layers.{n}.attention.key_projection"),
-    Row("encoder.layer.{n}.attention.attention.value", "layers.{n}.attention.value_projection"),
-    Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
+    *vit_block_rows("encoder.layer.{n}", "layers.{n}", "attention."),
     Row("encoder.layer.{n}.attention.{path}", "layers.{n}.attention.{path}"),
-    Row("encoder.layer.{n}.layernorm_after", "layers.{n}.feed_forward_residual.norm"),
-    Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
     Row("encoder.layer.{n}.intermediate.gate", "layers.{n}.feed_forward.gate"),
-    Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
     Row("layernorm", "norm"),
     Row("pooler.dense", "pooler"),
 )
@@ -204,11 +198,6 @@ class VisionTransformer(ImageEncoder, ABC):
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None
 
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
-
     @final
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer.
@@ -259,11 +248,7 @@ class VisionTransformer(ImageEncoder, ABC):
     def _init_weights(self) -> None:
         """Initialise as the published code does: truncated normal weights, biases of 0. Positions are drawn already."""
         deviation = float(self.config.deviation)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | PatchEmbedding):
-                init_truncated_normal(module.weight, deviation)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_weights(self, lambda weight: init_truncated_normal(weight, deviation), nn.Linear, PatchEmbedding)
         for token in self._prefix_tokens():
             init_truncated_normal(token, deviation)
 

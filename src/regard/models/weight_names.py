@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.layers.scan_mixer import ScanMixer
 
 _Part = TypeVar("_Part")
 _PLACEHOLDERS = {r"\{n\}": r"(?P<n>0|[1-9]\d{0,6})", r"\{path\}": r"(?P<path>[\w.]+)"}
@@ -267,6 +268,57 @@ class WeightNames:
 def same_names(*names: str) -> tuple[Row, ...]:
     """Rows of modules that have the same name in a file and in a model."""
     return tuple(Row(name, name) for name in names)
+
+
+def attention_rows(file: str, model: str, stored: Sequence[str] = ("query", "key", "value")) -> tuple[Row, ...]:
+    """Rows of the projections of the attention layer ``model`` of a model.
+
+    ``file`` is their name in a file, in which ``{side}`` stands for one of ``stored``: the names of queries, keys,
+    values and, if there are four, of the output.
+    """
+    sides = ("query", "key", "value", "output")
+    return tuple(
+        Row(file.replace("{side}", name), f"{model}.{side}_projection")
+        for name, side in zip(stored, sides, strict=False)
+    )
+
+
+def bert_block_rows(file: str, model: str, attention: str) -> tuple[Row, ...]:
+    """Rows of the linear layers of a block, as files of BERT and its kin have them.
+
+    ``attention`` is what comes before "query", "key" and "value" there, behind "attention.".
+    """
+    return (
+        *attention_rows(f"{file}.attention.{attention}{{side}}", f"{model}.attention"),
+        Row(f"{file}.attention.output.dense", f"{model}.attention.output_projection"),
+        Row(f"{file}.intermediate.dense", f"{model}.feed_forward.up"),
+        Row(f"{file}.output.dense", f"{model}.feed_forward.down"),
+    )
+
+
+def vit_block_rows(file: str, model: str, attention: str) -> tuple[Row, ...]:
+    """Rows of a block with norms before its sublayers, as files of ViT and its kin have them: ``bert_block_rows``."""
+    return (
+        Row(f"{file}.layernorm_before", f"{model}.attention_residual.norm"),
+        *bert_block_rows(file, model, attention),
+        Row(f"{file}.layernorm_after", f"{model}.feed_forward_residual.norm"),
+    )
+
+
+def mixer_rows(
+    mixer: type[ScanMixer], file: str, model: str, *, heads: int = 1, layers: tuple[int, ...] | None = None
+) -> tuple[Row, ...]:
+    """Rows of a mixer, whose names in a file begin with ``file``; ``heads`` are those that its fused layers divide."""
+    return (
+        *(
+            Row(f"{file}.{stored}", f"{model}.{name}", tensors=True, layers=layers)
+            for stored, name in mixer.stored_names.items()
+        ),
+        *(
+            Row(f"{file}.{stored}", tuple(f"{model}.{name}_projection" for name in names), heads=heads, layers=layers)
+            for stored, names in mixer.fused_names.items()
+        ),
+    )
 
 
 def abbreviate_names(names: list[str]) -> str:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.library import opcheck
 
-from regard.hf import masked_attention_op, traced_attention
+from regard.hf import masked_attention_op
 from regard.hf.attention_function import attention_function
 from regard.hf.masked_attention_op import MASKED_ATTENTION
 from regard.kernels.operators import attention_op
@@ -96,7 +96,7 @@ class Layer(torch.nn.Module):
 
 def check_masks_that_change():
     """A graph in which the memory of a mask is written again, and each layer sees what it holds at its turn."""
-    traced_attention._MIN_CELLS = 1
+    masked_attention_op._MIN_CELLS = 1
     layer, (query, key, value) = Layer(), make_inputs()
     causal = torch.zeros(2, 1, QUERIES, KEYS).masked_fill(~visible_cells("causal"), LOWEST)
 

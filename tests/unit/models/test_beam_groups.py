@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 from regard import masks
 from regard.models import Transformer, TransformerConfig
 from regard.models.beam_groups import BeamGroups
-from regard.models.transformer import POSITIONS
+from regard.models.layer_mechanism import POSITIONS
 
 NUMBERS = {"vocabulary": 17, "width": 12, "layers": 2, "heads": 3, "inner": 13, "dropout": 0.0}
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [4, 4, 3, 0, 0]])

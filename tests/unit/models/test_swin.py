@@ -15,8 +15,8 @@ from hypothesis_examples import examples
 from image_parity import assert_bfloat16, assert_same_model, assert_same_outputs
 from oracles import windows as oracle
 from regard.errors import CheckpointError, OptionError
+from regard.layers.dropout import StochasticDepth
 from regard.layers.patch_merging import PatchMerging
-from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
 from regard.models import ImageEncoder, Swin, SwinConfig, TokenGrid, load
 from script_process import run_script

@@ -9,7 +9,7 @@ from torch import nn
 from regard import masks
 from regard.errors import DtypeError, OptionError, ShapeError
 from regard.models import Transformer, TransformerConfig, transformer_tiny
-from regard.models.transformer import POSITIONS
+from regard.models.layer_mechanism import POSITIONS
 
 VOCABULARY, WIDTH, HEADS, INNER, SOURCE, TARGET = 31, 20, 5, 37, 11, 7
 NUMBERS = {"vocabulary": VOCABULARY, "width": WIDTH, "layers": 2, "heads": HEADS, "inner": INNER, "dropout": 0.0}

@@ -11,8 +11,8 @@ from regard import masks
 from regard.errors import CheckpointError
 from regard.layers import decoder_block
 from regard.models import Recurrent, RecurrentConfig, Transformer, TransformerConfig, checkpoint_reader, load
+from regard.models.layer_mechanism import POSITIONS
 from regard.models.recurrent import ATTENTIONS
-from regard.models.transformer import POSITIONS
 from regard.models.weight_names import Row, StoredTensor, WeightNames
 
 WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH = 20, 5, 3, 31, 13

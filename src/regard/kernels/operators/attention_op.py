@@ -203,7 +203,7 @@ _SUMMED_INDICES = [3 + KernelArguments._fields.index(name) for name in ("bias", 
 """Inputs besides query, key and value that may have a gradient."""
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+def save_results(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
     """Save the tensors that the backward pass needs."""
     of_output, _, normalizer, rounding = output
     save_for_backward(ctx, inputs, (of_output, normalizer, rounding))
@@ -265,7 +265,7 @@ ATTENTION = Operator(
     "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding_residual)",
     compute=_attention,
     fake=empty_results,
-    save=_save,
+    save=save_results,
     differentiate=_differentiate,
     num_returned=2,
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_weights
-from regard.fields import size
+from regard.fields import SIZE, declare
 from regard.models.check_token_ids import check_token_ids
 from regard.models.hyperparameters import model_field, size_field
 from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer, check_floats
@@ -28,7 +28,7 @@ class TokenInput(PerceiverInput):
     """Vectors (batch, tokens, width), as they are."""
 
     kind: ClassVar[str] = "tokens"
-    width: int = field(metadata=size("size of a vector"))
+    width: int = field(metadata=declare("size of a vector", **SIZE))
 
     def build(self, deviation: float) -> InputLayer:
         """Make the layer, which has no weights."""
