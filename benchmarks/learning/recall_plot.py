@@ -1,17 +1,14 @@
 """The plot of the recall benchmark: accuracy by distance, and accuracy against the processor time of training.
 
-Colours are those of Okabe and Ito 2008, which colour-blind people can distinguish, and markers differ too. The plot is
-drawn twice, for light and for dark pages.
+Colours are those of Okabe and Ito 2008, which colour-blind people can distinguish, and markers differ too.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from benchmarks import plot_style
 from benchmarks.learning.recall_task import CHANCE
-from benchmarks.plot_style import GRID_COLOURS, SCHEMES, TEXT_COLOURS
+from benchmarks.plot_style import GRID_COLOURS, TEXT_COLOURS
 
 _COLOURS = {
     "light": ("#0072b2", "#d55e00", "#009e73", "#a8518a", "#b87f00", "#4a4a4a"),
@@ -22,45 +19,32 @@ _MARKERS, _LINES = "os^Dvp", ("-", (0, (4, 2)))
 _MINUTE = 60
 
 
-def write_plots(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Write recall-light.svg and recall-dark.svg of results by model, and return their paths."""
-    paths = [folder / f"recall-{scheme}.svg" for scheme in SCHEMES]
-    for scheme, path in zip(SCHEMES, paths, strict=True):
-        _draw(results, scheme, path)
-    return paths
-
-
-def _draw(results: dict[str, Any], scheme: str, path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
+def draw(results: dict[str, Any], scheme: str) -> Any:
+    """Draw the results of models in a scheme, and return the figure."""
     import matplotlib.pyplot as plt
 
-    with mpl.rc_context(plot_style.settings(scheme)):
-        figure, (by_distance, by_time) = plt.subplots(
-            1, 2, figsize=(11.0, 4.0), sharey=True, layout="constrained", width_ratios=(1.1, 1.0)
-        )
-        for number, (name, result) in enumerate(results.items()):
-            style = _style(number, scheme)
-            accuracies = list(result["octaves"].values())
-            by_distance.plot(range(len(accuracies)), accuracies, label=describe(name, result), **style)
-            seconds = result["processor seconds"]
-            if seconds is not None:
-                steps, curve = zip(*result["curve"], strict=True)
-                minutes_per_step = seconds / _MINUTE / result["steps"]
-                by_time.plot([step * minutes_per_step for step in steps], curve, markevery=[-1], **style)
-        octaves = list(next(iter(results.values()))["octaves"])
-        by_distance.set_xticks(range(len(octaves)), [name.replace("-", "–") for name in octaves])
-        by_distance.set_xlabel("distance in tokens")
-        by_distance.set_ylabel("accuracy")
-        by_time.set_xlabel("minutes of one core to train")
-        by_time.set_xlim(left=0)
-        for panel, title in ((by_distance, "recall by distance"), (by_time, "all distances, while training")):
-            _format_panel(panel, title, scheme)
-        figure.legend(loc="outside right center", frameon=False, labelcolor=TEXT_COLOURS[scheme])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
+    figure, (by_distance, by_time) = plt.subplots(
+        1, 2, figsize=(11.0, 4.0), sharey=True, layout="constrained", width_ratios=(1.1, 1.0)
+    )
+    for number, (name, result) in enumerate(results.items()):
+        style = _style(number, scheme)
+        accuracies = list(result["octaves"].values())
+        by_distance.plot(range(len(accuracies)), accuracies, label=describe(name, result), **style)
+        seconds = result["processor seconds"]
+        if seconds is not None:
+            steps, curve = zip(*result["curve"], strict=True)
+            minutes_per_step = seconds / _MINUTE / result["steps"]
+            by_time.plot([step * minutes_per_step for step in steps], curve, markevery=[-1], **style)
+    octaves = list(next(iter(results.values()))["octaves"])
+    by_distance.set_xticks(range(len(octaves)), [name.replace("-", "–") for name in octaves])
+    by_distance.set_xlabel("distance in tokens")
+    by_distance.set_ylabel("accuracy")
+    by_time.set_xlabel("minutes of one core to train")
+    by_time.set_xlim(left=0)
+    for panel, title in ((by_distance, "recall by distance"), (by_time, "all distances, while training")):
+        _format_panel(panel, title, scheme)
+    figure.legend(loc="outside right center", frameon=False, labelcolor=TEXT_COLOURS[scheme])
+    return figure
 
 
 def describe(name: str, result: dict[str, Any]) -> str:

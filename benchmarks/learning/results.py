@@ -31,6 +31,8 @@ def publish(path: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 def _without_folders(result: dict[str, Any]) -> dict[str, Any]:
     """A result whose options name files without the folders of this machine."""
+    if isinstance(result["options"], dict):
+        return result
     words = (Path(word).name if "/" in word else word for word in result["options"].split(" "))
     return result | {"options": " ".join(words)}
 
@@ -41,13 +43,3 @@ def group_seeds(found: dict[str, Any]) -> dict[str, list[Any]]:
     for name, one in found.items():
         groups.setdefault(name.partition(", seed ")[0], []).append(one)
     return groups
-
-
-def table(results: dict[str, Any]) -> str:
-    """A table in Markdown: accuracy, time and memory of each result, the best accuracy first."""
-    ranked = sorted(results.items(), key=lambda item: -item[1]["accuracy"])
-    lines = ["| model | accuracy | macro F1 | calibration error | minutes | memory GB |", "|---|--:|--:|--:|--:|--:|"]
-    for name, one in ranked:
-        shown = f"{100 * one['accuracy']:.1f} % | {one['macro_f1']:.3f} | {one['calibration_error']:.3f}"
-        lines.append(f"| {name} | {shown} | {one['seconds'] / 60:.1f} | {one['memory GB']:.2f} |")
-    return "\n".join(lines)

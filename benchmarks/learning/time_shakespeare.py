@@ -21,18 +21,47 @@ import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.learning import report, results
+from benchmarks.learning import results, train_shakespeare
+from benchmarks.learning.experiment import where
+from benchmarks.learning.report import FOLDER
 from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
-from benchmarks.machine import machine, versions
+from benchmarks.machine import machine
 from regard.train.numeric_backends import choose_precision
 
 _TOKENS = BLOCK * BATCH
 _EVERY = 10
 """Steps of a mean."""
+SPEEDS = FOLDER / "shakespeare_speed.json"
+"""The file of published rates by processor."""
+_SPEED_TEXT = """\
+Tokens per second beside nanoGPT's own training loop, which on a CPU is in float32 and not compiled, in turns: each rate
+is a median of means over ten steps. `regard train lm` takes bfloat16 where the processor multiplies it faster.
+"""
+
+
+def render_section(found: dict[str, Any], speeds: dict[str, Any]) -> Iterator[str]:
+    """The lines of the section on TinyShakespeare in docs/results.md: losses, then speeds."""
+    yield from train_shakespeare.REPORT.render(found)
+    if speeds:
+        yield f"{_SPEED_TEXT}\n{_speed_table(speeds)}\n"
+
+
+def _speed_table(found: dict[str, Any]) -> str:
+    """A table in Markdown: tokens per second of our loop and of nanoGPT's, for each processor."""
+    lines = ["| processor | precision | tokens per second | nanoGPT | ratio |", "|---|---|--:|--:|--:|"]
+    for processor, one in sorted(found.items()):
+        rates = one["tokens per second"]
+        for precision in dict.fromkeys((one["chosen"], "float32")):
+            chosen = f"{precision}, the default here" if precision == one["chosen"] else precision
+            rate = rates[f"regard, {precision}"]
+            ratio = rate / rates["nanoGPT"]
+            lines.append(f"| {processor} | {chosen} | {rate:,} | {rates['nanoGPT']:,} | {ratio:.2f} |")
+    return "\n".join(lines)
 
 
 def parse_options() -> argparse.Namespace:
@@ -79,7 +108,7 @@ def time_regard(data: Path, out: Path, steps: int, *, dtype: str) -> list[float]
     command = [sys.executable, "-m", "benchmarks.learning.train_shakespeare", "--data", str(data), "--out", str(out)]
     command += ["--steps", str(steps), "--dtype", dtype]
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    lines = (out.with_name(f"{out.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (out / f"{PEAK:g}.run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return list(_seconds_per_step(lines, validated=steps // 4))
 
 
@@ -118,11 +147,10 @@ def main() -> int:
         "chosen": chosen,
         "turns": asked.turns,
         "steps": asked.steps,
-        "machine": machine(),
-        "versions": versions(),
+        **where(),
     }
     if asked.publish:
-        results.add(report.SHAKESPEARE_SPEEDS, machine()["processor"], result)
+        results.add(SPEEDS, machine()["processor"], result)
     print(json.dumps(result, indent=2))
     return 0
 

@@ -11,22 +11,66 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.learning import results
 from benchmarks.learning.duplication import SIZES, DuplicationModel, accuracy, draw_sequences, loss_of
-from benchmarks.learning.report import DUPLICATION
-from benchmarks.machine import machine, versions
+from benchmarks.learning.experiment import Experiment, Trainings, option_list, where
+from benchmarks.learning.report import Report, describe_machine, markdown_table, percent
 from regard.mechanisms import Reformer
 
 _REPORT_EVERY = 100
 _TEST_SEED, _TEST_HASH_SEED = 2**31, 2**62
+_PUBLISHED = {8: 1.0, 4: 0.999, 2: 0.994, 1: 0.919}
+"""Accuracy by rounds of evaluation, Kitaev et al. 2020, table 2."""
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_duplication", description=__doc__)
+def _table(found: dict[str, Any]) -> str:
+    """A table in Markdown: accuracy by rounds of evaluation, one line for each trained model."""
+    rounds = list(next(iter(found.values()))["accuracy"])
+    rows = []
+    for name, one in found.items():
+        shares = " | ".join(percent(one["accuracy"].get(number, float("nan"))) for number in rounds)
+        rows.append(f"{name} | {shares} | {one['steps']:,} | {one['batch']} | {one['minutes']:.0f}")
+    published = (percent(_PUBLISHED[int(one)]) if int(one) in _PUBLISHED else "" for one in rounds)
+    rows.append(f"published, 1,024 symbols | {' | '.join(published)} | 150,000 | |")
+    columns = " | ".join(f"{one} round{'s' if int(one) > 1 else ''}" for one in rounds)
+    return markdown_table(f"trained on | {columns} | steps | batch | minutes", rows)
+
+
+def _note(found: dict[str, Any]) -> str:
+    return (
+        f"Part of the symbols of the second w that are predicted. Trained with 4 rounds, on "
+        f"{describe_machine(next(iter(found.values())))}. Published: Kitaev et al. 2020, table 2.\n"
+    )
+
+
+REPORT = Report(
+    "duplication",
+    """\
+## Duplication
+
+A sequence has the form 0 w 0 w, where w is a string of random symbols from 1 to 127. The model predicts the second w,
+whose next symbol is the one that stands half of the sequence before (Kitaev et al. 2020, section 2.1). One layer of
+[Reformer](mechanisms.md#reformer) is trained with 4 hash rounds, with as many buckets as make 32 tokens in each on
+average. It is evaluated with other numbers of rounds too, without further training: with more rounds, the query and
+the symbol to copy share a bucket more often. The published model uses chunks of sorted tokens, this one exact attention
+inside buckets.
+
+```console
+pip install -e '.[bench]'
+python -m benchmarks.learning.train_duplication --length 1024 --minutes 8 --publish
+python -m benchmarks.learning.train_duplication --length 4096 --batch 4 --minutes 20 --publish
+```
+""",
+    _table,
+    _note,
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this experiment."""
     parser.add_argument("--length", type=int, default=1024, help="symbols of a sequence, an even number")
     parser.add_argument("--minutes", type=float, default=20.0, help="time to train")
     parser.add_argument("--steps", type=int, default=10**9, help="most steps")
@@ -37,10 +81,16 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--tests", type=int, default=128, help="sequences in evaluation")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
-    parser.add_argument("--out", type=Path, default=Path("trained/duplication.json"), metavar="FILE")
-    return parser.parse_args()
+
+
+def make_trainings(asked: argparse.Namespace) -> Trainings:
+    """One training, named by the length of the sequences."""
+    options = option_list(
+        length=asked.length, minutes=asked.minutes, steps=asked.steps, rounds=asked.rounds, evaluate=asked.evaluate,
+        buckets=asked.buckets, batch=asked.batch, rate=asked.rate, warmup=asked.warmup, tests=asked.tests,
+        seed=asked.seed,
+    )  # fmt: skip
+    return {f"{asked.length:,} symbols": options}
 
 
 def train(model: DuplicationModel, mechanism: Reformer, asked: argparse.Namespace) -> tuple[int, float]:
@@ -67,9 +117,8 @@ def train(model: DuplicationModel, mechanism: Reformer, asked: argparse.Namespac
     return step, mean
 
 
-def main() -> int:
-    """Train, evaluate, add the result to the file, and print a table."""
-    asked = parse_options()
+def measure(asked: argparse.Namespace, folder: Path, options: list[str]) -> dict[str, Any]:
+    """Train, and evaluate with each number of rounds."""
     torch.manual_seed(asked.seed)
     buckets = max(2, asked.length // 64 * 2) if asked.buckets is None else asked.buckets
     head_dim = SIZES["width"] // SIZES["heads"]
@@ -81,8 +130,7 @@ def main() -> int:
     model.eval()
     mechanism.seed = _TEST_HASH_SEED
     tests = draw_sequences(asked.tests, asked.length, torch.Generator().manual_seed(_TEST_SEED))
-    found = {rounds: accuracy(model, mechanism, tests, rounds) for rounds in map(int, asked.evaluate.split(","))}
-    result = {
+    return {
         "length": asked.length,
         "rounds": asked.rounds,
         "buckets": buckets,
@@ -90,18 +138,12 @@ def main() -> int:
         "steps": steps,
         "minutes": round(minutes, 2),
         "loss": loss,
-        "accuracy": {str(rounds): share for rounds, share in found.items()},
-        "machine": machine(),
-        "versions": versions(),
+        "accuracy": {rounds: accuracy(model, mechanism, tests, int(rounds)) for rounds in asked.evaluate.split(",")},
+        **where(),
     }
-    name = f"{asked.length:,} symbols"
-    results.add(asked.out, name, result)
-    print(f"{asked.length:,} symbols, trained with {asked.rounds} rounds: {steps:,} steps in {minutes:.1f} minutes\n")
-    if asked.publish:
-        results.add(DUPLICATION.path, name, result)
-    print(DUPLICATION.table({name: result}))
-    return 0
 
+
+EXPERIMENT = Experiment("train_duplication", __doc__, REPORT, add_options, make_trainings, measure, shared=("seed",))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

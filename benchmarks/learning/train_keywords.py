@@ -15,11 +15,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.learning import results
-from benchmarks.learning.classification_report import KEYWORDS
-from benchmarks.learning.program import make_parser, report_classifiers
+from benchmarks.learning.classifier_report import classifier_report
+from benchmarks.learning.experiment import Experiment, Trainings, measure_training, option_list
 from benchmarks.learning.sound_convolution import SoundConvolution, build_of_size
-from benchmarks.learning.train import measure_training
 from regard.audio.sound_file import SOUNDS
 from regard.classification import MediaClassifier, score_probabilities
 from regard.media import label_matrix, read_and_report_labelled
@@ -31,11 +29,30 @@ from regard.tasks.sound_classification import SoundClassificationRecipe, SoundCl
 from regard.train import Settings, run
 
 _TRAIN = "--train-one"
+REPORT = classifier_report(
+    "keywords",
+    """\
+## Spoken keywords
+
+Twenty spoken words, the commands and digits of Speech Commands (Warden 2018), synthesized by espeak-ng in eight accents
+of English and a hundred voices, with echoes and noise; a fifth of the voices speak in the test only. A Conformer of
+half a million weights, and a convolution with as many (time-channel separable, as MatchboxNet), each for the same
+minutes on the same batches and augmentation. Synthetic speech compares models, and says little about recordings.
+
+```console
+apt-get install espeak-ng
+pip install -e '.[train,audio,bench]'
+python -m benchmarks.learning.keywords --out keywords/
+python -m benchmarks.learning.train_keywords --data keywords/ --publish
+```
+""",
+    rows="model",
+    examples="sounds",
+)
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = make_parser("train_keywords", __doc__, "trained/keywords", "seed", "dtype", "device")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this experiment."""
     parser.add_argument("--data", type=Path, default=Path("keywords"), metavar="FOLDER", help="folder of the sounds")
     parser.add_argument("--model", default="conformer,convolution", metavar="NAMES", help="conformer,convolution")
     parser.add_argument("--minutes", type=float, default=30.0, help="minutes of each training")
@@ -45,7 +62,53 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="sounds of a batch")
     parser.add_argument(_TRAIN, metavar="FOLDER", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+
+
+def make_trainings(asked: argparse.Namespace) -> Trainings:
+    """One training for each model."""
+    common = option_list(
+        minutes=asked.minutes, size=asked.size, augment=asked.augment, batch=asked.batch, seed=asked.seed,
+        dtype=asked.dtype, steps=asked.steps, device=asked.device,
+    )  # fmt: skip
+    return {name: [*option_list(data=asked.data, model=name), *common] for name in asked.model.split(",")}
+
+
+def measure(asked: argparse.Namespace, model: Path, options: list[str]) -> dict[str, Any]:
+    """Train a model in a process of its own, and score it on the test sounds."""
+    command = [sys.executable, "-m", "benchmarks.learning.train_keywords", *options, _TRAIN, str(model)]
+    measured = measure_training(model, command)
+    kind: type[AudioEncoder] = SoundConvolution if model.name == "convolution" else Conformer
+    trained = kind.from_folder(ModelFolder.open(model), dtype=torch.float32)
+    classifier = MediaClassifier(trained)
+    sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None)
+    truth = label_matrix(sounds, classifier.labels, "the model", SOUNDS)
+    probabilities = classifier.probabilities([sound.content for sound in sounds]).numpy()
+    scores = score_probabilities(probabilities, truth, classifier.labels)
+    names = ("accuracy", "baseline", "macro_f1", "loss", "calibration_error")
+    return {
+        "sounds": scores.texts,
+        "weights": sum(parameter.numel() for parameter in trained.parameters()),
+        **{name: getattr(scores, name) for name in names},
+        **measured,
+    }
+
+
+EXPERIMENT = Experiment(
+    "train_keywords", __doc__, REPORT, add_options, make_trainings, measure, shared=("seed", "dtype", "device")
+)
+
+
+def train_one(asked: argparse.Namespace) -> int:
+    """Train one model in this process."""
+    recipe = SoundClassificationRecipe(
+        (asked.data / "train",), model=asked.size, augment=asked.augment, batch=asked.batch
+    )
+    build = build_convolution if asked.model == "convolution" else build_conformer
+    limits = {"minutes": asked.minutes, "steps": asked.steps, "patience": 0}
+    settings = Settings(seed=asked.seed, precision=asked.dtype, **limits)
+    task = SoundClassificationTask(recipe, build=build)
+    run(task, settings, asked.train_one, resume=asked.resume, device=asked.device)
+    return 0
 
 
 def build_convolution(
@@ -57,81 +120,6 @@ def build_convolution(
     return build_of_size(sum(one.numel() for one in conformer.parameters()), bands=bands, labels=labels)
 
 
-def train_one(asked: argparse.Namespace) -> int:
-    """Train one model in this process."""
-    recipe = SoundClassificationRecipe(
-        (asked.data / "train",), model=asked.size, augment=asked.augment, batch=asked.batch
-    )
-    build = build_convolution if asked.model == "convolution" else build_conformer
-    limits = {"minutes": asked.minutes, "steps": asked.steps, "patience": 0}
-    settings = Settings(seed=asked.seed, precision=asked.dtype, **limits)
-    run(
-        SoundClassificationTask(recipe, build=build),
-        settings,
-        asked.train_one,
-        resume=asked.resume,
-        device=asked.device,
-    )
-    return 0
-
-
-def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Train a model in a process of its own, and score it on the test sounds."""
-    folder = asked.out / name
-    options = options_of(asked, name)
-    command = [sys.executable, "-m", "benchmarks.learning.train_keywords", *options, _TRAIN, str(folder)]
-    measured = measure_training(folder, command)
-    kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
-    model = kind.from_folder(ModelFolder.open(folder), dtype=torch.float32)
-    classifier = MediaClassifier(model)
-    sounds = read_and_report_labelled([asked.data / "test"], SOUNDS, None)
-    probabilities = classifier.probabilities([one.content for one in sounds]).numpy()
-    scores = score_probabilities(
-        probabilities, label_matrix(sounds, classifier.labels, "the model", SOUNDS), classifier.labels
-    )
-    found = {one: getattr(scores, one) for one in ("accuracy", "baseline", "macro_f1", "loss", "calibration_error")}
-    weights = sum(one.numel() for one in model.parameters())
-    return {
-        "options": " ".join(options_of(asked, name)),
-        "sounds": scores.texts,
-        "weights": weights,
-        **found,
-        **measured,
-    }
-
-
-def options_of(asked: argparse.Namespace, name: str) -> list[str]:
-    """The options that decide a result."""
-    options = ["--data", str(asked.data), "--model", name, "--minutes", str(asked.minutes), "--size", asked.size]
-    options += [
-        "--augment",
-        asked.augment,
-        "--batch",
-        str(asked.batch),
-        "--seed",
-        str(asked.seed),
-        "--dtype",
-        asked.dtype,
-    ]
-    options += [] if asked.steps is None else ["--steps", str(asked.steps)]
-    return options + ([] if asked.device is None else ["--device", asked.device])
-
-
-def main() -> int:
-    """Train and evaluate all models; write results.json and print the table."""
-    asked = parse_options()
-    if asked.train_one is not None:
-        return train_one(asked)
-    path = asked.out / "results.json"
-    found = results.read(path)
-    for name in asked.model.split(","):
-        if found.get(name, {}).get("options") == " ".join(options_of(asked, name)):
-            print(f"{name}: measured already, in {path}", file=sys.stderr)
-            continue
-        print(name, file=sys.stderr)
-        found = results.add(path, name, train_and_evaluate(asked, name))
-    return report_classifiers(KEYWORDS, found, asked)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = EXPERIMENT.parse_options()
+    sys.exit(EXPERIMENT.main() if asked.train_one is None else train_one(asked))

@@ -15,14 +15,37 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from benchmarks.learning.classification_report import PICTURES
-from benchmarks.learning.program import make_parser, report_classifiers
-from benchmarks.learning.train import train_table
+from benchmarks.learning.classifier_report import classifier_report
+from benchmarks.learning.experiment import Experiment, Trainings, option_list, set_options, train_and_evaluate
 
 DATA = Path("/usr/share/datasets/fashion-mnist")
 _TEST = "t10k-images-idx3-ubyte"
+REPORT = classifier_report(
+    "pictures",
+    """\
+## Fashion-MNIST
+
+Fashion-MNIST (Xiao et al. 2017): 60,000 grey pictures of 28 x 28 for training, 10,000 for the test, ten kinds of
+clothing. Models of less than half a million weights from scratch, for the same minutes: a CCT of two convolutions and
+two layers of width 128, a ViT of three layers of 128, and a Swin of two layers of 80 and one of 160, both on patches of
+4 x 4. Pictures are shifted by one pixel, for the CCT by two. For the ViT half of them are mirrored; for the CCT and the
+Swin a rectangle is erased in a quarter of them. AdamW trains the CCT and the Swin, [Muon](training.md#settings) the
+ViT. Augmentation, rates and optimizers were compared on training pictures. 2,000 of them are held out to choose the
+best weights.
+
+```console
+pip install -e '.[train,vision,bench]'
+python -m benchmarks.learning.train_pictures --dtype bfloat16 --publish
+```
+""",
+    source="In 15 minutes on two cores each model sees the training pictures 17 to 30 times. With AdamW the ViT does "
+    "not fit them in that time: it was right for 91 % of those and 89.7 % of the test pictures, after 13,950 steps on "
+    "the same processor as the CCT.",
+    rows="model",
+    examples="pictures",
+)
 
 
 @final
@@ -62,9 +85,8 @@ RECIPES = {
 }
 
 
-def parse_options() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = make_parser("train_pictures", __doc__, "trained/pictures", "seed", "dtype", "device")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this experiment."""
     parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
     parser.add_argument("--model", default=",".join(RECIPES), metavar="NAMES", help="vit-tiny,deit-tiny,..")
     parser.add_argument("--minutes", type=float, default=15.0, help="minutes of each training")
@@ -76,7 +98,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rate", help="peak learning rate; default: the recipe's")
     parser.add_argument("--batch", type=int, default=128, help="pictures of a batch")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
-    return parser.parse_args()
 
 
 def find_test_pictures(folder: Path) -> Path:
@@ -85,31 +106,30 @@ def find_test_pictures(folder: Path) -> Path:
     return plain if plain.exists() else plain.with_name(f"{_TEST}.gz")
 
 
+def make_trainings(asked: argparse.Namespace) -> Trainings:
+    """One training for each model."""
+    return {name: make_options(asked, name) for name in asked.model.split(",")}
+
+
 def make_options(asked: argparse.Namespace, name: str) -> list[str]:
     """The options of `regard train classify` for a model."""
     recipe = RECIPES.get(name, Recipe())
-    made = ["--data", str(asked.data), "--minutes", str(asked.minutes), "--augment", asked.augment]
-    for option, value in (
-        ("--crop", asked.crop or recipe.crop),
-        ("--rate", asked.rate or recipe.rate),
-        ("--optimizer", asked.optimizer or recipe.optimizer),
-    ):
-        made += [] if value is None else [option, value]
-    made += [*recipe.augmentation, "--schedule", asked.schedule]
-    made += ["--batch", str(asked.batch), "--seed", str(asked.seed), "--dtype", asked.dtype, "--patience", "0"]
-    made += [part for one in (*recipe.hyperparameters, *asked.set) for part in ("--set", one)]
-    made += [] if asked.steps is None else ["--steps", str(asked.steps)]
-    made += [] if asked.device is None else ["--device", asked.device]
-    return [*made, "--model", name]
+    made = option_list(data=asked.data, minutes=asked.minutes, augment=asked.augment, crop=asked.crop or recipe.crop)
+    made += option_list(rate=asked.rate or recipe.rate, optimizer=asked.optimizer or recipe.optimizer)
+    made += [*recipe.augmentation, *option_list(schedule=asked.schedule, batch=asked.batch, seed=asked.seed)]
+    made += option_list(dtype=asked.dtype, patience=0)
+    made += set_options((*recipe.hyperparameters, *asked.set))
+    return made + option_list(steps=asked.steps, device=asked.device, model=name)
 
 
-def main() -> int:
-    """Train and evaluate all models; write results.json and print the table."""
-    asked = parse_options()
-    runs = {name: make_options(asked, name) for name in asked.model.split(",")}
-    found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
-    return report_classifiers(PICTURES, found, asked)
+def measure(asked: argparse.Namespace, model: Path, options: list[str]) -> dict[str, Any]:
+    """Train a model, and evaluate it on the test pictures."""
+    return train_and_evaluate(model, options, ["--data", str(find_test_pictures(asked.data))])
 
+
+EXPERIMENT = Experiment(
+    "train_pictures", __doc__, REPORT, add_options, make_trainings, measure, shared=("seed", "dtype", "device")
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

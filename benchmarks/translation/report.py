@@ -7,18 +7,22 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import report as learning_report
 from benchmarks.learning import results as learning_results
-from benchmarks.learning.classification_report import DIGITS, KEYWORDS, LISTOPS, PICTURES, SST2, TONES
+from benchmarks.learning import time_shakespeare, train_shakespeare
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
+_EXPERIMENTS = (
+    "recall", "listops", "listops_on_gpu", "sst2", "pictures", "distillation", "digits", "keywords", "tones",
+    "gato_tasks", "duplication", "wikitext", "pretraining",
+)  # fmt: skip
 _DECODER_LABELS = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
 _MIN_WORDS = 4
 """Minimum source words for the table by length: BLEU counts 4-grams."""
@@ -92,14 +96,11 @@ def render_page(found: list[Result]) -> str:
     """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
-    for section in (
-        learning_report.RECALL, LISTOPS, learning_report.LISTOPS_CURVES, SST2, PICTURES, learning_report.DISTILLATION,
-        DIGITS, KEYWORDS, TONES, learning_report.GATO, learning_report.DUPLICATION, learning_report.WIKITEXT,
-        learning_report.PRETRAINING,
-    ):  # fmt: skip
-        parts += section.render(learning_results.read(section.path))
-    files = (learning_report.SHAKESPEARE.path, learning_report.SHAKESPEARE_SPEEDS)
-    parts += learning_report.render_shakespeare(*map(learning_results.read, files))
+    for name in _EXPERIMENTS:
+        report = import_module(f"benchmarks.learning.train_{name}").REPORT
+        parts += report.render(learning_results.read(report.path))
+    files = (train_shakespeare.REPORT.path, time_shakespeare.SPEEDS)
+    parts += time_shakespeare.render_section(*map(learning_results.read, files))
     return "\n".join(parts)
 
 

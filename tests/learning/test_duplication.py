@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import pytest
 import torch
@@ -47,10 +46,9 @@ def test_loss_and_accuracy_of_a_model_that_knows_nothing():
 
 
 @pytest.mark.slow
-def test_a_short_run(tmp_path, monkeypatch, capfd):
+def test_a_short_run(tmp_path, capfd):
     options = ["--length", "30", "--steps", "3", "--minutes", "1", "--tests", "5", "--evaluate", "2,1"]
-    monkeypatch.setattr(sys, "argv", ["train_duplication", *options, "--out", str(tmp_path / "found.json")])
-    assert train_duplication.main() == 0
+    assert train_duplication.EXPERIMENT.main([*options, "--out", str(tmp_path)]) == 0
     assert "| 30 symbols | " in capfd.readouterr().out
-    (result,) = json.loads((tmp_path / "found.json").read_text()).values()
+    (result,) = json.loads((tmp_path / "results.json").read_text()).values()
     assert (result["steps"], set(result["accuracy"])) == (3, {"2", "1"})

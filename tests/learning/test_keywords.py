@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning.classification_report import KEYWORDS
 from benchmarks.learning.keywords import RATE, draw_utterance, record, split_variants
 from benchmarks.learning.sound_convolution import SoundConvolution, SoundConvolutionConfig, build_of_size
-from benchmarks.learning.train_keywords import build_convolution
+from benchmarks.learning.train_keywords import REPORT, build_convolution
 from regard import masks
 from regard.models.model_folder import ModelFolder
 from regard.tasks.new_conformer import PRESETS, build_conformer
@@ -61,4 +60,4 @@ def test_padding_has_no_influence_on_the_convolution(tmp_path):
 
 
 def test_section_of_the_results_page():
-    assert "train_keywords" in "\n".join(KEYWORDS.render({}))
+    assert "train_keywords" in "\n".join(REPORT.render({}))

@@ -17,16 +17,17 @@ import pytest
 import torch
 
 from benchmarks.learning import (
-    report,
     results,
+    time_shakespeare,
     train_listops,
     train_pictures,
+    train_pretraining,
     train_sst2,
-)
-from benchmarks.learning.classification_report import LISTOPS, PICTURES, SST2
+    train_wikitext,
+)  # fmt: skip
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
-from benchmarks.learning.report import PRETRAINING, WIKITEXT
+from benchmarks.translation.report import PAGE, read_all, render_page
 from picture_files import shape_picture, write_idx
 from regard import catalogue
 from regard.errors import OptionError
@@ -34,6 +35,10 @@ from regard.models import load
 from regard.train.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_page_of_results_is_that_of_the_published_results():
+    assert PAGE.read_text(encoding="utf-8") == render_page(read_all())
 
 
 def test_mechanisms_by_name():
@@ -51,15 +56,13 @@ def test_options_of_mechanisms_cover_the_longest_text():
     assert actual[3::2] == ["mechanism_options.length=33", "mechanism_options.projected=8"]
 
 
-def test_results_are_added_and_ranked(tmp_path):
-    scores = {"macro_f1": 0.5, "calibration_error": 0.1, "seconds": 90.0, "memory GB": 0.5}
-    results.add(tmp_path / "r.json", "linear", {"accuracy": 0.5, **scores})
-    actual = results.add(tmp_path / "r.json", "dot_product", {"accuracy": 0.625, **scores})
-    assert results.read(tmp_path / "r.json") == actual
-    assert results.table(actual).splitlines()[2:] == [
-        "| dot_product | 62.5 % | 0.500 | 0.100 | 1.5 | 0.50 |",
-        "| linear | 50.0 % | 0.500 | 0.100 | 1.5 | 0.50 |",
-    ]
+def test_results_are_added_and_published_without_folders(tmp_path):
+    linear, recall = {"options": "--data /home/somebody/train.tsv --rate 0.1"}, {"options": {"steps": 3}}
+    results.add(tmp_path / "r.json", "linear", linear)
+    actual = results.add(tmp_path / "r.json", "recall", recall)
+    assert results.read(tmp_path / "r.json") == actual == {"linear": linear, "recall": recall}
+    published = results.publish(tmp_path / "published.json", actual)
+    assert published == {"linear": {"options": "--data train.tsv --rate 0.1"}, "recall": recall}
 
 
 def test_sections_of_classifiers():
@@ -70,17 +73,17 @@ def test_sections_of_classifiers():
         "linear": one | {"accuracy": 0.3, "processor seconds": None},
         "moba": one | {"accuracy": 0.4, "processor seconds": 120.0},
     }
-    assert LISTOPS.table(found).splitlines()[2:] == [
+    assert train_listops.REPORT.table(found).splitlines()[2:] == [
         "| moba | 40.0 % |  | 0.250 | 0.100 | 9 | 2 | 2.00 |",
         "| linear | 30.0 % | 16.1 % | 0.250 | 0.100 | 9 |  | 2.00 |",
     ]
-    assert "published" not in SST2.table(found)
-    assert "right for 17.0 % of the 2,000 test texts" in "\n".join(LISTOPS.render(found))
-    assert "## ListOps" in "\n".join(LISTOPS.render({}))
-    of_pictures = "\n".join(PICTURES.render({"vit-tiny": (found["moba"] | {"pictures": 10_000})}))
+    assert "published" not in train_sst2.REPORT.table(found)
+    assert "right for 17.0 % of the 2,000 test texts" in "\n".join(train_listops.REPORT.render(found))
+    assert "## ListOps" in "\n".join(train_listops.REPORT.render({}))
+    of_pictures = "\n".join(train_pictures.REPORT.render({"vit-tiny": (found["moba"] | {"pictures": 10_000})}))
     assert "right for 17.0 % of the 10,000 test pictures" in of_pictures
     assert "| vit-tiny | 40.0 % | 0.250 | 0.100 | 9 | 2 | 2.00 |" in of_pictures
-    assert "train_pictures" in "\n".join(PICTURES.render({}))
+    assert "train_pictures" in "\n".join(train_pictures.REPORT.render({}))
 
 
 @pytest.mark.slow
@@ -89,9 +92,9 @@ def test_a_short_run_of_listops(tmp_path, monkeypatch, capfd):
     write_tables(tmp_path / "data", {"train": 64, "valid": 16, "test": 16}, seed=1, min_length=5, max_length=30)
     options = ["--data", "data", "--out", "out", "--mechanism", "linformer", "--steps", "2", "--length", "30"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train_listops", *options, "--warmup", "1", "--device", "cpu"])
+    arguments = [*options, "--warmup", "1", "--device", "cpu"]
     for expected in ("linformer\n", "linformer: measured already"):
-        assert train_listops.main() == 0
+        assert train_listops.EXPERIMENT.main(arguments) == 0
         shown = capfd.readouterr()
         assert "| linformer |" in shown.out
         assert shown.err.startswith(expected)
@@ -104,7 +107,7 @@ def test_a_short_run_of_listops(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
+def test_a_short_run_of_sentiment(tmp_path, capfd):
     chance, words = random.Random(1), {"0": ["bad", "dull"], "1": ["good", "great"]}
     for name in ("train", "dev", "test"):
         rows = [(f"a {chance.choice(words[label])} film number {n}", label) for n in range(40) for label in "01"]
@@ -112,8 +115,7 @@ def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
         (tmp_path / f"sst2_{name}.tsv.gz").write_bytes(gzip.compress(content.encode()))
     options = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--mechanism", "linear", "--epochs", "1"]
     options += ["--perceiver", "--fine-tuning-epochs", "1", "--device", "cpu"]
-    monkeypatch.setattr(sys, "argv", ["train_sst2", *options])
-    assert train_sst2.main() == 0
+    assert train_sst2.EXPERIMENT.main(options) == 0
     assert "| minilm, fine-tuned |" in capfd.readouterr().out
     actual = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(actual) == {"linear", "perceiver, bytes", "minilm, fine-tuned"}
@@ -121,15 +123,15 @@ def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_a_short_run_of_pictures(tmp_path, monkeypatch, capfd):
+def test_a_short_run_of_pictures(tmp_path, capfd):
     for part in ("train", "t10k"):
         labels = np.arange(48) % 3
         pixels = np.stack([shape_picture(("rows", "columns", "plain")[one], seed) for seed, one in enumerate(labels)])
         write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", pixels)
         write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", labels)
     options = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--steps", "3", "--set", "layers=1"]
-    monkeypatch.setattr(sys, "argv", ["train_pictures", *options, "--model", "vit-tiny,deit", "--device", "cpu"])
-    assert train_pictures.main() == 0
+    arguments = [*options, "--model", "vit-tiny,deit", "--device", "cpu"]
+    assert train_pictures.EXPERIMENT.main(arguments) == 0
     assert "| deit |" in capfd.readouterr().out
     actual = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {one["pictures"] for one in actual.values()} == {48}
@@ -186,7 +188,9 @@ def test_sections_of_language_models():
         "pre-trained, seed 2": validated[1] | {"accuracy": 0.875, "rate": "3e-4", "encoder": one},
         "random, seed 1": validated[0] | {"accuracy": 0.625, "rate": "1e-3"},
     }
-    lines = "\n".join([*WIKITEXT.render(wikitext), *PRETRAINING.render(pretraining)]).splitlines()
+    lines = "\n".join(
+        [*train_wikitext.REPORT.render(wikitext), *train_pretraining.REPORT.render(pretraining)]
+    ).splitlines()
     rows = [line for line in lines if line.startswith("| ") and "minutes" not in line]
     assert rows == [
         "| llama | 61.0 | 211.2 | 1.625 | 1,234 | 1.5 | 0.50 |",
@@ -195,7 +199,7 @@ def test_sections_of_language_models():
         "| random | 62.5 % | 62.5 to 62.5 % | 62.5 % | 1e-3 | 1.5 |  |",
     ]
     assert lines.count("On 2 threads of P.") == 2
-    assert "train_pretraining" in "\n".join(PRETRAINING.render({}))
+    assert "train_pretraining" in "\n".join(train_pretraining.REPORT.render({}))
 
 
 def test_section_of_shakespeare():
@@ -204,7 +208,7 @@ def test_section_of_shakespeare():
     found = {"0.001": one | {"validation loss": 1.9162}, "0.003": one | {"validation loss": 1.75}}
     rates = {"regard, bfloat16": 3000, "regard, float32": 1100, "nanoGPT": 1000}
     speeds = {"P": {"tokens per second": rates, "chosen": "bfloat16"}}
-    lines = "\n".join(report.render_shakespeare(found, speeds)).splitlines()
+    lines = "\n".join(time_shakespeare.render_section(found, speeds)).splitlines()
     assert [line for line in lines if line.startswith("| ")] == [
         "| learning rate | validation loss | minutes | tokens per second |",
         "| 0.003 | 1.750 | 1.5 | 12,345 |",
@@ -214,7 +218,7 @@ def test_section_of_shakespeare():
         "| P | bfloat16, the default here | 3,000 | 1,000 | 3.00 |",
         "| P | float32 | 1,100 | 1,000 | 1.10 |",
     ]
-    assert "train_shakespeare" in "\n".join(report.render_shakespeare({}, {}))
+    assert "train_shakespeare" in "\n".join(time_shakespeare.render_section({}, {}))
 
 
 @pytest.mark.slow

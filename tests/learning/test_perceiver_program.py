@@ -1,19 +1,16 @@
-"""The program that trains Perceivers: its digits and sounds, options, and a short run."""
+"""The programs that train Perceivers: their digits and sounds, and short runs."""
 
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning import digits as digit_files
-from benchmarks.learning import train_perceiver
-from benchmarks.learning.classification_report import DIGITS, TONES
-from benchmarks.learning.digits import write_digits
-from benchmarks.learning.tones import LABELS, SAMPLES, draw_sounds
+from benchmarks.learning import train_digits, train_tones
+from benchmarks.learning.train_digits import write_digits
+from benchmarks.learning.train_tones import LABELS, SAMPLES, draw_sounds
 from regard.media import LabelledFile
 from regard.vision.idx_files import read_idx
 
@@ -24,7 +21,7 @@ def digits(monkeypatch):
     pictures = np.zeros((100, 28, 28), dtype=np.uint8)
     pictures[:, 0, 0] = np.arange(100)
     read = [LabelledFile(picture, str(number // 10), "") for number, picture in enumerate(pictures)]
-    monkeypatch.setattr(digit_files, "read_packaged", lambda name: read)
+    monkeypatch.setattr(train_digits, "read_packaged", lambda name: read)
 
 
 @pytest.mark.usefixtures("digits")
@@ -56,34 +53,29 @@ def test_sounds_are_what_their_labels_say():
 
 
 def test_sections_without_results():
-    assert "train_perceiver --steps 0" in "\n".join(DIGITS.render({}))
-    assert "train_perceiver --models none" in "\n".join(TONES.render({}))
+    assert "train_digits --publish" in "\n".join(train_digits.REPORT.render({}))
+    assert "train_tones --publish" in "\n".join(train_tones.REPORT.render({}))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("digits")
-def test_a_short_run(tmp_path, monkeypatch, capfd):
-    options = [
-        "--out",
-        str(tmp_path),
-        "--models",
-        "vit-tiny;perceiver, convolution",
-        "--epochs",
-        "1",
-        "--batch",
-        "1800",
-    ]
-    options += ["--set", "latents=3", "--steps", "2", "--tests", "12"]
-    monkeypatch.setattr(sys, "argv", ["train_perceiver", *options])
-    monkeypatch.setattr(train_perceiver, "_TEST_BATCH", 5)
-    assert train_perceiver.main() == 0
+def test_a_short_run_on_digits(tmp_path, capfd):
+    options = ["--models", "vit-tiny;perceiver, convolution", "--epochs", "1", "--batch", "1800", "--set", "latents=3"]
+    assert train_digits.EXPERIMENT.main(["--out", str(tmp_path), *options]) == 0
     shown = capfd.readouterr().out
+    assert "| model | accuracy |" in shown
     assert "| perceiver, convolution |" in shown
-    assert "| perceiver, samples |" in shown
     found = json.loads((tmp_path / "results.json").read_text())
     assert {one["pictures"] for one in found.values()} == {20}
     assert {one["steps"] for one in found.values()} == {2}
-    (sounds,) = json.loads((tmp_path / "sounds.json").read_text()).values()
+
+
+@pytest.mark.slow
+def test_a_short_run_on_sounds(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(train_tones, "_TEST_BATCH", 5)
+    assert train_tones.EXPERIMENT.main(["--out", str(tmp_path), "--steps", "2", "--tests", "12"]) == 0
+    shown = capfd.readouterr().out
+    assert "| model | accuracy |" in shown
+    assert "| perceiver, samples |" in shown
+    (sounds,) = json.loads((tmp_path / "results.json").read_text()).values()
     assert (sounds["sounds"], sounds["steps"]) == (12, 2)
-    for section, one in ((DIGITS, found), (TONES, {"perceiver, samples": sounds})):
-        assert "| model | accuracy |" in section.table(one)

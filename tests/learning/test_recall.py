@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from benchmarks.learning.recall import KEYS, VALUES, VOCABULARY, RecallBatch, Re
 from benchmarks.learning.recall_models import SCAN_FAMILY, count_weights, default_models, make_model
 from benchmarks.learning.recall_plot import describe
 from benchmarks.learning.recall_task import CHANCE, RecallTask
-from benchmarks.learning.report import RECALL
 from regard.errors import OptionError
 from regard.train import RankShard, RunContext, Settings
 
@@ -177,30 +175,30 @@ def test_the_curve_is_read_from_the_metrics_of_a_run(tmp_path):
 
 def test_table_section_and_legend():
     one = {"octaves": {"2-3": 1.0, "4-7": 0.5}, "weights": 1234, "processor seconds": 90.0}
-    assert RECALL.table({"gru": one}).splitlines()[2:] == [
+    assert train_recall.REPORT.table({"gru": one}).splitlines()[2:] == [
         "| gru | 100.0 % | 50.0 % | 1,234 | 1.5 |",
         "| chance | 6.2 % | 6.2 % | | |",
     ]
     assert describe("gru", one) == "gru\n90 s, 1,234 weights"
     assert describe("gru", one | {"processor seconds": None}) == "gru\n1,234 weights"
-    assert "train_recall" in "\n".join(RECALL.render({}))
+    assert "train_recall" in "\n".join(train_recall.REPORT.render({}))
 
 
 @pytest.mark.slow
-def test_a_short_run_is_resumed_and_compared_with_runs_of_the_same_options_alone(tmp_path, monkeypatch):
+def test_a_short_run_is_kept_and_compared_with_runs_of_the_same_options_alone(tmp_path):
     options = ["--octaves", "2", "--length", "37", "--width", "8", "--batch", "3", "--steps", "4", "--device", "cpu"]
-    trained = {}
-    for models, more in (("gru,linear", []), ("linear", []), ("linear", ["--steps", "6"])):
-        arguments = ["--out", str(tmp_path), "--models", models, *options, *more]
-        monkeypatch.setattr(sys, "argv", ["train_recall", *arguments])
-        trained[models, *more] = train_recall.train_models(train_recall.parse_options())
-    first, again, longer = trained.values()
-    assert set(first) == set(again) == {"gru", "linear"}
+    trained = []
+    for arguments in (["gru,linear"], ["linear"], ["linear", "--steps", "6"]):
+        asked = train_recall.EXPERIMENT.parse_options(["--out", str(tmp_path), *options, "--models", *arguments])
+        trained.append(train_recall.EXPERIMENT.run(asked))
+    first, again, longer = trained
+    for name in ("octaves", "processor seconds"):
+        assert again["linear"][name] == first["linear"][name]
+    assert set(first) == {"gru", "linear"}
     assert set(longer) == {"linear"}
-    for found, steps in ((first, 4), (again, 4), (longer, 6)):
+    for found, steps in ((first, 4), (longer, 6)):
         one = found["linear"]
         assert one["steps"] == steps
         assert set(one["octaves"]) == {"2-3", "4-7"}
         assert [point[0] for point in one["curve"]] == sorted(point[0] for point in one["curve"])
-    assert again["linear"]["octaves"] == first["linear"]["octaves"]
     assert set(json.loads((tmp_path / "results.json").read_text())) == {"gru", "linear"}
