@@ -6,13 +6,11 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
 import regard
 from regard.classification import Classifier
-from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError
-from shell_message import shell_message
+from shell_command import error_message, output, run
 from small_classifiers import NOUNS, TEXTS, classifier, write_texts
 
 TRAIN = ["train", "classify", "--data", "texts.tsv", "--out", "new", "--steps", "1", "--dtype", "float32"]
@@ -32,22 +30,6 @@ def folder(models, tmp_path, monkeypatch):
     write_texts(tmp_path / "texts.tsv", 60)
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     return tmp_path
-
-
-def run(*arguments, **options):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(one) for one in arguments], **options)
-
-
-def output(*arguments, **options):
-    result = run(*arguments, **options)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
 
 
 @pytest.mark.parametrize(

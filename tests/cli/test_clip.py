@@ -5,28 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from picture_files import write_folders
 from regard.classification import ZeroShotClassifier
-from regard.cli.app import app
 from regard.errors import OptionError
-from shell_message import shell_message
+from shell_command import output, run, shell_message
 from small_clips import small_clip
 from small_image_models import image_classifier
 
 PATHS = [f"shapes/{label}/{number:03}.png" for label in ("columns", "plain", "rows") for number in range(2)]
 TEXTS = ["rows of stripes", "columns", "nothing at all"]
-
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from regard.errors import (
 from regard.models import load
 from regard.text import Embedder, embedding_job
 from regard.text.resumable_shards import Shards
-from shell_message import shell_message
+from shell_command import shell_message
 from small_classifiers import TEXTS, classifier
 
 LINES = ["one two", "", "three", "four five six", "猫", "seven"]

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import CheckpointError, OptionError, OutputExistsError, RefusedError
-from shell_message import shell_message
+from shell_command import shell_message
 from small_classifiers import classifier
 from small_image_models import image_classifier
 from small_translators import SOURCE, transformer

@@ -17,7 +17,7 @@ from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_count
 from regard.fields import option_field
 from regard.log import log
-from shell_message import shell_message
+from shell_command import shell_message
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from picture_files import write_folders
 from regard.classification import MediaClassifier, embed_files
-from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
-from shell_message import shell_message
+from shell_command import error_message, output, run
 from small_image_models import image_classifier
-
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
 
 
 @pytest.fixture

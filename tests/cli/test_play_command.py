@@ -2,35 +2,23 @@
 
 import json
 import sys
+from functools import partial
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from regard.cli.app import app
+import shell_command
 from regard.errors import CheckpointError, MissingPackageError, OptionError, OutputExistsError, RefusedError
 from regard.playing import play_episodes
-from shell_message import shell_message
+from shell_command import error_message
 from small_classifiers import classifier
 from small_gatos import DRAWN_TOY, TOY, TOY_STEPS, register_toys, small_gato
 
 CART = "CartPole-v1"
 
 
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["play", *map(str, arguments)])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), (result.exception, result.output)
-    return shell_message(result.exception)
+output = partial(shell_command.output, "play")
+run = partial(shell_command.run, "play")
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +68,8 @@ def test_recording_and_page(folder):
     page = (folder / "a.html").read_text(encoding="utf-8")
     assert "<title>RegardDrawnToy-v0 · regard</title>" in page
     assert "plain" in page
-    assert "already exists" in error_message(OutputExistsError, "plain", DRAWN_TOY, "--record", "a.gif")
-    assert "already exists" in error_message(OutputExistsError, "plain", DRAWN_TOY, "--view", "a.html")
+    assert "already exists" in error_message(OutputExistsError, "play", "plain", DRAWN_TOY, "--record", "a.gif")
+    assert "already exists" in error_message(OutputExistsError, "play", "plain", DRAWN_TOY, "--view", "a.html")
     options = ("--episodes", 1, "--no-comparison", "--overwrite")
     output("plain", DRAWN_TOY, "--record", "a.gif", "--view", "a.html", *options)
 
@@ -93,13 +81,13 @@ def test_each_of_several_environments_is_recorded(folder):
 
 def test_an_environment_without_drawings_has_a_page_but_no_recording(folder):
     output("plain", TOY, "--episodes", 1, "--view", "a.html", "--no-comparison")
-    assert "cannot be rendered" in error_message(RefusedError, "plain", CART, TOY, "--record", "a.gif")
+    assert "cannot be rendered" in error_message(RefusedError, "play", "plain", CART, TOY, "--record", "a.gif")
     assert not list(folder.glob("*.gif"))
 
 
 def test_environments_of_the_model(folder):
-    assert "does not tell any" in error_message(OptionError, "plain")
-    assert "other spaces than in the training" in error_message(OptionError, "told")
+    assert "does not tell any" in error_message(OptionError, "play", "plain")
+    assert "other spaces than in the training" in error_message(OptionError, "play", "told")
     result = run("told", TOY, "--episodes", 1, "--no-comparison")
     assert "was not trained on RegardToy-v0" in result.stderr
     assert "-" in result.stdout
@@ -107,26 +95,26 @@ def test_environments_of_the_model(folder):
 
 def test_what_is_refused(folder):
     classifier().save("words")
-    assert "another kind of model" in error_message(CheckpointError, "words", CART)
-    assert "regard train gato" in error_message(CheckpointError, "absent/", CART)
-    assert "cannot be made" in error_message(OptionError, "plain", "NoSuchTask-v3")
-    message = error_message(OptionError, "plain", "MiniGrid-Empty-5x5-v0")
+    assert "another kind of model" in error_message(CheckpointError, "play", "words", CART)
+    assert "regard train gato" in error_message(CheckpointError, "play", "absent/", CART)
+    assert "cannot be made" in error_message(OptionError, "play", "plain", "NoSuchTask-v3")
+    message = error_message(OptionError, "play", "plain", "MiniGrid-Empty-5x5-v0")
     assert "cannot play 'MiniGrid-Empty-5x5-v0'" in message
     assert "more values than there are ids" in message
     assert "regard train gato --task MiniGrid-Empty-5x5-v0 --out model/" in message
     assert "TokenRanges" not in message
     assert f"play what it was trained on ({CART}, {DRAWN_TOY})" in error_message(
-        OptionError, "told", "MiniGrid-Empty-5x5-v0"
+        OptionError, "play", "told", "MiniGrid-Empty-5x5-v0"
     )
-    assert "animated picture" in error_message(OptionError, "plain", CART, "--record", "a.mp4")
-    assert "ends in .html" in error_message(OptionError, "plain", CART, "--view", "a.pdf")
+    assert "animated picture" in error_message(OptionError, "play", "plain", CART, "--record", "a.mp4")
+    assert "ends in .html" in error_message(OptionError, "play", "plain", CART, "--view", "a.pdf")
     assert run("plain", CART, "--episodes", 0).exit_code == 2
     assert not [one for one in folder.iterdir() if one.suffix in (".gif", ".html", ".partial")]
 
 
 def test_missing_packages_are_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    assert "regard[control]" in error_message(MissingPackageError, "plain", CART)
+    assert "regard[control]" in error_message(MissingPackageError, "play", "plain", CART)
 
 
 def test_help_has_examples():

@@ -5,32 +5,14 @@ import json
 import numpy as np
 import pytest
 import soundfile
-from typer.testing import CliRunner
 
 from regard.classification import MediaClassifier, embed_files
-from regard.cli.app import app
 from regard.errors import DataError, OptionError
-from shell_message import shell_message
+from shell_command import error_message, output, run, shell_message
 from small_audio_models import audio_model
 from sound_files import tone
 
 PATHS = ["tones/high/0.wav", "tones/low/0.wav", "tones/low/1.wav"]
-
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
 
 
 @pytest.fixture

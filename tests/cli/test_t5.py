@@ -16,7 +16,7 @@ from regard.generation import Generator, TextToText, load_generator
 from regard.models import T5Encoder
 from regard.search import Greedy, Sampling
 from regard.tasks.translation.data import Batches
-from shell_message import shell_message
+from shell_command import shell_message
 from small_language_models import language_model
 from small_t5 import save_t5
 from small_translators import transformer, write_pairs

@@ -13,7 +13,7 @@ from regard.cli.app import app
 from regard.cli.text_input import open_texts
 from regard.errors import CheckpointError, DataError, OptionError, OutputError, OutputExistsError
 from regard.text import table_rows
-from shell_message import shell_message
+from shell_command import shell_message
 
 VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
 

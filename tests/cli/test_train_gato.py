@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import partial
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import regard
+import shell_command
 from picture_files import write_folders
 from regard.cli.app import app
 from regard.control import Episode, collect_episodes, make_environment, write_episodes
 from regard.errors import DataError, OptionError, RefusedError
 from regard.playing import play_episodes
-from shell_message import shell_message
+from shell_command import shell_message
 from small_language_models import write_documents
 
 SMALL = ["--set", "layers=1", "--set", "width=16", "--set", "heads=1", "--set", "inner=11", "--set", "patch_channels=8",
          "--experience", "150", "--batch", "5", "--length", "41", "--dtype", "float32"]  # fmt: skip
 
 
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["train", "gato", *map(str, arguments)])
+run = partial(shell_command.run, "train", "gato")
 
 
 @pytest.fixture

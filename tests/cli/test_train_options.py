@@ -6,28 +6,15 @@ import json
 import re
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError
 from regard.layers import precision
 from regard.translation import Translator
-from shell_message import shell_message
+from shell_command import error_message, run
 from small_masked_language_models import masked_language_model
 from small_translators import recurrent, transformer, write_pairs
 
 TRAIN = ["train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1"]
-
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
-
-
-def error_message(kind, *arguments):
-    """Return the message of the error of this type that the arguments raise."""
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
 
 
 @pytest.fixture

@@ -3,33 +3,15 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.transcription import Transcriber, score_transcriptions
-from shell_message import shell_message
+from shell_command import error_message, output, run, shell_message
 from small_audio_models import audio_model
 from sound_files import sound_bytes, tone
 
 PATHS = ["tones/0.wav", "tones/1.wav", "tones/2.wav"]
 TEXTS = ["ab a", "b", "ba"]
-
-
-def run(*arguments, stdin=None):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments], input=stdin)
-
-
-def output(*arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from regard.cli.translation_formats import remarks, to_one_line
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RefusedError
 from regard.search import Greedy
 from regard.translation import Rendering, Translation, Translator
-from shell_message import shell_message
+from shell_command import shell_message
 from small_translators import recurrent, transformer
 
 SENTENCE = "Ein kleiner Hund läuft."

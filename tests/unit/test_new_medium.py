@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import regard
 from regard.classification import MediaClassifier, embed_files
-from regard.cli.app import app
 from regard.errors import DataError
 from regard.layers import MultiHeadAttention
 from regard.media import Medium
@@ -22,7 +20,7 @@ from regard.models.kinds import ModelKind
 from regard.models.label_names import label_fields, read_labels
 from regard.models.weight_names import WeightNames, same_names
 from regard.view import read_file_attention
-from shell_message import shell_message
+from shell_command import output, run, shell_message
 
 # The first file: what a table of numbers is, and how it is read.
 
@@ -104,16 +102,6 @@ class Sums(MediaEncoder):
     @classmethod
     def make_weight_names(cls, config):
         return WeightNames(same_names("embedding", "attention.{path}", "head"))
-
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
 
 
 @pytest.fixture

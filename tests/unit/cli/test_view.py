@@ -25,7 +25,7 @@ from regard.errors import (
     RegardError,
 )
 from regard.models import load
-from shell_message import shell_message
+from shell_command import shell_message
 from small_checkpoints import save_checkpoint
 from small_translators import SOURCE, TARGET, recurrent, transformer
 

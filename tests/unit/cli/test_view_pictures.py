@@ -1,33 +1,20 @@
 """``regard view`` with pictures in the shell."""
 
+from functools import partial
+
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+import shell_command
 from picture_files import random_pixels, write_folders
 from regard.cli import view_media
-from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
-from shell_message import shell_message
+from shell_command import error_message
 from small_classifiers import classifier
 from small_clips import small_clip
 from small_image_models import image_classifier
 
-
-def run(*arguments):
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["view", *map(str, arguments)])
-
-
-def output(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception or result.stderr
-    return result.stdout
-
-
-def error_message(kind, *arguments):
-    result = run(*arguments)
-    assert isinstance(result.exception, kind), result.exception
-    return shell_message(result.exception)
+output = partial(shell_command.output, "view")
 
 
 @pytest.fixture
@@ -56,8 +43,8 @@ def test_folders_and_options(folder):
     assert shown.count("Attention rollout") == 3
     assert "shapes/columns/000.png" in shown
     assert output("--picture", "cat.png", "--model", "vit", "--label", "rows").startswith("cat.png\n")
-    assert "no such label" in error_message(OptionError, "cat.png", "--model", "vit", "--label", "zebra")
-    beside = error_message(OptionError, "a text", "--picture", "cat.png", "--model", "vit")
+    assert "no such label" in error_message(OptionError, "view", "cat.png", "--model", "vit", "--label", "zebra")
+    beside = error_message(OptionError, "view", "a text", "--picture", "cat.png", "--model", "vit")
     assert "--picture cannot be used with texts" in beside
 
 
@@ -69,25 +56,27 @@ def test_texts_of_a_clip(folder):
     assert '"similarities": {"a cat":' in (folder / "texts.html").read_text().replace('":{"', '": {"')
     assert "class token" in output("cat.png", "--model", "./clip")  # without texts
     two = ["--label", "rows", "--label", "plain"]
-    assert "one --label" in error_message(OptionError, "cat.png", "--model", "vit", *two)
-    assert "a label twice" in error_message(OptionError, "cat.png", "--model", "./clip", "--label", "a", "--label", "a")
+    assert "one --label" in error_message(OptionError, "view", "cat.png", "--model", "vit", *two)
+    assert "a label twice" in error_message(
+        OptionError, "view", "cat.png", "--model", "./clip", "--label", "a", "--label", "a"
+    )
 
 
 def test_texts_and_pictures_are_told_apart(folder):
-    assert "reads pictures, not texts" in error_message(OptionError, "A cat sat.", "--model", "vit")
-    assert "--model is missing" in error_message(OptionError, "cat.png")
+    assert "reads pictures, not texts" in error_message(OptionError, "view", "A cat sat.", "--model", "vit")
+    assert "--model is missing" in error_message(OptionError, "view", "cat.png")
     classifier().save("text-model")
-    assert "the model reads no pictures" in error_message(OptionError, "cat.png", "--model", "text-model")
-    assert "no model 'none/such'" in error_message(CheckpointError, "cat.png", "--model", "none/such")
-    assert "--label belongs to pictures" in error_message(OptionError, "A cat.", "--label", "a")
+    assert "the model reads no pictures" in error_message(OptionError, "view", "cat.png", "--model", "text-model")
+    assert "no model 'none/such'" in error_message(CheckpointError, "view", "cat.png", "--model", "none/such")
+    assert "--label belongs to pictures" in error_message(OptionError, "view", "A cat.", "--label", "a")
     assert "--mechanism cannot be used" in error_message(
-        OptionError, "cat.png", "--model", "vit", "--mechanism", "linear"
+        OptionError, "view", "cat.png", "--model", "vit", "--mechanism", "linear"
     )
-    assert "--truncate cannot be used" in error_message(OptionError, "cat.png", "--model", "vit", "--truncate")
+    assert "--truncate cannot be used" in error_message(OptionError, "view", "cat.png", "--model", "vit", "--truncate")
 
 
 def test_files_that_are_no_pictures(folder, monkeypatch):
-    assert "bad.png is not a picture" in error_message(DataError, "bad.png", "--model", "vit")
-    assert "no picture to view" in error_message(DataError, "--model", "vit")
+    assert "bad.png is not a picture" in error_message(DataError, "view", "bad.png", "--model", "vit")
+    assert "no picture to view" in error_message(DataError, "view", "--model", "vit")
     monkeypatch.setattr(view_media, "MAX_FILES", 1)
-    assert "too many pictures" in error_message(OptionError, "cat.png", "cat.png", "--model", "vit")
+    assert "too many pictures" in error_message(OptionError, "view", "cat.png", "cat.png", "--model", "vit")
