@@ -14,11 +14,11 @@ LABELS = ("auto", "one", "several")
 """How many labels a text has: "auto" is several if any text has not exactly one."""
 
 
-def is_column(one: object) -> bool:
+def is_column(column: object) -> bool:
     """Whether a value can name a column: a name, or a number from 1."""
-    if isinstance(one, str):
-        return bool(one.strip())
-    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
+    if isinstance(column, str):
+        return bool(column.strip())
+    return isinstance(column, int) and not isinstance(column, bool) and column >= 1
 
 
 def _are_two_columns(columns: object) -> bool:

@@ -286,7 +286,7 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: s
         kinds = kind if isinstance(kind, tuple) else (kind,)
         raise OptionError(
             f"wrong {name}",
-            expected=" or ".join(f"{'an' if one.__name__[0] in 'AEIO' else 'a'} {one.__name__}" for one in kinds),
+            expected=" or ".join(f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}" for kind in kinds),
             got=short_repr(value),
             do=do,
         )

@@ -135,18 +135,18 @@ def declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
 def _find_declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
     types_by_name = get_type_hints(kind)
     found = []
-    for one in fields(kind):
-        facts = _inherited_metadata(kind, one.name)
+    for entry in fields(kind):
+        facts = _inherited_metadata(kind, entry.name)
         if "help" in facts:
-            members = get_args(types_by_name[one.name])
-            is_union = get_origin(types_by_name[one.name]) in (types.UnionType, Union)
+            members = get_args(types_by_name[entry.name])
+            is_union = get_origin(types_by_name[entry.name]) in (types.UnionType, Union)
             plain = [member for member in members if member is not type(None)] if is_union else []
             found.append(
                 DeclaredField(
-                    one.name,
-                    plain[0] if len(plain) == 1 else types_by_name[one.name],
+                    entry.name,
+                    plain[0] if len(plain) == 1 else types_by_name[entry.name],
                     is_union and len(plain) < len(members),
-                    _default(one),
+                    _default(entry),
                     facts,
                 )
             )
@@ -170,29 +170,29 @@ def check_fields(value: Any) -> None:
             _check_value(declared, value, declared.name, part, declared.kind)
 
 
-def _check_tuple(one: DeclaredField, owner: Any, value: Any) -> None:
+def _check_tuple(declared: DeclaredField, owner: Any, value: Any) -> None:
     """Raise OptionError unless ``value`` is a tuple of the declared length, if there is one, and of such members."""
-    members = get_args(one.kind)
+    members = get_args(declared.kind)
     is_fixed = ... not in members
     if is_fixed and (not isinstance(value, tuple) or len(value) != len(members)):
         raise OptionError(
-            f"wrong {one.name}",
+            f"wrong {declared.name}",
             expected=f"a tuple of {len(members)} integers",
             got=short_repr(value),
-            do=f"{one.name}={(28,) * len(members)}",
+            do=f"{declared.name}={(28,) * len(members)}",
         )
-    check_kind(one.name, value, tuple, do=one.facts.get("example", f"for example {one.name}=(2, 2)"))
-    kind = _member_kind(one.kind)
-    name = f"number in {one.name}" if kind in (int, float) and not is_fixed else one.name
+    check_kind(declared.name, value, tuple, do=declared.facts.get("example", f"for example {declared.name}=(2, 2)"))
+    kind = _member_kind(declared.kind)
+    name = f"number in {declared.name}" if kind in (int, float) and not is_fixed else declared.name
     for member in value:
         if member is not None or type(None) not in get_args(members[0]):
-            _check_value(one, owner, name, member, kind)
+            _check_value(declared, owner, name, member, kind)
 
 
-def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
+def _check_value(declared: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
     """Raise OptionError unless ``value``, which messages call ``name``, is of this kind and in the declared range."""
-    facts = one.facts
-    is_option = name == one.name and facts.get("option") != "" and getattr(owner, "fields_are_options", False)
+    facts = declared.facts
+    is_option = name == declared.name and facts.get("option") != "" and getattr(owner, "fields_are_options", False)
     name = facts.get("noun", f"`{name}`" if is_option and kind in (int, float, bool) else name)
     if "choices" in facts or "stored_names" in facts:
         noun = f"{name} of a {owner.model_name}" if hasattr(owner, "model_name") else name
@@ -209,7 +209,7 @@ def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: An
             _check_divisor(name, value, facts["divides"], getattr(owner, facts["divides"]))
     elif kind is float:
         check_number(name, value, **{bound: facts[bound] for bound in ("least", "above", "most") if bound in facts})
-    elif "example" in facts or (kind is str and one.is_optional):
+    elif "example" in facts or (kind is str and declared.is_optional):
         check_kind(name, value, get_origin(kind) or kind, do=facts.get("example", f"leave {name} out for the default"))
 
 
@@ -226,10 +226,10 @@ def _check_divisor(name: str, value: int, whole: str, size_of_whole: int) -> Non
 def describe_arguments(kind: type[Any]) -> str:
     """The lines of a docstring that say what the declared fields of a dataclass are; "" if there are none."""
     lines = []
-    for one in fields(kind):
-        facts = _inherited_metadata(kind, one.name)
+    for entry in fields(kind):
+        facts = _inherited_metadata(kind, entry.name)
         if "help" in facts:
-            text = f"{one.name}: {without_marks(facts['help']).removesuffix('.')}."
+            text = f"{entry.name}: {without_marks(facts['help']).removesuffix('.')}."
             lines += textwrap.wrap(text, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(["Args:", *(f"    {line}" for line in lines)]) if lines else ""
 
@@ -240,17 +240,19 @@ def format_table(kind: type[Any], *, has_options: bool = False) -> str:
     ``has_options`` adds their names in the shell.
     """
     declared = declared_fields(kind)
-    columns = {"in config.json": [one.facts.get("stored") for one in declared]}
+    columns = {"in config.json": [entry.facts.get("stored") for entry in declared]}
     if has_options:
-        names = [one.facts.get("option", f"--{one.name.replace('_', '-')}") for one in declared]
-        columns["option"] = ["" if is_dataclass(one.kind) else name for one, name in zip(declared, names, strict=True)]
+        names = [entry.facts.get("option", f"--{entry.name.replace('_', '-')}") for entry in declared]
+        columns["option"] = [
+            "" if is_dataclass(entry.kind) else name for entry, name in zip(declared, names, strict=True)
+        ]
     columns = {head: names for head, names in columns.items() if any(names)}
     heads = ["field", "default", *columns, "meaning"]
     rows = [heads, ["---"] * len(heads)]
-    for number, one in enumerate(declared):
-        default = "" if one.default is MISSING else f"`{short_repr(one.default)}`"
+    for number, entry in enumerate(declared):
+        default = "" if entry.default is MISSING else f"`{short_repr(entry.default)}`"
         shown = [f"`{listed[number]}`" if listed[number] else "" for listed in columns.values()]
-        rows.append([f"`{one.name}`", default, *shown, one.facts["help"].replace("|", "\\|")])
+        rows.append([f"`{entry.name}`", default, *shown, entry.facts["help"].replace("|", "\\|")])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -260,23 +262,23 @@ def repr_of_fields(value: Any) -> str:
     Set as ``__repr__`` in the class: the ``__repr__`` of dataclasses writes every number, which may be megabytes, into
     tracebacks.
     """
-    shown = ", ".join(f"{one.name}={short_repr(getattr(value, one.name))}" for one in fields(value) if one.repr)
+    shown = ", ".join(f"{part.name}={short_repr(getattr(value, part.name))}" for part in fields(value) if part.repr)
     return f"{type(value).__name__}({shown})"
 
 
 def _inherited_metadata(kind: type[Any], name: str) -> Mapping[str, Any]:
     """The metadata of a field, of the class nearest to ``kind`` that declares it."""
-    for one in kind.__mro__:
-        if is_dataclass(one) and name in one.__dataclass_fields__ and one.__dataclass_fields__[name].metadata:
-            return one.__dataclass_fields__[name].metadata
+    for base in kind.__mro__:
+        if is_dataclass(base) and name in base.__dataclass_fields__ and base.__dataclass_fields__[name].metadata:
+            return base.__dataclass_fields__[name].metadata
     return {}
 
 
-def _default(one: Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default(declared: Field[Any]) -> Any:
+    return declared.default if declared.default_factory is MISSING else declared.default_factory()
 
 
 def _member_kind(kind: Any) -> Any:
     """The type of the members of a tuple, without None."""
     member = get_args(kind)[0]
-    return next((one for one in get_args(member) if one is not type(None)), member)
+    return next((candidate for candidate in get_args(member) if candidate is not type(None)), member)

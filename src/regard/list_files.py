@@ -30,7 +30,7 @@ def is_hidden(name: str) -> bool:
 
 def list_files(folder: Path) -> list[Path]:
     """The files in a folder and in its folders, by their paths in order. Raises DataError as ``walk``."""
-    return sorted(one for one in walk(folder) if one.is_file())
+    return sorted(path for path in walk(folder) if path.is_file())
 
 
 def list_entries(folder: Path) -> list[Path]:
@@ -44,7 +44,7 @@ def list_folders(folder: Path) -> list[Path]:
     Raises DataError as ``walk``.
     """
     try:
-        return sorted(one for one in folder.iterdir() if one.is_dir() and not is_hidden(one.name))
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path.name))
     except OSError as error:
         _refuse(error)
 

@@ -60,8 +60,12 @@ def _parse(source: str) -> list[tuple[str, ast.expr | None]] | None:
     if not isinstance(call, ast.Call) or (call.args and call.keywords):
         return None
     found: list[tuple[str, ast.expr | None]] = []
-    for one in call.args:
-        name = one.func if isinstance(one, ast.Call) and not one.args and not one.keywords else one
+    for argument in call.args:
+        name = (
+            argument.func
+            if isinstance(argument, ast.Call) and not argument.args and not argument.keywords
+            else argument
+        )
         if not isinstance(name, ast.Name):
             return None
         found.append((name.id, None))

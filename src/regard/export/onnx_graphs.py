@@ -84,7 +84,7 @@ class TextGraph(OnnxGraph):
         generator = torch.Generator().manual_seed(7)
         limit = model.max_tokens or max(_EXAMPLE_LENGTHS)
         examples: list[tuple[Tensor, ...]] = []
-        for number, length in enumerate(dict.fromkeys(min(one, limit) for one in _EXAMPLE_LENGTHS)):
+        for number, length in enumerate(dict.fromkeys(min(tokens, limit) for tokens in _EXAMPLE_LENGTHS)):
             rows = 3 if number == 0 else 1 + number % 2
             lengths = torch.tensor([length, *([max(1, length // 2)] * (rows - 1))])
             tokens = torch.arange(length) < lengths[:, None]

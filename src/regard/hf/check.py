@@ -94,7 +94,7 @@ def pretrained_parts(model: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
     """Models of ``transformers`` in ``model``, such as the one that LoRA wraps, with their names; no parts of parts."""
     found: list[str] = []
     for name, module in model.named_modules():
-        if isinstance(module, PreTrainedModel) and not any(is_inside(name, one) for one in found):
+        if isinstance(module, PreTrainedModel) and not any(is_inside(name, owner) for owner in found):
             found.append(name)
             yield name, module
 

@@ -142,19 +142,24 @@ def _layers_of_weights(
             got=f"a {type(checkpoint.model).__name__}",
             do="choose another model",
         )
-    if not listed or any(one is None or one.dim() != 4 or tuple(one.shape[2:]) != (length, length) for one in listed):
+    if not listed or any(
+        weights is None or weights.dim() != 4 or tuple(weights.shape[2:]) != (length, length) for weights in listed
+    ):
         raise RefusedError(
             f"{checkpoint.folder} has attention layers that cannot be shown",
             expected="a model that uses the attention interface of transformers, or returns weights of all pairs",
             got=f"a {type(checkpoint.model).__name__}",
             do=_find_way_out(checkpoint),
         )
-    check_number_of_weights([(one.shape[1], length, length) for one in listed])
+    check_number_of_weights([(weights.shape[1], length, length) for weights in listed])
     return tuple(
         LayerWeights(
-            f"layers.{number}", to_numpy(one[0]), "non-negative" if _has_sinks(one) else "distribution", OWN_CODE
+            f"layers.{number}",
+            to_numpy(weights[0]),
+            "non-negative" if _has_sinks(weights) else "distribution",
+            OWN_CODE,
         )
-        for number, one in enumerate(listed)
+        for number, weights in enumerate(listed)
     )
 
 

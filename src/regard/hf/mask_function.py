@@ -109,11 +109,13 @@ def _find_band(function: Callable[..., Any]) -> _Band | None:
         return None
     names = inspect.getclosurevars(function).nonlocals
     if code is _AND:
-        bands = [_find_band(one) for one in names["mask_functions"]]
+        bands = [_find_band(function) for function in names["mask_functions"]]
         known = [band for band in bands if band is not None]
         if len(known) < len(bands):
             return None
-        return _Band(max((one.low for one in known), default=-_UNBOUNDED), min(one.high for one in (*known, _Band())))
+        return _Band(
+            max((band.low for band in known), default=-_UNBOUNDED), min(band.high for band in (*known, _Band()))
+        )
     window = names["sliding_window"]
     if not isinstance(window, int):
         return None

@@ -122,7 +122,7 @@ def _empty_gradients(
 ) -> tuple[Tensor, ...]:
     """Allocate the gradients; an empty tensor for sinks that need none."""
     del grad_output, grad_lse, output, normalizer, rounding
-    of_tokens = (empty_token_major(one, one.shape[2], one.shape[3]) for one in (query, key, value))
+    of_tokens = (empty_token_major(tensor, tensor.shape[2], tensor.shape[3]) for tensor in (query, key, value))
     return *of_tokens, attention_op.empty_gradient(terms[-1], of_sinks, query)
 
 

@@ -29,7 +29,11 @@ def _keywords(functions: Iterable[Any]) -> Iterator[str]:
     for function in functions:
         parameters = inspect.signature(function).parameters.values()
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            yield from (one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name != "self")
+            yield from (
+                parameter.name
+                for parameter in parameters
+                if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
+            )
 
 
 HARMLESS = frozenset(

@@ -42,11 +42,11 @@ def find_texts(
     """
     batch, queries = query.shape[0], query.shape[2]
     named = {name: arguments[name] for name in ARGUMENTS if isinstance(arguments.get(name), Tensor)}
-    packed = {name: one for name, one in named.items() if _has_several(name, one)}
+    packed = {name: tensor for name, tensor in named.items() if _has_several(name, tensor)}
     if not packed or _is_cross_attention(module):
         return None
     if queries == keys:
-        first, *others = (_number_tokens(name, one, batch, keys).to(query.device) for name, one in packed.items())
+        first, *others = (_number_tokens(name, tensor, batch, keys).to(query.device) for name, tensor in packed.items())
         if any(has_values(first) and has_values(other) and not _are_same_texts(first, other) for other in others):
             raise _fit_error("two of them with other texts")
         return first

@@ -150,24 +150,28 @@ def _ids_to_tokens(decoder: tokenizers.Tokenizer, ids: Sequence[int], special_id
 
     Special tokens, of ``special_ids`` and of the tokenizer, have no characters.
     """
-    special = special_ids | {number for number, token in decoder.get_added_tokens_decoder().items() if token.special}
-    text = decoder.decode([one for one in ids if one not in special])
+    special = special_ids | {
+        token_id for token_id, token in decoder.get_added_tokens_decoder().items() if token.special
+    }
+    text = decoder.decode([token_id for token_id in ids if token_id not in special])
     spans, plain, start = [], [], 0
-    for one in ids:
+    for token_id in ids:
         stop = start
-        if one not in special:
-            plain.append(one)
+        if token_id not in special:
+            plain.append(token_id)
             stop = max(start, _count_equal(decoder.decode(plain), text))
         spans.append((start, stop))
         start = stop
     return Tokens(
         text,
-        tuple(decoder.id_to_token(one) or f"<{one}>" for one in ids),
+        tuple(decoder.id_to_token(token_id) or f"<{token_id}>" for token_id in ids),
         spans_without_spaces(text, spans),
-        tuple(one in special for one in ids),
+        tuple(token_id in special for token_id in ids),
     )
 
 
 def _count_equal(start: str, text: str) -> int:
     """Number of characters at the beginning that are the same."""
-    return next((at for at, (one, other) in enumerate(zip(start, text, strict=False)) if one != other), len(start))
+    return next(
+        (at for at, (character, other) in enumerate(zip(start, text, strict=False)) if character != other), len(start)
+    )

@@ -84,7 +84,7 @@ _IMPLEMENTATIONS_BY_NAME = {
 }
 
 BACKENDS: Mapping[str, Backend] = {
-    one.name: one for one in (module.BACKEND for module in (native, sdpa, flex, reference))
+    backend.name: backend for backend in (module.BACKEND for module in (native, sdpa, flex, reference))
 }
 """The backend of each implementation name on this machine."""
 
@@ -113,8 +113,10 @@ def explain_choice(operation: Operation, request: OperationRequest) -> Choice:
     """Return the choice of "auto" for a request, with the reasons against the others."""
     taken = _select_auto(operation, request)
     reasons = {
-        one.name: one.refuses(request) or one.auto_skips(request) or f"{taken.name} comes first"
-        for one in _IMPLEMENTATIONS[operation]
+        implementation.name: implementation.refuses(request)
+        or implementation.auto_skips(request)
+        or f"{taken.name} comes first"
+        for implementation in _IMPLEMENTATIONS[operation]
     }
     return Choice(taken.name, reasons | {taken.name: taken.why_chosen})
 
@@ -147,7 +149,7 @@ def attend(operation: Operation, name: str, request: OperationRequest, *options:
 
 def _select_auto(operation: Operation, request: OperationRequest) -> Implementation:
     """Return the first implementation that can and should compute the request; the last one refuses nothing."""
-    for one in _IMPLEMENTATIONS[operation]:
-        if one.refuses(request) is None and one.auto_skips(request) is None:
-            return one
+    for implementation in _IMPLEMENTATIONS[operation]:
+        if implementation.refuses(request) is None and implementation.auto_skips(request) is None:
+            return implementation
     return _IMPLEMENTATIONS[operation][-1]

@@ -40,7 +40,9 @@ class SortedTokens:
 
     def take(self, choose: Callable[[Tensor], Tensor]) -> SortedTokens:
         """Return the tokens of the groups that ``choose`` takes of each tensor."""
-        tile_start, last_chunk = (None if one is None else choose(one) for one in (self.tile_start, self.last_chunk))
+        tile_start, last_chunk = (
+            None if tensor is None else choose(tensor) for tensor in (self.tile_start, self.last_chunk)
+        )
         return SortedTokens(choose(self.token), choose(self.place), tile_start, last_chunk)
 
 

@@ -113,10 +113,10 @@ class ConformerBlock(CheckpointedBlock):
             tokens = tokens.masked_fill(~visible[..., None], 0.0)
 
         def transform(tokens: Tensor) -> Tensor:
-            tokens = self.first_residual(tokens, lambda one: self.first_feed_forward(one) / 2)
-            tokens = self.attention_residual(tokens, lambda one: self.attention(one, mask=mask))
-            tokens = self.convolution_residual(tokens, lambda one: self.convolution(one, visible))
-            tokens = self.last_residual(tokens, lambda one: self.last_feed_forward(one) / 2)
+            tokens = self.first_residual(tokens, lambda inner: self.first_feed_forward(inner) / 2)
+            tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask))
+            tokens = self.convolution_residual(tokens, lambda inner: self.convolution(inner, visible))
+            tokens = self.last_residual(tokens, lambda inner: self.last_feed_forward(inner) / 2)
             output: Tensor = self.norm(tokens)
             return output
 

@@ -372,9 +372,9 @@ class MultiHeadAttention(nn.Module):
         values = _leave_to_mechanism("value", value, of_value, self.key_value_heads)
         return (keys, values) if mechanism.absorbs_keys(keys, values) else None
 
-    def _is_plain(self, one: ExtraInput, projection: nn.Linear) -> bool:
+    def _is_plain(self, extra_input: ExtraInput, projection: nn.Linear) -> bool:
         """Whether an extra input is nothing but a projection of the tokens, so that it may be left to the mechanism."""
-        changes = self._bias is not None or (one.rotates and isinstance(self.position, Rotation))
+        changes = self._bias is not None or (extra_input.rotates and isinstance(self.position, Rotation))
         return not changes and is_plain_linear(projection) and not is_traced()
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:

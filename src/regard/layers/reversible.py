@@ -144,7 +144,7 @@ class _Randomness(NamedTuple):
     def equals(self, other: _Randomness) -> bool:
         """Whether the states are the same: no random number was drawn between the two."""
         pairs = zip(self.states, other.states, strict=True)
-        return torch.equal(self.cpu, other.cpu) and all(torch.equal(one, its) for one, its in pairs)
+        return torch.equal(self.cpu, other.cpu) and all(torch.equal(state, its) for state, its in pairs)
 
     def restore(self, tokens: Tensor) -> None:
         """Set the generators to these states."""
@@ -170,7 +170,7 @@ class _Reversible(Function):
     ) -> tuple[Tensor, Tensor]:
         """Compute the last streams, and save these alone."""
         ctx.steps, ctx.randomness, ctx.autocast = steps, [], _autocast_of(first)
-        ctx.trained = [id(one) for one in trained]
+        ctx.trained = [id(parameter) for parameter in trained]
         changed, read = first, second
         for step in steps:
             before = _Randomness.now(read)

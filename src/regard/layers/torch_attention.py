@@ -154,6 +154,6 @@ def turn_off_fast_paths(model: nn.Module) -> None:
         if isinstance(module, nn.TransformerEncoderLayer) and isinstance(module.self_attn, TorchAttention):
             module.activation_relu_or_gelu = 0  # read by the fast path alone
         if isinstance(module, nn.TransformerEncoder) and any(
-            isinstance(one, TorchAttention) for one in module.modules()
+            isinstance(part, TorchAttention) for part in module.modules()
         ):
             module.use_nested_tensor = False

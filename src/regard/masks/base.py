@@ -262,14 +262,14 @@ def _mask_device(mask: Mask) -> torch.device | None:
     return None
 
 
-def _fields_equal(one: object, other: object) -> bool:
+def _fields_equal(first: object, other: object) -> bool:
     """Whether two fields of masks are equal. Tensors without values are equal only if they are the same object."""
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return bool(one == other)
-    if one is other:
+    if not isinstance(first, Tensor) or not isinstance(other, Tensor):
+        return bool(first == other)
+    if first is other:
         return True
-    alike = one.dtype == other.dtype and one.shape == other.shape and has_values(one) and has_values(other)
-    return alike and torch.equal(one.cpu(), other.cpu())
+    alike = first.dtype == other.dtype and first.shape == other.shape and has_values(first) and has_values(other)
+    return alike and torch.equal(first.cpu(), other.cpu())
 
 
 def _to_hashable(part: object) -> object:

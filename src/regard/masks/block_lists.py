@@ -46,7 +46,7 @@ class BlockLists(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """Return the rule for these lengths, with its tensors on ``device``."""
         first, block, start = make_frame(queries, keys).offset - self.start, self.block, self.start
-        lists, one = to_device(self.key_blocks, device), self.heads is None
+        lists, is_shared = to_device(self.key_blocks, device), self.heads is None
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch
@@ -54,7 +54,7 @@ class BlockLists(Mask):
             allowed = torch.zeros_like(head + row + column, dtype=torch.bool)
             if lists.numel() == 0:
                 return allowed
-            listed = lists[head * 0 if one else head, row.clamp(0, lists.shape[1] - 1)]
+            listed = lists[head * 0 if is_shared else head, row.clamp(0, lists.shape[1] - 1)]
             for place in range(lists.shape[2]):
                 allowed = allowed | (listed[..., place] == column)
             return allowed & (row >= 0) & (row < lists.shape[1]) & (column >= 0)

@@ -49,11 +49,11 @@ class DilatedWindow(Mask):
         """Return the rule for these lengths, with its tensors on ``device``."""
         offset, left, right = self._offset(make_frame(queries, keys)), self.left, self.right
         dilations = torch.tensor(self.dilations, device=device)
-        one = self.heads is None
+        is_shared = self.heads is None
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch
-            dilation, distance = dilations[head * 0 if one else head], key - query - offset
+            dilation, distance = dilations[head * 0 if is_shared else head], key - query - offset
             allowed = distance % dilation == 0
             if left is not None:
                 allowed = allowed & (distance >= -left * dilation)

@@ -48,11 +48,11 @@ class Documents(Mask):
         """Return the rule, with its tensors on ``device``. Raises ShapeError if the ids have other lengths."""
         query_ids = to_device(self._resolve_query_ids(make_frame(queries, keys)), device)
         ids = to_device(self.ids, device)
-        one = ids.shape[0] == 1
+        is_shared = ids.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head
-            entry = batch * 0 if one else batch
+            entry = batch * 0 if is_shared else batch
             return query_ids[entry, query] == ids[entry, key]
 
         return rule

@@ -60,11 +60,11 @@ class GlobalTokens(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """Return the rule for these lengths, with its tensors on ``device``."""
         of_queries, of_keys = (to_device(side, device) for side in self._query_and_key_flags(make_frame(queries, keys)))
-        one, side = of_keys.shape[0] == 1, self.side
+        is_shared, side = of_keys.shape[0] == 1, self.side
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head
-            entry = batch * 0 if one else batch
+            entry = batch * 0 if is_shared else batch
             if side == "query":
                 return of_queries[entry, query] & (key >= 0)  # in the common shape of all indices
             if side == "key":

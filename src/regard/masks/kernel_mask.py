@@ -70,8 +70,8 @@ class KernelMask:
         return allowed if self.dense is None else allowed & self.dense
 
 
-def _intersect(meet: Callable[[Part, Part], Part], one: Part | None, other: Part | None) -> Part | None:
+def _intersect(meet: Callable[[Part, Part], Part], first: Part | None, other: Part | None) -> Part | None:
     """Intersect two parts of one kind by ``meet``; None allows everything."""
-    if one is None or other is None:
-        return other if one is None else one
-    return meet(one, other)
+    if first is None or other is None:
+        return other if first is None else first
+    return meet(first, other)

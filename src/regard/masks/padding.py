@@ -67,15 +67,15 @@ class Padding(Mask):
         """Return the rule for these lengths, with its tensors on ``device``."""
         make_frame(queries, keys)
         self.check_lengths(queries, keys)
-        lengths, one = to_device(self.lengths, device), self.batch is None
+        lengths, is_shared = to_device(self.lengths, device), self.batch is None
 
         def right(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head, query
-            return key < lengths[batch * 0 if one else batch]
+            return key < lengths[batch * 0 if is_shared else batch]
 
         def left(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head, query
-            return key >= keys - lengths[batch * 0 if one else batch]
+            return key >= keys - lengths[batch * 0 if is_shared else batch]
 
         return right if self.side == "right" else left
 

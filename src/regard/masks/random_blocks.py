@@ -44,13 +44,13 @@ class RandomBlocks(Mask):
         """Return the rule for these lengths, with its tensors on ``device``."""
         frame = make_frame(queries, keys)
         drawn, offset = to_device(self._draw(keys), device), frame.offset
-        block, one = self.block, self.heads is None
+        block, is_shared = self.block, self.heads is None
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch
             position = query + offset
             row = position.clamp(min=0) // block
-            return drawn[head * 0 if one else head, row, key // block] & (position >= 0)
+            return drawn[head * 0 if is_shared else head, row, key // block] & (position >= 0)
 
         return rule
 

@@ -278,7 +278,7 @@ class Mechanism(nn.Module, ABC):
             return self._step_paged(query, key, value, state, mask, bias, inputs)
         if isinstance(state, RaggedPages) and not inputs:
             state = state.extended(key, value)
-            return state.attend_each(query, lambda *one: self(*one, mask, bias=bias)), state
+            return state.attend_each(query, lambda *tensors: self(*tensors, mask, bias=bias)), state
         if not isinstance(state, TokenCache):
             raise wrong_state_error(state, KeyValueCache, type(self).__name__)
         state = state.extended(key, value, select_side(inputs, self.extra_inputs, "key"))
@@ -340,8 +340,10 @@ class Mechanism(nn.Module, ABC):
                 do="build the mechanism with the heads and head_dim of the query",
             )
         if inputs:
-            tensors = {name: one for name, one in inputs.items() if not isinstance(one, TokenProjection)}
-            projections = {name: one for name, one in inputs.items() if isinstance(one, TokenProjection)}
+            tensors = {name: tensor for name, tensor in inputs.items() if not isinstance(tensor, TokenProjection)}
+            projections = {
+                name: projection for name, projection in inputs.items() if isinstance(projection, TokenProjection)
+            }
             request = request.replace(inputs=self._check_inputs(tensors, request), projections=projections)
         reason = self.refuses(request)
         if reason is not None:

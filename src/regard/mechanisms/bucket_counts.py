@@ -52,8 +52,8 @@ def choose_factors(
         return split_buckets(2**level), None
     counts = visible.sum(-1)
     levels = torch.zeros_like(counts)
-    for one in range(1, level + 1):
-        levels = levels + (counts >= _TOKENS_PER_BUCKET * 2**one)
+    for step in range(1, level + 1):
+        levels = levels + (counts >= _TOKENS_PER_BUCKET * 2**step)
     return (), levels
 
 

@@ -96,7 +96,7 @@ class Differential(Mechanism):
         dtype = accumulation_dtype(request.query.dtype)
         with disable_autocast(request.device):
             factor = self.compute_lambda().to(dtype)
-            first, second = (attend("attention", "auto", one) for one in self._halves(request, dtype))
+            first, second = (attend("attention", "auto", half) for half in self._halves(request, dtype))
             bad = (first + second).detach().isnan()
             # 0 times NaN would be NaN in the gradient of lambda.
             first, second = fill_numbers(first, bad, 0.0), fill_numbers(second, bad, 0.0)

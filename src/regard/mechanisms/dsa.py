@@ -214,5 +214,5 @@ def _without_broken(request: Request) -> Request:
     if is_false(query) and is_false(key):
         return request
     broken = {"index_query": query, "index_weight": query, "index_key": key}
-    clean = {name: fill_zeros(one, broken[name][:, None]) for name, one in request.inputs.items()}
+    clean = {name: fill_zeros(tensor, broken[name][:, None]) for name, tensor in request.inputs.items()}
     return request.replace(inputs=clean)

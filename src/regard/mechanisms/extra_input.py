@@ -106,26 +106,28 @@ class AbsorbsProjections(ABC):
     def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
         """Whether a layer should pass such keys and values as they are, since ``forward`` needs fewer products then."""
 
-    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
+    def tokens_read(
+        self, extra_input: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]
+    ) -> Int[Tensor, " tokens"] | None:
         """Return the tokens of its side at which an extra input is read, so that a layer projects those alone.
 
         None is all tokens; without any, the layer leaves the input out.
         """
-        del one, frame, inputs
+        del extra_input, frame, inputs
         return None
 
-    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
+    def absorbs_input(self, extra_input: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
         """Whether a layer should pass an extra input as a ``TokenProjection``, since its queries are few.
 
         The mechanism may still compute the input.
         """
-        del one, frame, inputs
+        del extra_input, frame, inputs
         return False
 
 
 def names_of_side(declared: tuple[ExtraInput, ...], side: Literal["query", "key"]) -> frozenset[str]:
     """Return the names of the inputs that belong to the tokens of one side."""
-    return frozenset(one.name for one in declared if one.side == side)
+    return frozenset(extra_input.name for extra_input in declared if extra_input.side == side)
 
 
 def select_side(

@@ -66,5 +66,5 @@ class GatedDelta(DeltaRule):
         self, logits: Float[Tensor, "batch heads keys decay_size"]
     ) -> Float[Tensor, "batch heads keys decay_size"]:
         """Compute -exp(log_rate) softplus(decay + decay_bias) for each head and token."""
-        rate, bias = (one.to(logits.dtype)[:, None, None] for one in (self.log_rate, self.decay_bias))
+        rate, bias = (parameter.to(logits.dtype)[:, None, None] for parameter in (self.log_rate, self.decay_bias))
         return -rate.exp() * softplus(logits + bias)

@@ -65,7 +65,7 @@ def choose_highest(
     and ``first`` are the same. Returns positions, ascending, with -1 behind; None if the kernel does not take the
     tensors.
     """
-    given = [query, key] + [one for one in (weight, first) if one is not None]
+    given = [query, key] + [tensor for tensor in (weight, first) if tensor is not None]
     if unsupported_reason(*given) is not None or query.dtype == torch.float64:
         return None
     if not 0 < query.shape[3] <= MAX_HEAD_DIM or 0 in query.shape or count >= 2**27:
@@ -73,7 +73,7 @@ def choose_highest(
     terms = to_kernel_arguments(request.replace(bias=None, dropout=0.0, inputs={}))
     heads = query.shape[1]
     if summed:
-        of_heads = [one.shape[1] for one in (terms.row_start, first) if one is not None]
+        of_heads = [tensor.shape[1] for tensor in (terms.row_start, first) if tensor is not None]
         if terms.dense is not None and terms.dense.dim() > 2:
             of_heads.append(terms.dense.shape[-3])
         heads = request.query.shape[1] if any(number > 1 for number in of_heads) else 1

@@ -141,17 +141,19 @@ class Longformer(AbsorbsProjections, Mechanism):
         del key, value
         return False
 
-    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
+    def tokens_read(
+        self, extra_input: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]
+    ) -> Int[Tensor, " tokens"] | None:
         """Return the global tokens of the queries for ``global_query``; none of the keys if no query is global."""
         rows = self._global_queries(frame, inputs)
-        return rows if rows is None or one.side == "query" or rows.shape[0] == 0 else None
+        return rows if rows is None or extra_input.side == "query" or rows.shape[0] == 0 else None
 
-    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
+    def absorbs_input(self, extra_input: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
         """Whether global queries are so few that attention to tokens is faster than projecting these.
 
         With r of them, the tokens take r / head_dim of the products of a projection.
         """
-        if one.side != "key" or not one.projected or self.active_dropout > 0:
+        if extra_input.side != "key" or not extra_input.projected or self.active_dropout > 0:
             return False
         rows = self._global_queries(frame, inputs)
         return rows is not None and _ABSORBED_COST * rows.shape[0] <= self.head_dim
@@ -195,7 +197,9 @@ class Longformer(AbsorbsProjections, Mechanism):
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries in plain torch; global tokens have weights of the global values."""
-        request = request.replace(inputs={name: one for name, one in request.inputs.items() if name != "global_value"})
+        request = request.replace(
+            inputs={name: tensor for name, tensor in request.inputs.items() if name != "global_value"}
+        )
         found = self._global_tokens_of(request)
         ordinary = compute_weights(make_dot_product_problem(self._ordinary_request(request, found)), rows)
         if found is None:
@@ -246,7 +250,7 @@ class Longformer(AbsorbsProjections, Mechanism):
         of_group = request.replace(key=request.repeated_key, value=_repeat(request.value, request.group))
         parts, order = [], []
         for dilation in sorted(set(self.dilations)):
-            heads = [head for head, one in enumerate(self.dilations) if one == dilation]
+            heads = [head for head, rate in enumerate(self.dilations) if rate == dilation]
             order += heads
             parts.append(self._attend_reordered(of_group, found, dilation, torch.tensor(heads, device=request.device)))
         return torch.cat(parts, dim=1)[:, torch.tensor(order, device=request.device).argsort()]
@@ -278,8 +282,8 @@ class Longformer(AbsorbsProjections, Mechanism):
         pattern = self._patterns.get((dilation, keys, None if found is None else found.name), make)
         mask = self._patterns.join(pattern, request.mask, partial(reindex, order=order, of_heads=heads))
         query, key, value = (
-            (one if heads is None else one[:, heads])[:, :, order]
-            for one in (request.query, request.key, request.value)
+            (side if heads is None else side[:, heads])[:, :, order]
+            for side in (request.query, request.key, request.value)
         )
         moved = request.replace(query=query, key=key, value=value, mask=mask, inputs={})
         output = attend("attention", "auto", moved)
@@ -309,7 +313,7 @@ class Longformer(AbsorbsProjections, Mechanism):
 
     def _global_request(self, request: Request) -> Request:
         """Return the request with the projections of global tokens, still for all queries."""
-        inputs = {**request.inputs, **{name: one.compute() for name, one in request.projections.items()}}
+        inputs = {**request.inputs, **{name: projection.compute() for name, projection in request.projections.items()}}
         query = inputs.get("global_query", request.query)
         key = inputs.get("global_key", request.key)
         value = inputs.get("global_value", request.value)

@@ -90,7 +90,7 @@ class Mamba2(ScanMechanism):
 
 def _check_limit(limit: Sequence[float]) -> tuple[float, float]:
     """Return the limits. Raises OptionError unless they are two numbers of at least 0, in order."""
-    valid = isinstance(limit, Sequence) and len(limit) == 2 and all(isinstance(one, int | float) for one in limit)
+    valid = isinstance(limit, Sequence) and len(limit) == 2 and all(isinstance(bound, int | float) for bound in limit)
     if not valid or not 0.0 <= limit[0] <= limit[1]:
         raise OptionError(
             "time_step_limit is not a range of steps",

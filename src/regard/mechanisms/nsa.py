@@ -214,8 +214,11 @@ class NativeSparseAttention(ChosenKeysMechanism):
         self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"]
     ) -> Bool[Tensor, "#batch 1 rows blocks"]:
         """Return the compressed blocks that are complete at the position of each query."""
-        one = self.compression
-        last = torch.arange(one.count(request.frame.keys), device=request.device) * one.stride + one.block
+        compression = self.compression
+        last = (
+            torch.arange(compression.count(request.frame.keys), device=request.device) * compression.stride
+            + compression.block
+        )
         return last <= prefix.visible_counts(request, rows)[..., None]
 
     def _attend_window(self, request: Request, prefix: KeyPrefix, impl: str) -> Tensor:
@@ -236,7 +239,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     @torch.no_grad()
     def _compress_for_choice(self, request: Request) -> Float64[Tensor, "batch key_heads blocks head_dim"]:
         """Return the compressed keys in float64, times the scale; a head at a time, in memory that is reused."""
-        return torch.cat([self.compression.keys(one.double()) for one in request.key.split(1, dim=1)], 1) * self.scale
+        return torch.cat([self.compression.keys(key.double()) for key in request.key.split(1, dim=1)], 1) * self.scale
 
     @torch.no_grad()
     def _choose_blocks_of(
@@ -339,10 +342,10 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
-        one = self.compression
+        compression = self.compression
         return (
             f"heads={self.heads}, head_dim={self.head_dim}, block={self.block}, chosen_blocks={self.chosen_blocks}, "
-            f"compressed_block={one.block}, stride={one.stride}, window={self.window}"
+            f"compressed_block={compression.block}, stride={compression.stride}, window={self.window}"
         )
 
 

@@ -34,7 +34,7 @@ class PageLayout:
         counts = Counter(windows)
         size = math.gcd(*counts.values())
         groups: list[int | None] = [window for window, count in counts.items() for _ in range(count // size)]
-        numbers = {window: [n for n, one in enumerate(groups) if one == window] for window in counts}
+        numbers = {window: [n for n, size in enumerate(groups) if size == window] for window in counts}
         seen = Counter[int | None]()
         group, slot = [], []
         for window in windows:

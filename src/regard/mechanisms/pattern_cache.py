@@ -41,7 +41,7 @@ class PatternCache:
             return _join(pattern, mask, change)
         latest, known = self._joined
         known = known if latest is mask else ()
-        both = next((both for one, both in known if one is pattern), None)
+        both = next((both for known_pattern, both in known if known_pattern is pattern), None)
         if both is None:
             both = _join(pattern, mask, change)
             self._joined = (mask, (*known[1 - _MAX_JOINED :], (pattern, both)))

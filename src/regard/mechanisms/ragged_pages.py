@@ -123,11 +123,14 @@ class RaggedStep:
         self, pool: PagePool, layout: PageLayout, sequences: Sequence[PagedSequence], counts: Sequence[int]
     ) -> None:
         self.sequences, self.counts, self.layout = list(sequences), list(counts), layout
-        most = max((len(one.columns) for one in sequences), default=0)
+        most = max((len(sequence.columns) for sequence in sequences), default=0)
         tables = np.zeros((layout.num_groups, len(sequences), most), dtype=np.int32)
         for row, sequence in enumerate(sequences):
             tables[:, row, : len(sequence.columns)] = sequence.tables
-        number, lengths = np.array(counts, dtype=np.int64), np.array([one.length for one in sequences], dtype=np.int64)
+        number, lengths = (
+            np.array(counts, dtype=np.int64),
+            np.array([sequence.length for sequence in sequences], dtype=np.int64),
+        )
         ends = number.cumsum()
         owner = np.repeat(np.arange(len(counts)), number)
         place = np.arange(len(owner)) - (ends - lengths)[owner]  # the position in the text

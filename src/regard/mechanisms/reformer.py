@@ -312,7 +312,7 @@ class Reformer(Mechanism):
         alone = []
         for some in rows.split(_ROWS_AT_ONCE):
             others, itself = (
-                one.dense(frame.queries, frame.keys, device=wide.device, rows=some).any(-1) for one in (pairs, seen)
+                mask.dense(frame.queries, frame.keys, device=wide.device, rows=some).any(-1) for mask in (pairs, seen)
             )
             alone.append((~others & itself).expand(*wide.query.shape[:2], -1))
         if not alone:
@@ -325,7 +325,7 @@ class Reformer(Mechanism):
 
         Raises DtypeError for buckets that are not integers.
         """
-        passed = {name: _check_integers(name, one).long() for name, one in request.inputs.items()}
+        passed = {name: _check_integers(name, codes).long() for name, codes in request.inputs.items()}
         if len(passed) == 2:
             return passed
         factors, levels = self._fixed_factors, None

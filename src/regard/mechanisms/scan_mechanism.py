@@ -127,7 +127,8 @@ class ScanMechanism(LinearStateMechanism):
         log_decay, beta = scan.log_decay, scan.beta
         if not is_false(tokens.left_out):
             log_decay, beta = (
-                None if one is None else one.masked_fill(tokens.left_out[..., None], 0.0) for one in (log_decay, beta)
+                None if tensor is None else tensor.masked_fill(tokens.left_out[..., None], 0.0)
+                for tensor in (log_decay, beta)
             )
         request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale)
         output, matrix = select("scan", impl, request).compute(request)
@@ -149,20 +150,20 @@ def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | 
     """Replace hidden and not finite numbers by zeros, in the dtype of the sums, for each head of the queries."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
-    inputs = {name: one.to(dtype) for name, one in request.inputs.items()}
+    inputs = {name: tensor.to(dtype) for name, tensor in request.inputs.items()}
     bad_query = ~has_norm_below(query, MAX_NORM[dtype])
     bad_key = ~(has_norm_below(key, MAX_NORM[dtype]) & has_norm_below(value, MAX_NORM[dtype]))
     if group > 1:
         key, value, bad_key = (side.repeat_interleave(group, dim=1) for side in (key, value, bad_key))
-    for one in inputs.values():
-        bad_key = bad_key | ~has_norm_below(one, MAX_NORM[dtype])
+    for tensor in inputs.values():
+        bad_key = bad_key | ~has_norm_below(tensor, MAX_NORM[dtype])
     shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
     left_out = ~shown | bad_key
     return _CleanTokens(
         query=fill_zeros(query, bad_query),
         key=fill_zeros(key, left_out),
         value=fill_zeros(value, left_out),
-        inputs={name: fill_zeros(one, left_out) for name, one in inputs.items()},
+        inputs={name: fill_zeros(tensor, left_out) for name, tensor in inputs.items()},
         left_out=left_out,
         bad_query=bad_query,
         bad_key=bad_key & shown,

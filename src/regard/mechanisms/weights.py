@@ -54,7 +54,9 @@ def _differentiate_rows(
     batch, heads, keys, _ = request.key.shape
     differentiable = torch.is_grad_enabled()
     query, key = request.query.to(dtype), request.key.to(dtype)
-    inputs = {name: one.to(dtype) if one.is_floating_point() else one for name, one in request.inputs.items()}
+    inputs = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in request.inputs.items()
+    }
 
     def asked_outputs(value: Tensor) -> Tensor:
         """Channel c of the output at the c-th row."""
@@ -67,11 +69,11 @@ def _differentiate_rows(
         return _mark_nan_rows(pull_back(torch.ones_like(outputs))[0], outputs, request, rows)
     if not differentiable:
         query, key = query.detach(), key.detach()
-        inputs = {name: one.detach() for name, one in inputs.items()}
+        inputs = {name: tensor.detach() for name, tensor in inputs.items()}
     with torch.inference_mode(False), torch.enable_grad():
         if query.is_inference() or key.is_inference():  # autograd cannot save inference tensors
             query, key = query.clone(), key.clone()
-            inputs = {name: one.clone() for name, one in inputs.items()}
+            inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         rows = rows.clone() if rows.is_inference() else rows
         value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
         outputs = asked_outputs(value)

@@ -111,7 +111,7 @@ def write_adapters(
     is_transposed = False
     for module in names.stored_modules(layers):
         own = [layers[name] for name in module.names]
-        low, high = torch.cat([one.low for one in own]), torch.block_diag(*(one.high for one in own))
+        low, high = torch.cat([adapter.low for adapter in own]), torch.block_diag(*(adapter.high for adapter in own))
         is_transposed |= module.transposed
         for name, part in zip(module.stored, high.chunk(len(module.stored)), strict=True):
             tensors[f"{_PREFIX}{name}.lora_A.weight"] = low
@@ -175,7 +175,7 @@ def add_adapters_of(folder: Path, model: CausalLanguageModel, base: ModelFolder)
                 return delta.T if transposed else delta
 
             joined = origin.read_joined(read)
-            sizes = [state[one].shape[0] for one in origin.names]
+            sizes = [state[name].shape[0] for name in origin.names]
             weight = state[name]
             weight.copy_(weight.float() + origin.take_part(joined, sizes).to(weight.device))
 
@@ -245,7 +245,7 @@ def _read_factors(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
     for layer, found in sides.items():
         low, high = found.get("A"), found.get("B")
         if low is None or high is None or low.dim() != 2 or high.dim() != 2 or high.shape[1] != low.shape[0]:
-            got = ", ".join(f"lora_{side} {tuple(one.shape)}" for side, one in sorted(found.items()))
+            got = ", ".join(f"lora_{side} {tuple(weight.shape)}" for side, weight in sorted(found.items()))
             raise _unsupported_error(folder, f"lora_A (r, in) and lora_B (out, r) of {layer}", got)
     return {layer: (found["A"], found["B"]) for layer, found in sides.items()}
 

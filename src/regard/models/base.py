@@ -293,7 +293,7 @@ class EncoderDecoder(Decoder, Model, ABC):
         named = self.metadata.get("languages")
         if not isinstance(named, list) or len(named) != 2:
             return None, None
-        source, target = (one if isinstance(one, str) else None for one in named)
+        source, target = (language if isinstance(language, str) else None for language in named)
         return source, target
 
     @property

@@ -228,7 +228,7 @@ class CausalStack(Decoder, ABC):
     @property
     def _lengths_reason(self) -> str | None:
         """Why only texts of one length share a batch; None if others do, too."""
-        if any(one.depends_on_length for one in self._rotations()):
+        if any(rotation.depends_on_length for rotation in self._rotations()):
             return "the rotation of this model depends on the length"
         mechanisms = (block.attention.mechanism for block in self._blocks)
         counting = next((mechanism for mechanism in mechanisms if not mechanism.traits.ignores_hidden_keys), None)
@@ -293,7 +293,7 @@ class CausalStack(Decoder, ABC):
 
     def _switch_lengths(self) -> set[int]:
         """The lengths of texts beyond which layers rotate positions otherwise, as LongRoPE does."""
-        return {one.switch_length for one in self._rotations() if one.switch_length is not None}
+        return {rotation.switch_length for rotation in self._rotations() if rotation.switch_length is not None}
 
     def _rotations(self) -> list[Rotation]:
         """The rotations of the layers that have one."""

@@ -176,20 +176,20 @@ def hold_other_numbers(origins: Mapping[str, Origin], first: str, second: str) -
     A copy that was rounded to another dtype has the same numbers. A block of rows is in memory at a time.
     """
     pair = [origins[name] for name in (first, second) if name in origins]
-    if len(pair) < 2 or any(len(one.stored) != 1 or one.transposed for one in pair):
+    if len(pair) < 2 or any(len(origin.stored) != 1 or origin.transposed for origin in pair):
         return False
-    one, other = (origin.stored[0] for origin in pair)
-    if one.name == other.name or one.shape != other.shape or len(one.shape) != 2:
+    matrix, other = (origin.stored[0] for origin in pair)
+    if matrix.name == other.name or matrix.shape != other.shape or len(matrix.shape) != 2:
         return False
     with _OpenFiles() as files:
-        blocks = (slice(row, row + _ROWS_TO_COMPARE) for row in range(0, one.shape[0], _ROWS_TO_COMPARE))
-        return not all(_are_equal(files.read(one, rows), files.read(other, rows)) for rows in blocks)
+        blocks = (slice(row, row + _ROWS_TO_COMPARE) for row in range(0, matrix.shape[0], _ROWS_TO_COMPARE))
+        return not all(_are_equal(files.read(matrix, rows), files.read(other, rows)) for rows in blocks)
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
+def _are_equal(first: Tensor, other: Tensor) -> bool:
     """Whether two tensors are equal in the dtype of the smaller numbers; NaN equals NaN."""
-    dtype = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
-    return torch.allclose(one.to(dtype), other.to(dtype), rtol=0.0, atol=0.0, equal_nan=True)
+    dtype = min(first.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+    return torch.allclose(first.to(dtype), other.to(dtype), rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def note_own_output(path: Path) -> str:

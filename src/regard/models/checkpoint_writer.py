@@ -144,10 +144,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     plain: dict[str, Tensor] = {}
     places: set[int] = set()
     for name, tensor in tensors.items():
-        one = tensor.detach().cpu().contiguous()
+        contiguous = tensor.detach().cpu().contiguous()
         # The file's format has no two names for the same memory: a parameter of several layers is written for each.
-        plain[name] = one.clone() if one.data_ptr() in places else one
-        places.add(one.data_ptr())
+        plain[name] = contiguous.clone() if contiguous.data_ptr() in places else contiguous
+        places.add(contiguous.data_ptr())
     try:
         save_file(plain, path, metadata={"format": "pt"})
     except SafetensorError as error:

@@ -66,7 +66,8 @@ class ConfigFile:
         value = self.fields.get(field, default)
         listed = [value] if isinstance(value, int) else [] if value is None else value
         valid = isinstance(listed, list | tuple) and all(
-            isinstance(one, int) and not isinstance(one, bool) and 0 <= one < self.size(below) for one in listed
+            isinstance(number, int) and not isinstance(number, bool) and 0 <= number < self.size(below)
+            for number in listed
         )
         if not valid:
             raise self._field_error(
@@ -84,7 +85,7 @@ class ConfigFile:
         if isinstance(value, int):
             return self.size(field, default=default), self.size(field, default=default)
         valid = isinstance(value, list) and all(
-            isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= LARGEST_SIZE for one in value
+            isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= LARGEST_SIZE for number in value
         )
         if not valid or len(value) != 2:
             raise self._field_error(field, f"an integer or a list of two, 1 to {LARGEST_SIZE}")
@@ -93,7 +94,7 @@ class ConfigFile:
     def sizes(self, field: str, *, default: tuple[int, ...]) -> tuple[int, ...]:
         """Read a list of one or more integers, each from 1 to ``LARGEST_SIZE``."""
         listed = self.fields.get(field, list(default))
-        if not isinstance(listed, list) or not listed or not all(_is_size(one) for one in listed):
+        if not isinstance(listed, list) or not listed or not all(_is_size(number) for number in listed):
             raise self._field_error(field, f"a list of integers, 1 to {LARGEST_SIZE}")
         return tuple(listed)
 
@@ -107,7 +108,7 @@ class ConfigFile:
     def names(self, field: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
         """Read a list of strings."""
         listed = self.fields.get(field, list(default))
-        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
             raise self._field_error(field, "a list of strings")
         return tuple(listed)
 
@@ -147,7 +148,8 @@ class ConfigFile:
         """Read a list of finite numbers."""
         listed = self.fields.get(field)
         if not isinstance(listed, list) or not all(
-            isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) for one in listed
+            isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
+            for number in listed
         ):
             raise self._field_error(field, "a list of numbers")
         return tuple(map(float, listed))
@@ -157,7 +159,7 @@ class ConfigFile:
         listed, options = self.fields.get("layer_types"), list(valid)
         if listed is None:
             return None
-        if not isinstance(listed, list) or len(listed) != layers or not all(one in options for one in listed):
+        if not isinstance(listed, list) or len(listed) != layers or not all(option in options for option in listed):
             raise self._field_error("layer_types", f"a list of {layers} strings, each one of {', '.join(options)}")
         return tuple(listed)
 
@@ -235,10 +237,10 @@ class ConfigFile:
         if not isinstance(options, dict):
             raise self._field_error(field, _OPTIONS)
         for name, value in options.items():
-            for one in _flatten(value):
-                if not isinstance(one, _JSON_SCALARS):
+            for member in _flatten(value):
+                if not isinstance(member, _JSON_SCALARS):
                     raise self._field_error(field, _OPTIONS)
-                if isinstance(one, int | float) and not (abs(one) <= LARGEST_SIZE or math.isinf(one)):
+                if isinstance(member, int | float) and not (abs(member) <= LARGEST_SIZE or math.isinf(member)):
                     raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
         return dict(options)
 
@@ -316,5 +318,5 @@ def _flatten(value: object) -> Iterator[object]:
     if not isinstance(value, list):
         yield value
         return
-    for one in value:
-        yield from _flatten(one)
+    for member in value:
+        yield from _flatten(member)

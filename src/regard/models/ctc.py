@@ -38,7 +38,7 @@ class LabelSpan(NamedTuple):
 
 def count_needed_tokens(target: Sequence[int]) -> int:
     """The least number of tokens of a sound that can write a target."""
-    return len(target) + sum(one == other for one, other in pairwise(target))
+    return len(target) + sum(label == other for label, other in pairwise(target))
 
 
 @explain_arguments
@@ -59,7 +59,7 @@ def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Fl
         )
     for number, (target, length) in enumerate(zip(targets, lengths.tolist(), strict=True)):
         needed = count_needed_tokens(target)
-        outside = [one for one in target if not 0 <= one < labels]
+        outside = [label for label in target if not 0 <= label < labels]
         if outside or needed > length:
             raise DataError(
                 f"target {number} cannot be written by the tokens of its sound",
@@ -69,7 +69,7 @@ def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Fl
                 else f"{len(target)} labels, and {needed - len(target)} blanks between",
                 do="leave the sound out, or check its text",
             )
-    flat = torch.tensor([1 + one for target in targets for one in target], dtype=torch.long, device=logits.device)
+    flat = torch.tensor([1 + label for target in targets for label in target], dtype=torch.long, device=logits.device)
     counts = torch.tensor([len(target) for target in targets], dtype=torch.long, device=logits.device)
     probabilities = torch.log_softmax(logits.float() if logits.dtype.itemsize < 4 else logits, dim=-1)
     return torch.nn.functional.ctc_loss(

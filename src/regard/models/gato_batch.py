@@ -56,19 +56,20 @@ class GatoBatch:
             )
         for sequence in sequences:
             check_kind("sequence", sequence, TokenSequence, do="make it with a StepTokenizer")
-        pictured = [one.patches for one in sequences if len(one.patches)]
-        if any(one.shape[1] != channels for one in pictured):
+        pictured = [sequence.patches for sequence in sequences if len(sequence.patches)]
+        if any(patches.shape[1] != channels for patches in pictured):
             raise ShapeError(
                 "the pictures have other channels than the model",
                 expected=f"{channels} channels",
-                got=", ".join(sorted({str(one.shape[1]) for one in pictured})),
+                got=", ".join(sorted({str(patches.shape[1]) for patches in pictured})),
                 do="convert the pictures, or build the model with channels=",
             )
-        lengths = [len(one) for one in sequences]
+        lengths = [len(sequence) for sequence in sequences]
         ids, local = (np.zeros((len(sequences), max(lengths)), dtype=np.int64) for _ in range(2))
         target = np.zeros(ids.shape, dtype=bool)
-        for row, one in enumerate(sequences):
-            ids[row, : len(one)], local[row, : len(one)], target[row, : len(one)] = one.ids, one.local, one.target
+        for row, sequence in enumerate(sequences):
+            for padded, values in ((ids, sequence.ids), (local, sequence.local), (target, sequence.target)):
+                padded[row, : len(sequence)] = values
         patches = np.concatenate(pictured) if pictured else np.zeros((0, channels, PATCH, PATCH), np.uint8)
         return cls(
             ids=torch.from_numpy(ids),
@@ -76,7 +77,7 @@ class GatoBatch:
             target=torch.from_numpy(target),
             lengths=torch.tensor(lengths),
             pixels=torch.from_numpy(scale_pixels(patches)),
-            places=torch.from_numpy(np.concatenate([one.places for one in sequences])),
+            places=torch.from_numpy(np.concatenate([sequence.places for sequence in sequences])),
         )
 
     @classmethod
@@ -105,4 +106,4 @@ class GatoBatch:
 
     def to(self, device: torch.device | str) -> GatoBatch:
         """The same batch on another device."""
-        return GatoBatch(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
+        return GatoBatch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})

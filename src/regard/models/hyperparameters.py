@@ -62,9 +62,9 @@ def read_published(kind: type[Config], config: ConfigFile, **values: Any) -> Con
 
     Raises CheckpointError for missing or unusable fields, and for values that the class refuses.
     """
-    declared = [one for one in declared_fields(kind) if "stored" in one.facts]
-    stored = {one.name: str(one.facts["stored"]) for one in declared}
-    read = {one.name: _read_field(one, config, stored) for one in declared if one.name not in values}
+    declared = [field for field in declared_fields(kind) if "stored" in field.facts]
+    stored = {field.name: str(field.facts["stored"]) for field in declared}
+    read = {field.name: _read_field(field, config, stored) for field in declared if field.name not in values}
     return config.build(kind, **read, **values)
 
 
@@ -82,44 +82,44 @@ def name_in_file(names: Mapping[str, str], value: str) -> str:
     return next(name for name, ours in names.items() if ours == value)
 
 
-def _read_field(one: DeclaredField, config: ConfigFile, stored: Mapping[str, str]) -> object:
+def _read_field(field: DeclaredField, config: ConfigFile, stored: Mapping[str, str]) -> object:
     """Read a field; ``stored`` are the names of all fields in published files."""
-    name, facts = stored[one.name], one.facts
-    default: Any = None if facts.get("required") else facts.get("absent", one.default)
+    name, facts = stored[field.name], field.facts
+    default: Any = None if facts.get("required") else facts.get("absent", field.default)
     if "read" in facts:
         return facts["read"](config, name)
-    if one.is_optional and config.fields.get(name, default) is None:
+    if field.is_optional and config.fields.get(name, default) is None:
         return None
     if "stored_names" in facts:
         names = facts["stored_names"]
         return names[config.choice(name, names, default=name_in_file(names, default))]
-    if get_origin(one.kind) is Mapping:
+    if get_origin(field.kind) is Mapping:
         return config.options(name)
-    if get_origin(one.kind) is tuple:
-        if ... not in get_args(one.kind):
+    if get_origin(field.kind) is tuple:
+        if ... not in get_args(field.kind):
             return config.size_pair(name, default=default[0])
-        if get_args(one.kind)[0] is str:
+        if get_args(field.kind)[0] is str:
             return config.names(name, default=default)
         return (config.sizes if facts.get("least") else config.listed)(name, default=default)
-    if one.kind is bool:
+    if field.kind is bool:
         return config.flag(name, default=default)
-    if one.kind is float:
+    if field.kind is float:
         return config.number(name, default=default, below=1.0 if facts.get("is_probability") else math.inf)
     if "below" in facts:
         return config.index(name, default=default, below=stored[facts["below"]])
-    if one.kind is str:
+    if field.kind is str:
         return config.choice(name, facts["choices"], default=default)
     divides = stored.get(facts.get("divides", "")) if facts.get("required") else None  # else it may be absent, too
     return config.size(name, default=default, divides=divides)
 
 
-def _to_json(one: DeclaredField, owner: Any) -> object:
-    value, facts = getattr(owner, one.name), one.facts
+def _to_json(field: DeclaredField, owner: Any) -> object:
+    value, facts = getattr(owner, field.name), field.facts
     if "write" in facts:
         return facts["write"](value)
     if "stored_names" in facts:
         return name_in_file(facts["stored_names"], value)
     if isinstance(value, tuple):
-        is_square = ... not in get_args(one.kind) and value[0] == value[1]  # one number is what most readers expect
+        is_square = ... not in get_args(field.kind) and value[0] == value[1]  # one number is what most readers expect
         return value[0] if is_square else list(value)
     return value

@@ -117,7 +117,7 @@ class ImageEncoder(MediaEncoder, ABC):
     def make_batches(self, inputs: Sequence[np.ndarray], *, batch: int) -> Iterator[Mapping[str, Tensor]]:
         """Make normalised pixels of inputs. The pictures of a batch have the same size."""
         processor, dtype = self.require_processor(), next(self.parameters()).dtype
-        for _, group in groupby(inputs, key=lambda one: one.shape):
+        for _, group in groupby(inputs, key=lambda pixels: pixels.shape):
             some = list(group)
             for begin in range(0, len(some), batch):
                 pixels = torch.from_numpy(np.stack(some[begin : begin + batch])).to(self.device)

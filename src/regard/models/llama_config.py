@@ -277,7 +277,9 @@ class LlamaConfig:
         kind = MODEL_TYPES[self.model_type]
         for name, plain in {**PLAIN, **kind.fixed}.items():
             if name not in kind.free and getattr(self, name) != plain:
-                others = [one for one, other in MODEL_TYPES.items() if name in other.free or name in other.fixed]
+                others = [
+                    model_type for model_type, other in MODEL_TYPES.items() if name in other.free or name in other.fixed
+                ]
                 raise OptionError(
                     f"a model of type {self.model_type!r} has a fixed {name}",
                     expected=f"{name}={plain!r}",
@@ -316,8 +318,8 @@ class LlamaConfig:
         if not kind.fused and self.rotary.rotated not in (None, self.head_width):
             whole = f'a rotation of the whole head, {self.head_width} components ("partial_rotary_factor": 1.0)'
             yield whole, f"rotated={self.rotary.rotated}"
-        for one in (self.rotary, self.window_rotary):
-            scaling = None if one is None else one.scaling
+        for rotary in (self.rotary, self.window_rotary):
+            scaling = None if rotary is None else rotary.scaling
             if isinstance(scaling, DynamicScaling) and scaling.trained_length != self.max_length:
                 yield (
                     f"DynamicScaling with trained_length={self.max_length}, as max_length",

@@ -189,5 +189,5 @@ def read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int 
     if listed is None:
         has = tuple(kind.has_window is not None and kind.has_window(config, layer) for layer in range(layers))
     else:
-        has = tuple(one == WINDOW for one in listed)
-    return tuple(size if one else None for one in has) if size is not None and any(has) else ()
+        has = tuple(layer_type == WINDOW for layer_type in listed)
+    return tuple(size if has_window else None for has_window in has) if size is not None and any(has) else ()

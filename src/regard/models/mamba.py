@@ -98,7 +98,7 @@ class MambaConfig:
 def _read_limit(config: ConfigFile, name: str) -> tuple[float, ...] | None:
     """Read the limits of a step, the second of which is infinity in most files."""
     listed = config.listed(name, default=(0.0, math.inf))
-    finite = [_LARGEST if one in (_INFINITY, math.inf) else one for one in listed]
+    finite = [_LARGEST if limit in (_INFINITY, math.inf) else limit for limit in listed]
     limits = ConfigFile({**config.fields, name: finite}, config.path).numbers(name)
     return None if limits == (0.0, _LARGEST) else limits
 

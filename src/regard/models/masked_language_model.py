@@ -86,7 +86,7 @@ class MaskedLanguageOutput:
 
     def __repr__(self) -> str:
         layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        pooled, logits = (None if one is None else tuple(one.shape) for one in (self.pooled, self.logits))
+        pooled, logits = (None if tensor is None else tuple(tensor.shape) for tensor in (self.pooled, self.logits))
         hidden = tuple(self.hidden.shape)
         return f"MaskedLanguageOutput(hidden {hidden}, layers {layers}, pooled {pooled}, logits {logits})"
 

@@ -90,7 +90,7 @@ class PerceiverOutput:
     def __repr__(self) -> str:
         logits: object = self.logits
         if isinstance(logits, dict):
-            logits = {name: tuple(one.shape) for name, one in logits.items()}
+            logits = {name: tuple(tensor.shape) for name, tensor in logits.items()}
         elif isinstance(logits, Tensor):
             logits = tuple(logits.shape)
         return f"PerceiverOutput(hidden {tuple(self.hidden.shape)}, logits {logits})"

@@ -53,7 +53,7 @@ class Architecture(NamedTuple):
 def find_architecture(source: PerceiverInput, output: OutputQueries | None) -> str | None:
     """The name of the class of ``transformers`` with an input and an output of these kinds; None if there is none."""
     kinds = (type(source), None if output is None else type(output))
-    return next((name for name, one in ARCHITECTURES.items() if one.kinds == kinds), None)
+    return next((name for name, architecture in ARCHITECTURES.items() if architecture.kinds == kinds), None)
 
 
 def _read_tokens(config: ConfigFile) -> _Ends:
@@ -198,7 +198,9 @@ def _sizes(config: ConfigFile, field: str, default: tuple[int, ...]) -> tuple[in
     """Read a list of as many sizes as the default has."""
     listed = config.fields.get(field, default)
     fits = isinstance(listed, list | tuple) and len(listed) == len(default)
-    if not fits or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in listed):
+    if not fits or not all(
+        isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in listed
+    ):
         raise CheckpointError(
             f"{config.path} has an unusable {field!r}",
             expected=f"a list of {len(default)} integers above 0",

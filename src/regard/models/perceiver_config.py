@@ -60,8 +60,8 @@ from regard.models.perceiver_outputs import (
 
 MODEL_TYPE, OWN_MODEL_TYPE = "perceiver", "regard-perceiver"
 _INPUTS: Mapping[str, type[PerceiverInput]] = {
-    one.kind: one
-    for one in (
+    part.kind: part
+    for part in (
         TokenInput,
         TextInput,
         PixelInput,
@@ -75,9 +75,9 @@ _INPUTS: Mapping[str, type[PerceiverInput]] = {
     )
 }
 _OUTPUTS: Mapping[str, type[OutputQueries]] = {
-    one.kind: one for one in (ClassOutput, TextOutput, PositionOutput, FlowOutput, JoinedOutput)
+    part.kind: part for part in (ClassOutput, TextOutput, PositionOutput, FlowOutput, JoinedOutput)
 }
-_PARTS: Mapping[str, type[PartOutput]] = {one.kind: one for one in (AudioOutput, VideoOutput, LabelOutput)}
+_PARTS: Mapping[str, type[PartOutput]] = {part.kind: part for part in (AudioOutput, VideoOutput, LabelOutput)}
 
 
 @final
@@ -225,7 +225,7 @@ class PerceiverConfig:
     @classmethod
     def from_fields(cls, config: ConfigFile) -> PerceiverConfig:
         """Read the config from a config.json of type "regard-perceiver". Raises CheckpointError for unusable fields."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         values = {name: value for name, value in config.fields.items() if name in known}
         values["input"] = _read_part(config, "input", values.get("input"), _INPUTS)
         output = values.get("output")
@@ -234,7 +234,7 @@ class PerceiverConfig:
 
     def to_fields(self) -> dict[str, Any]:
         """The fields of a config.json of type "regard-perceiver"."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("input", "output")}
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("input", "output")}
         output = None if self.output is None else _part_fields(self.output)
         return {"model_type": OWN_MODEL_TYPE, **own, "input": _part_fields(self.input), "output": output}
 
@@ -242,8 +242,8 @@ class PerceiverConfig:
 def _part_fields(part: Any) -> dict[str, Any]:
     """The fields of an input, an output or a part of one, as JSON."""
     if isinstance(part, JoinedInput | JoinedOutput):
-        own = {one.name: getattr(part, one.name) for one in fields(part) if one.name != "parts"}
-        return {"kind": part.kind, **own, "parts": {name: _part_fields(one) for name, one in part.parts.items()}}
+        own = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "parts"}
+        return {"kind": part.kind, **own, "parts": {name: _part_fields(inner) for name, inner in part.parts.items()}}
     return {"kind": part.kind, **asdict(part)}
 
 
@@ -258,19 +258,21 @@ def _read_part(config: ConfigFile, field: str, value: Any, kinds: Mapping[str, t
             got=json.dumps(value)[:80],
             do="check that the file belongs to this model",
         )
-    given = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items() if name != "kind"}
-    unknown = sorted(set(given) - {one.name for one in fields(found)})
+    given = {
+        name: tuple(member) if isinstance(member, list) else member for name, member in value.items() if name != "kind"
+    }
+    unknown = sorted(set(given) - {field.name for field in fields(found)})
     if unknown:
         raise CheckpointError(
             f"{config.path} has unknown fields in {field!r}",
-            expected=", ".join(one.name for one in fields(found)),
+            expected=", ".join(field.name for field in fields(found)),
             got=", ".join(unknown)[:80],
             do="check that the file belongs to this model",
         )
     parts = given.get("parts")
     if isinstance(parts, dict):
         inner = _INPUTS if found is JoinedInput else _PARTS
-        given["parts"] = {name: _read_part(config, name, one, inner) for name, one in parts.items()}
+        given["parts"] = {name: _read_part(config, name, part, inner) for name, part in parts.items()}
     try:
         return config.build(found, **given)
     except TypeError as error:  # a missing field, or a list in place of a number

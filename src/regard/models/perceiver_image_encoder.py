@@ -60,7 +60,7 @@ class PerceiverImageEncoder(ImageEncoder):
         if not classifies_pictures(perceiver.config):
             raise OptionError(
                 "this Perceiver is no classifier of pictures",
-                expected="an input of " + ", ".join(one.__name__ for one in _PICTURES) + ", and a ClassOutput",
+                expected="an input of " + ", ".join(kind.__name__ for kind in _PICTURES) + ", and a ClassOutput",
                 got=f"{type(self.config.input).__name__} and {type(self.config.output).__name__}",
                 do="call the Perceiver itself",
             )

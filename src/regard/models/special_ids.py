@@ -70,7 +70,7 @@ def read_end_ids(config: ConfigFile, *, default: tuple[int, ...] = ()) -> tuple[
     value = config.fields.get(field, list(default))
     listed = [value] if isinstance(value, int) else value
     if isinstance(listed, list | tuple):
-        listed = [one for one in listed if not _is_outside(one, size)]
+        listed = [number for number in listed if not _is_outside(number, size)]
     return ConfigFile({**config.fields, field: listed}, config.path).indices(field, default=(), below="vocab_size")
 
 
@@ -82,7 +82,7 @@ def find_missing_special_ids(config: ConfigFile | None) -> str | None:
     for field in _FIELDS:
         value = config.fields.get(field)
         listed = value if isinstance(value, list) else [value]
-        missing += [f"{field} {one}" for one in listed if _is_outside(one, config.size("vocab_size"))]
+        missing += [f"{field} {number}" for number in listed if _is_outside(number, config.size("vocab_size"))]
     if not missing:
         return None
     size, tokens = config.size("vocab_size"), ", ".join(missing)

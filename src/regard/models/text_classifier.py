@@ -177,7 +177,7 @@ class TextClassifier(Encoder):
     @property
     def max_tokens(self) -> int | None:
         """The maximum length of a text, in tokens: the limit of training or of the encoder; None is no limit."""
-        limits = [one for one in (self.config.max_tokens, self.encoder.max_tokens) if one is not None]
+        limits = [limit for limit in (self.config.max_tokens, self.encoder.max_tokens) if limit is not None]
         return min(limits, default=None)
 
     @property
@@ -263,7 +263,7 @@ _ENCODERS: Mapping[str, type[Encoder]] = {
 def _check_labels(labels: object, *, several: bool) -> None:
     check_flag("several", several)
     listed = labels if isinstance(labels, tuple) else ()
-    fits = all(isinstance(one, str) and one.strip() for one in listed) and len(set(listed)) == len(listed)
+    fits = all(isinstance(label, str) and label.strip() for label in listed) and len(set(listed)) == len(listed)
     least = 1 if several else 2
     if not fits or len(listed) < least:
         raise OptionError(

@@ -80,7 +80,7 @@ def _select_text(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, StoredTe
         if name.startswith(_FOR_PICTURES):
             left_out += 1
             continue
-        prefix = next((one for one in _PREFIXES if name.startswith(one)), "")
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
         renamed = _PREFIXES.get(prefix, "") + name.removeprefix(prefix)
         text[renamed] = tensor
     return text, left_out

@@ -358,7 +358,7 @@ def _group_by_row(
     other: list[tuple[str, _Part]] = []
     for name, tensor in named:
         matches = ((pattern.fullmatch(name), number, part) for pattern, number, part in patterns)
-        match, number, part = next((one for one in matches if one[0]), (None, 0, 0))
+        match, number, part = next((candidate for candidate in matches if candidate[0]), (None, 0, 0))
         if match is None:
             other.append((name, tensor))
             continue

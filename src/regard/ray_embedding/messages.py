@@ -59,7 +59,7 @@ class Plan:
         """Read a plan from what ``to_json`` wrote."""
         fields = json.loads(text)
         fields["options"] = EmbeddingOptions(**fields["options"])
-        fields["files"] = tuple(PlannedFile(**{**one, "others": tuple(one["others"])}) for one in fields["files"])
+        fields["files"] = tuple(PlannedFile(**{**file, "others": tuple(file["others"])}) for file in fields["files"])
         return cls(**fields)
 
 

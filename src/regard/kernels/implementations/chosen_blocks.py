@@ -76,23 +76,23 @@ def _refuses(request: ChosenBlocksRequest) -> str | None:
 
 
 def _auto_skips(request: ChosenBlocksRequest) -> str | None:
-    one = request.request
-    if is_eager(one.query) and one.frame.queries < _MIN_QUERIES:
+    call = request.request
+    if is_eager(call.query) and call.frame.queries < _MIN_QUERIES:
         return f"with fewer than {_MIN_QUERIES} queries, a mask takes less time than gathering them"
     return None
 
 
 def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it with the tile kernels; half precision in float32, rounded once."""
-    one = request.request
-    dtype = accumulation_dtype(one.query.dtype)
-    query, key, value = (part.to(dtype) for part in (one.query, one.key, one.value))
+    call = request.request
+    dtype = accumulation_dtype(call.query.dtype)
+    query, key, value = (part.to(dtype) for part in (call.query, call.key, call.value))
     stop = None if request.stop is None else request.stop.expand(query.shape[0]).contiguous()
-    scale, dropout = one.terms.scale, one.terms.dropout
+    scale, dropout = call.terms.scale, call.terms.dropout
     output = chosen_blocks_op.chosen_blocks(
         query, key, value, request.chosen, stop, request.block, scale, dropout, draw_seed(dropout)
     )
-    return output.to(one.query.dtype)
+    return output.to(call.query.dtype)
 
 
 def _masked(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -163,12 +163,12 @@ def _make_bias_mod(request: Request) -> ScoreMod | None:
     if isinstance(bias, DistanceBias):
         lowest, highest = distance_range(request.frame)
         table = bias.table(lowest, highest).to(request.device, torch.float32)
-        one = bias.heads == 1
+        is_shared = bias.heads == 1
         shift = -request.frame.offset - lowest
 
         def by_distance(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch
-            return score + table[head * 0 if one else head, key - query + shift]
+            return score + table[head * 0 if is_shared else head, key - query + shift]
 
         return by_distance
     assert isinstance(bias, Tensor)

@@ -65,18 +65,18 @@ def _refuses(request: GatheredKeysRequest) -> str | None:
 
 
 def _auto_skips(request: GatheredKeysRequest) -> str | None:
-    one = request.request
-    if request.positions.shape[3] > _MOST_OF_KEYS * one.frame.keys and one.frame.keys >= 512:
+    call = request.request
+    if request.positions.shape[3] > _MOST_OF_KEYS * call.frame.keys and call.frame.keys >= 512:
         return f"more than {_MOST_OF_KEYS:.0%} of the keys are chosen, so that a mask takes less time"
     return None
 
 
 def _native(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it with the kernels; half precision in float32, rounded once."""
-    one = request.request
-    scale, dropout = one.terms.scale, one.terms.dropout
+    call = request.request
+    scale, dropout = call.terms.scale, call.terms.dropout
     return gathered_keys_op.gathered_keys(
-        one.query, one.key, one.value, request.positions, scale, dropout, draw_seed(dropout)
+        call.query, call.key, call.value, request.positions, scale, dropout, draw_seed(dropout)
     )
 
 

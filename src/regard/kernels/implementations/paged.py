@@ -81,7 +81,7 @@ def _attend_gathered(request: PagedRequest) -> Tensor:
     sinks = [None] * len(query) if terms.sinks is None else terms.sinks.expand(len(query), -1, -1, -1).split(1)
     sequences = zip(query.split(1), _gather(pages), sinks, strict=True)
     return torch.cat(
-        [request.attend(one, key, value, terms._replace(sinks=own)) for one, (key, value), own in sequences]
+        [request.attend(query, key, value, terms._replace(sinks=own)) for query, (key, value), own in sequences]
     )
 
 

@@ -29,7 +29,7 @@ TALKING_HEADS = ScoreOperator(
 def _native(request: Request, mixing: HeadMixing) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute talking-heads attention with the kernel."""
     scaled = request.with_rebalanced_scale
-    matrices = (one.to(accumulation_dtype(request.query.dtype)) for one in (mixing.scores, mixing.weights))
+    matrices = (matrix.to(accumulation_dtype(request.query.dtype)) for matrix in (mixing.scores, mixing.weights))
     output = TALKING_HEADS(scaled.query, scaled.key, scaled.value, *matrices, terms=to_kernel_arguments(scaled))
     return output if scaled is request else output.to(request.query.dtype)
 

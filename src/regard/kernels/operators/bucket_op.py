@@ -119,7 +119,7 @@ def bucket_attention(
 
 def _sort_rounds(terms: BucketArguments) -> list[_Round]:
     """Sort the tokens of each round, or of all with chunks. ``terms`` has int32 buckets."""
-    codes, key_codes = (one.flatten(0, 1) for one in (terms.query_buckets, terms.key_buckets))
+    codes, key_codes = (tensor.flatten(0, 1) for tensor in (terms.query_buckets, terms.key_buckets))
     if terms.chunk is not None:
         queries = keys = sort_into_chunks(key_codes, terms.buckets, terms.chunk)
         hidden = (key_codes < 0).all(-1)
@@ -136,16 +136,22 @@ def _sort_rounds(terms: BucketArguments) -> list[_Round]:
     return rounds
 
 
-def _list_tiles(one: _Round, terms: BucketArguments) -> dict[str, Any]:
+def _list_tiles(hash_round: _Round, terms: BucketArguments) -> dict[str, Any]:
     """Make the tile map of a round of a block, and return it with the other options of the kernels."""
     codes, key_codes, bounds = terms.query_buckets, terms.key_buckets, {"high": terms.high, "own": terms.own}
     if terms.chunk is not None:
-        tiles = chunk_tile_map(one.queries, one.keys, codes, key_codes, chunk=terms.chunk, **bounds)
+        tiles = chunk_tile_map(hash_round.queries, hash_round.keys, codes, key_codes, chunk=terms.chunk, **bounds)
     else:
         tiles = bucket_tile_map(
-            one.queries, one.keys, codes, key_codes, earlier=one.number, buckets=terms.buckets, **bounds
+            hash_round.queries,
+            hash_round.keys,
+            codes,
+            key_codes,
+            earlier=hash_round.number,
+            buckets=terms.buckets,
+            **bounds,
         )
-    seed = None if terms.seed is None else terms.seed + one.number
+    seed = None if terms.seed is None else terms.seed + hash_round.number
     whole: KernelArguments = tiles._replace(scale=terms.scale, dropout=terms.dropout, seed=seed)
     return whole.to_kwargs()
 
@@ -170,14 +176,16 @@ class _Block(NamedTuple):
         """The part of a tensor (batch, heads, ..)."""
         return tensor[self.entries, self.heads]
 
-    def limit_round(self, one: _Round, heads: int) -> _Round:
+    def limit_round(self, hash_round: _Round, heads: int) -> _Round:
         """The round of the block, of ``heads`` heads of each batch entry."""
 
         def take(of_groups: Tensor) -> Tensor:
             return self.take(of_groups.unflatten(0, (-1, heads))).flatten(0, 1)
 
-        queries = one.queries.take(take)
-        return _Round(queries, queries if one.keys is one.queries else one.keys.take(take), one.number)
+        queries = hash_round.queries.take(take)
+        return _Round(
+            queries, queries if hash_round.keys is hash_round.queries else hash_round.keys.take(take), hash_round.number
+        )
 
     def limit(self, terms: BucketArguments) -> BucketArguments:
         """The arguments of the block, with another seed for each."""
@@ -208,11 +216,11 @@ def _compute(query: Tensor, key: Tensor | None, value: Tensor, *arguments: Any) 
         normalizer.fill_(-torch.inf)
         return output, normalizer
     terms, memory = _narrow_buckets(BucketArguments(*arguments)), _Memory(query)
-    tokens = [None if one is None else _with_rows(one) for one in (query, key, value)]
+    tokens = [None if tensor is None else _with_rows(tensor) for tensor in (query, key, value)]
     rounds = _sort_rounds(terms)
     for block in _blocks(query, value):
         of_block = [None if token is None else block.take(token) for token in tokens]
-        parts = [block.limit_round(one, query.shape[1]) for one in rounds]
+        parts = [block.limit_round(hash_round, query.shape[1]) for hash_round in rounds]
         _compute_block(of_block, (block.take(output), block.take(normalizer)), parts, block.limit(terms), memory)
     return output, normalizer
 
@@ -226,16 +234,16 @@ def _compute_block(
 ) -> None:
     """Compute a block of query, key and value into output and normalizer, round by round."""
     output, normalizer = results
-    for number, one in enumerate(rounds):
-        query, key, value = _sort_tokens(tensors, one, memory)
+    for number, hash_round in enumerate(rounds):
+        query, key, value = _sort_tokens(tensors, hash_round, memory)
         of_values = value if value.shape[3] else zero_values(value)
         found = memory.take("output", *query.shape[:3], of_values.shape[3])
         log_sums = memory.take("normalizer", *query.shape[:3], 2)
-        native.forward(query, key, of_values, found, None, normalizer=log_sums, **_list_tiles(one, terms))
+        native.forward(query, key, of_values, found, None, normalizer=log_sums, **_list_tiles(hash_round, terms))
         native.merge_rounds(
             found[..., : value.shape[3]],
             log_sums,
-            one.queries.place,
+            hash_round.queries.place,
             output,
             normalizer,
             factor=terms.scale * _LOG2_E,
@@ -245,22 +253,26 @@ def _compute_block(
         )
 
 
-def _sort_tokens(tensors: Sequence[Tensor | None], one: _Round, memory: _Memory) -> tuple[Tensor, Tensor, Tensor]:
+def _sort_tokens(
+    tensors: Sequence[Tensor | None], hash_round: _Round, memory: _Memory
+) -> tuple[Tensor, Tensor, Tensor]:
     """Copy query, key and value to their places; without a key, divided queries are the keys."""
     query, key, value = tensors
     assert query is not None
     assert value is not None
     (batch, heads, _, size), threads = query.shape, torch.get_num_threads()
-    shapes = [(batch, heads, side.token.shape[1]) for side in (one.queries, one.keys)]
+    shapes = [(batch, heads, side.token.shape[1]) for side in (hash_round.queries, hash_round.keys)]
     of_queries, of_keys = memory.take("query", *shapes[0], size), memory.take("key", *shapes[1], size)
-    together = key is None and one.keys is one.queries
-    native.sort_rows(query, one.queries.token, of_queries, divided=of_keys if together else None, threads=threads)
+    together = key is None and hash_round.keys is hash_round.queries
+    native.sort_rows(
+        query, hash_round.queries.token, of_queries, divided=of_keys if together else None, threads=threads
+    )
     if key is not None:
-        native.sort_rows(key, one.keys.token, of_keys, threads=threads)
+        native.sort_rows(key, hash_round.keys.token, of_keys, threads=threads)
     elif not together:
-        native.sort_rows(query, one.keys.token, divided=of_keys, threads=threads)
+        native.sort_rows(query, hash_round.keys.token, divided=of_keys, threads=threads)
     of_values = memory.take("value", *shapes[1], value.shape[3])
-    native.sort_rows(value, one.keys.token, of_values, threads=threads)
+    native.sort_rows(value, hash_round.keys.token, of_values, threads=threads)
     return of_queries, of_keys, of_values
 
 
@@ -287,15 +299,15 @@ def _compute_backward(
             gradient.zero_()
         return gradients
     terms, memory = _narrow_buckets(BucketArguments(*arguments)), _Memory(query)
-    results = [_with_rows(one) for one in (grad_output, output, normalizer)]
-    tokens = [None if one is None else _with_rows(one) for one in (query, key, value)]
+    results = [_with_rows(tensor) for tensor in (grad_output, output, normalizer)]
+    tokens = [None if tensor is None else _with_rows(tensor) for tensor in (query, key, value)]
     rounds = _sort_rounds(terms)
     for block in _blocks(query, value):
         _compute_block_backward(
             [block.take(result) for result in results],
             [None if token is None else block.take(token) for token in tokens],
             [block.take(gradient) for gradient in gradients],
-            [block.limit_round(one, query.shape[1]) for one in rounds],
+            [block.limit_round(hash_round, query.shape[1]) for hash_round in rounds],
             block.limit(terms),
             memory,
         )
@@ -317,13 +329,13 @@ def _compute_block_backward(
     threads = torch.get_num_threads()
     upstream, output, of_rows = results
     nothing = zero_values(output)[:, :, :1]
-    for number, one in enumerate(rounds):
-        query, key, value = _sort_tokens(tensors, one, memory)
+    for number, hash_round in enumerate(rounds):
+        query, key, value = _sort_tokens(tensors, hash_round, memory)
         # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
         grad_output = memory.take("output", *query.shape[:3], value.shape[3])
         normalizer, grad_lse = memory.take("normalizer", *query.shape[:3], 2), memory.take("lse", *query.shape[:3])
         native.sort_gradients(
-            upstream, output, of_rows, one.queries.token, grad_output, normalizer, grad_lse, threads=threads
+            upstream, output, of_rows, hash_round.queries.token, grad_output, normalizer, grad_lse, threads=threads
         )
         of_query, of_key, of_value = (
             memory.take(f"gradient {at}", *of.shape) for at, of in enumerate((query, key, value))
@@ -341,9 +353,9 @@ def _compute_block_backward(
             None,
             None,
             grad_lse=grad_lse,
-            **_list_tiles(one, terms),
+            **_list_tiles(hash_round, terms),
         )
-        first, of_queries, of_keys = number == 0, one.queries.place, one.keys.place
+        first, of_queries, of_keys = number == 0, hash_round.queries.place, hash_round.keys.place
         native.add_rows(of_query, of_queries, into[0], first=first, threads=threads)
         if tensors[1] is None:
             native.add_rows(of_key, of_keys, into[0], divided=tensors[0], first=False, threads=threads)

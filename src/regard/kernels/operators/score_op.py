@@ -57,7 +57,7 @@ class ScoreOperator:
         inputs = _list_tensors(tensors)
         of_results = ", ".join(f"Tensor{'?' if result == 'lse' else ''} grad_{result}" for result in results)
         of_numbers = "".join(f"float? {number}, " for number in numbers)
-        gradients = _list_tensors(f"grad_{one}" for one in (*tensors, "bias", "table"))
+        gradients = _list_tensors(f"grad_{tensor}" for tensor in (*tensors, "bias", "table"))
         self.backward = Operator(
             f"{name}_backward",
             f"({of_results}, {inputs}, {_list_tensors(saved)}, bool of_bias, bool of_table, {SCHEMA}) -> ({gradients})",
@@ -115,15 +115,17 @@ class ScoreOperator:
             return
         if inputs[1].shape[2] == 0:
             output.zero_()
-            for one in of_rows:
-                if one is not None:
-                    one.fill_(-torch.inf)
+            for tensor in of_rows:
+                if tensor is not None:
+                    tensor.fill_(-torch.inf)
             return
         tensors = list(inputs[: len(self._tensors)])
         if value_dim == 0:
             output, tensors[self._value] = empty_token_major(inputs[0], queries, 1), zero_values(inputs[self._value])
         named = dict(zip(self._numbers, inputs[len(tensors) :], strict=True))
-        options = {name: torch.tensor([one], dtype=torch.float64) for name, one in named.items() if one is not None}
+        options = {
+            name: torch.tensor([number], dtype=torch.float64) for name, number in named.items() if number is not None
+        }
         options |= terms.to_kwargs() | {"normalizer": of_rows[-1]}
         getattr(native, f"{self._kernel}_forward")(*tensors, output, *of_rows[:-1], **options)
 
@@ -182,7 +184,7 @@ class ScoreOperator:
         """Compute the gradient of each input; None for inputs without one."""
         found: list[Tensor | None] = [None] * len(ctx.non_tensors)
         grad_output, *grad_lse = gradients[:-1]
-        if all(one is None for one in gradients[:-1]):
+        if all(gradient is None for gradient in gradients[:-1]):
             return tuple(found)
         saved, inputs = load_saved(ctx)
         grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output

@@ -119,16 +119,16 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
     index = token.clamp(min=0)
     before = _chunk_before(is_hidden, rounds, chunk)
 
-    def sort(one: Tensor) -> Tensor:
+    def sort(tensor: Tensor) -> Tensor:
         """Copy tokens to their places, cut into chunks."""
-        return one.gather(2, index[..., None].expand(*index.shape, one.shape[3])).unflatten(2, (-1, chunk))
+        return tensor.gather(2, index[..., None].expand(*index.shape, tensor.shape[3])).unflatten(2, (-1, chunk))
 
-    def with_chunk_before(one: Tensor) -> Tensor:
+    def with_chunk_before(tensor: Tensor) -> Tensor:
         """Append the chunk before each, unless there is only one."""
-        if one.shape[2] == 1:
-            return one
-        index = before.view(*before.shape, *(1 for _ in one.shape[3:])).expand_as(one)
-        return torch.cat([one, one.gather(2, index)], dim=3)
+        if tensor.shape[2] == 1:
+            return tensor
+        index = before.view(*before.shape, *(1 for _ in tensor.shape[3:])).expand_as(tensor)
+        return torch.cat([tensor, tensor.gather(2, index)], dim=3)
 
     hidden = is_hidden.gather(2, index) | (token < 0)
     of_query = token.unflatten(2, (-1, chunk))
@@ -177,9 +177,9 @@ def _merge_rounds(
     """Compute softmax over the keys that a token meets in all rounds: sums of each round, relative to one largest."""
     batch, heads, rounds, tokens = place.shape
 
-    def unsort(one: Tensor) -> Tensor:
+    def unsort(tensor: Tensor) -> Tensor:
         """Copy what was computed at the places of each token, (batch, heads, rounds, tokens, ..)."""
-        flat, at = one.flatten(2, 3), place.flatten(2)
+        flat, at = tensor.flatten(2, 3), place.flatten(2)
         if flat.dim() == 4:
             at = at[..., None].expand(*at.shape, flat.shape[3])
         return flat.gather(2, at).unflatten(2, (rounds, tokens))

@@ -111,7 +111,7 @@ class _JoinedLayer(InputLayer):
             )
             sizes[name] = count
         _check_batches(tokens, list(sizes))
-        whole = torch.cat(visible, dim=1) if any(one is not None for one in given.values()) else None
+        whole = torch.cat(visible, dim=1) if any(tokens is not None for tokens in given.values()) else None
         return InputTokens(torch.cat(tokens, dim=1), whole, sizes)
 
 
@@ -133,7 +133,7 @@ def _check_batches(tokens: list[Tensor], names: list[str]) -> None:
         raise ShapeError(
             "the parts of an input have different batch sizes",
             expected="one batch size",
-            got=", ".join(f"{name}: {one.shape[0]}" for name, one in zip(names, tokens, strict=True)),
+            got=", ".join(f"{name}: {part.shape[0]}" for name, part in zip(names, tokens, strict=True)),
             do="pass the same number of examples in each part",
         )
 
