@@ -10,7 +10,7 @@ import pytest
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
-from regard.fields import check_fields, declare, declared_fields, format_table, probability, size
+from regard.fields import SIZE, Facts, check_fields, declare, declared_fields, format_table
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class _Base:
     Raises OptionError.
     """
 
-    vocabulary: int = field(metadata=size("number of tokens", stored="vocab_size", required=True))
-    width: int = field(default=8, metadata=size("size of hidden states"))
+    vocabulary: int = field(metadata=declare("number of tokens", **SIZE | Facts(stored="vocab_size", required=True)))
+    width: int = field(default=8, metadata=declare("size of hidden states", **SIZE))
     pad_id: int = field(default=0, metadata=declare("the padding token", below="vocabulary"))
-    dropout: float = field(default=0.1, metadata=probability("dropout of embeddings"))
+    dropout: float = field(default=0.1, metadata=declare("dropout of embeddings", is_probability=True))
     epsilon: float = field(default=1e-5, metadata=declare("epsilon of norms", least=0.0))
     scale: float | None = field(default=None, metadata=declare("factor of scores; None is 1", above=0.0))
     tied: bool = field(default=True, metadata=declare("whether a | b"))
     norm: str = field(default="pre", metadata=declare("norm", choices=("pre", "post"), noun="place of a norm"))
-    windows: tuple[int | None, ...] = field(default=(), metadata=size("windows"))
-    pair: tuple[int, int] = field(default=(2, 2), metadata=size("a pair"))
+    windows: tuple[int | None, ...] = field(default=(), metadata=declare("windows", **SIZE))
+    pair: tuple[int, int] = field(default=(2, 2), metadata=declare("a pair", **SIZE))
     options: Mapping[str, Any] = field(default_factory=dict, metadata=declare("options", example="for example {}"))
     free: str = "anything"
 

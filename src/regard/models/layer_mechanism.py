@@ -5,6 +5,7 @@ Positions are in embeddings, or inside attention.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Any
@@ -13,6 +14,8 @@ from torch import nn
 
 from regard.errors import OptionError, RefusedError, unknown_name_error
 from regard.fields import declare
+from regard.layers import GatedDeltaNet, Mamba2Mixer
+from regard.layers.scan_mixer import ScanMixer
 from regard.masks import Mask
 from regard.mechanism_catalogue import CatalogueRow, find_row, get_row
 from regard.mechanisms import Mechanism
@@ -21,6 +24,11 @@ from regard.models.hyperparameters import model_field
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 
+MIXERS: Mapping[str, type[ScanMixer]] = {
+    "gated_delta_net": GatedDeltaNet,
+    "mamba2_mixer": Mamba2Mixer,
+}
+"""Mixers that a layer of a language model may have in place of multi-head attention, by name."""
 ABSOLUTE_POSITIONS = ("sinusoidal", "learned")
 """Positions that are added to embeddings."""
 HEAD_POSITIONS = ("rotary", "alibi", "t5", "shaw")
@@ -91,17 +99,34 @@ def options_of_layer(mechanism: str, options: Mapping[str, Any], depth: int) -> 
 
     ``causal`` and ``depth`` are added as in ``options_in_decoder`` and ``options_at_depth``.
     """
-    row = get_row(mechanism)
-    own = {name: value for name, value in options.items() if name in row.options}
+    known = options_of(mechanism)
+    own = {name: value for name, value in options.items() if name in known}
     return dict(options_at_depth(mechanism, options_in_decoder(mechanism, own), depth))
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """Names of the options of a mechanism of the catalogue or of a mixer. Raises OptionError for any other name."""
+    if name not in MIXERS:
+        return get_row(name).options
+    return tuple(option for option in inspect.signature(MIXERS[name]).parameters if option not in ("width", "heads"))
 
 
 def check_layer_options(mechanisms: Collection[str], options: Mapping[str, Any]) -> None:
     """Raise OptionError for an option that none of the mechanisms has."""
-    known = sorted({option for name in mechanisms for option in get_row(name).options})
+    known = sorted({option for name in mechanisms for option in options_of(name)})
     for name in options:
         if name not in known:
             raise unknown_name_error(f"option of the mechanisms {', '.join(dict.fromkeys(mechanisms))}:", name, known)
+
+
+def make_mixer(name: str, width: int, heads: int, head_dim: int, options: Mapping[str, Any]) -> ScanMixer:
+    """Make the mixer of this name; ``options`` may change its sizes, which are those of attention, by default.
+
+    The values of a Mamba-2 are twice as wide, as in the paper.
+    """
+    if name == "gated_delta_net":
+        return GatedDeltaNet(width, heads, **{"head_dim": head_dim, **options})
+    return Mamba2Mixer(width, heads, **{"value_dim": 2 * head_dim, **options})
 
 
 def choose_rotation(mechanism: Mechanism, rotary: Rotary) -> Rotary | None:

@@ -36,12 +36,20 @@ from regard.layers import (
     RMSNorm,
     SandwichNorm,
 )
+from regard.layers.scan_mixer import ScanMixer
 from regard.masks import Mask
 from regard.mechanism_catalogue import mechanism as make_mechanism
 from regard.mechanisms import DotProduct, Mechanism
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.initial_weights import init_from_normal
-from regard.models.layer_mechanism import check_decodes, check_layer_options, choose_rotation, options_of_layer
+from regard.models.layer_mechanism import (
+    MIXERS,
+    check_decodes,
+    check_layer_options,
+    choose_rotation,
+    make_mixer,
+    options_of_layer,
+)
 from regard.models.llama_config import LlamaConfig
 from regard.models.llama_types import MODEL_TYPES
 from regard.models.model_folder import ModelFolder
@@ -174,8 +182,10 @@ class Llama(CausalLanguageModel):
     @classmethod
     def make_weight_names(cls, config: LlamaConfig) -> WeightNames:
         """Make the table of the names of weights in a file; old files hold the frequencies of the rotation too."""
+        mixers = tuple(layer for layer, name in enumerate(config.mechanisms) if name in MIXERS)
         return WeightNames(
-            _COMMON_ROWS
+            (Row("layers.{n}.self_attn.{path}", "layers.{n}.attention.{path}", tensors=True, layers=mixers),)
+            + _COMMON_ROWS
             + (_FUSED_ROWS if MODEL_TYPES[config.model_type].fused else _SEPARATE_ROWS)
             + (_SINK_ROWS if config.sinks else ())
             + (_MECHANISM_ROWS if config.mechanisms else ())
@@ -190,26 +200,35 @@ class Llama(CausalLanguageModel):
 
 
 def _make_layer(config: LlamaConfig, layer: int, rotary: Rotary) -> DecoderBlock:
+    return DecoderBlock(
+        attention=_make_attention(config, layer, rotary),
+        feed_forward=_make_feed_forward(config),
+        attention_residual=_make_residual(config),
+        feed_forward_residual=_make_residual(config),
+    )
+
+
+def _make_attention(config: LlamaConfig, layer: int, rotary: Rotary) -> MultiHeadAttention | ScanMixer:
+    """Make the attention of a layer, or the mixer that it has in place of it."""
+    name = config.layer_mechanism(layer)
+    if name in MIXERS:
+        options = options_of_layer(name, config.mechanism_options, layer)
+        return make_mixer(name, config.width, config.heads, config.head_width, options)
     mechanism = _make_mechanism(config, layer)
     query_norm, key_norm = (
         _make_norm(config, config.head_width) if config.query_key_norm else None for _ in ("query", "key")
     )
-    return DecoderBlock(
-        attention=MultiHeadAttention(
-            config.width,
-            config.heads,
-            key_value_heads=config.key_value_heads,
-            head_dim=config.head_width,
-            mechanism=mechanism,
-            position=choose_rotation(mechanism, rotary),
-            bias=config.attention_bias,
-            output_bias=config.output_bias,
-            query_norm=query_norm,
-            key_norm=key_norm,
-        ),
-        feed_forward=_make_feed_forward(config),
-        attention_residual=_make_residual(config),
-        feed_forward_residual=_make_residual(config),
+    return MultiHeadAttention(
+        config.width,
+        config.heads,
+        key_value_heads=config.key_value_heads,
+        head_dim=config.head_width,
+        mechanism=mechanism,
+        position=choose_rotation(mechanism, rotary),
+        bias=config.attention_bias,
+        output_bias=config.output_bias,
+        query_norm=query_norm,
+        key_norm=key_norm,
     )
 
 

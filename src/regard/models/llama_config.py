@@ -134,7 +134,8 @@ class LlamaConfig:
     )
     mechanisms: tuple[str, ...] = model_field(
         (),
-        "for each layer the mechanism of attention, a name in the catalogue; () is dot_product for every layer",
+        "for each layer the mechanism of attention, a name in the catalogue, or a mixer in place of attention: "
+        "gated_delta_net or mamba2_mixer; () is dot_product for every layer",
         "mechanisms",
         example='for example mechanisms=("gated_delta", "gated_delta", "dot_product"), for 3 layers',
     )

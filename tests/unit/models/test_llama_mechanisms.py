@@ -9,6 +9,7 @@ import regard
 from regard.errors import CheckpointError, OptionError, RefusedError
 from regard.mechanisms import StateBytes
 from regard.models import Llama, LlamaConfig
+from regard.models.layer_mechanism import MIXERS
 from regard.search import Beam, Greedy
 
 SMALL = LlamaConfig(
@@ -24,7 +25,7 @@ OPTIONS = {
 }
 NAMES = [row.name for row in regard.catalogue()]
 NOT_CAUSAL = ("linformer", "nystromformer")
-CAUSAL = [name for name in NAMES if name not in NOT_CAUSAL]
+CAUSAL = [*(name for name in NAMES if name not in NOT_CAUSAL), *MIXERS]
 LENGTHS = torch.tensor([23, 11, 4])
 
 

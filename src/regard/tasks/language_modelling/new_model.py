@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from regard.errors import CheckpointError, OptionError, short_repr
-from regard.mechanism_catalogue import get_row
 from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
+from regard.models.layer_mechanism import options_of
 from regard.models.llama_types import OWN_TYPE
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
@@ -167,7 +167,7 @@ def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]
             got=short_repr(recipe.attention),
             do="for example `attention='gated_delta,dot_product'`",
         )
-    rows = [get_row(name) for name in names]
+    options = [options_of(name) for name in names]
     layers = recipe.hyperparameters.get("layers", size.layers)
     if type(layers) is int and len(names) > max(layers, 1):
         raise OptionError(
@@ -179,4 +179,4 @@ def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]
     if set(names) == {"dot_product"} or type(layers) is not int:  # the config says what is wrong
         return {}
     fields = {"model_type": OWN_TYPE, "mechanisms": tuple(itertools.islice(itertools.cycle(names), layers))}
-    return fields if all("dropout" in row.options for row in rows) else fields | {"attention_dropout": 0.0}
+    return fields if all("dropout" in known for known in options) else fields | {"attention_dropout": 0.0}
