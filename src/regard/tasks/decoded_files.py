@@ -25,7 +25,7 @@ from regard.errors import DataError
 from regard.log import log
 from regard.media import MediaFile, Medium
 from regard.tasks.labelled_data import hold_out_files, report_bad_files, report_validation
-from regard.tasks.numbered_batches import EpochCache, NumberedBatch, batches_after, shuffled_batches, start_threads
+from regard.tasks.numbered_batches import Batches, NumberedBatch, batches_after, start_threads
 from regard.tasks.sentences import Indices
 
 _CHUNK = 64
@@ -205,15 +205,20 @@ def split_files(
     return whole.select(training), whole.select(held)
 
 
-class FileBatches(ABC, Generic[Entry, Decoded]):
+class FileBatches(Batches, ABC, Generic[Entry, Decoded]):
     """Batches of ``size`` examples of ``examples``. ``augmented`` counts the seconds of augmentation.
 
     A subclass reads the contents, and adds what is to be learned of each example.
     """
 
     def __init__(self, examples: FileSet[Entry, Decoded], *, size: int, seed: int) -> None:
-        self.examples, self.size, self.seed, self.augmented = examples, size, seed, 0.0
-        self._latest_epoch = EpochCache[NumberedBatch]()
+        super().__init__(size=size, seed=seed)
+        self.examples, self.augmented = examples, 0.0
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The file of each example."""
+        return self.examples.files
 
     @abstractmethod
     def target_bytes(self) -> bytes:
@@ -222,10 +227,6 @@ class FileBatches(ABC, Generic[Entry, Decoded]):
     @abstractmethod
     def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
         """The arguments of a model for examples as they are, without augmentation."""
-
-    def cut_for_validation(self, size: int) -> list[Indices]:
-        """Every example once, in batches of ``size``."""
-        return [np.arange(at, min(at + size, len(self))) for at in range(0, len(self), size)]
 
     @property
     def digest(self) -> str:
@@ -241,14 +242,6 @@ class FileBatches(ABC, Generic[Entry, Decoded]):
 
     def __len__(self) -> int:
         return len(self.examples)
-
-    def epoch(self, number: int) -> list[NumberedBatch]:
-        """The batches of epoch ``number`` (from 0), in order."""
-        return self._latest_epoch.get_or_draw(number, self.draw_epoch)
-
-    def draw_epoch(self, number: int) -> list[NumberedBatch]:
-        """Draw the batches of an epoch: all examples, shuffled."""
-        return shuffled_batches(len(self), self.size, seed=self.seed, epoch=number)
 
     def prefetch_following(self, batch: NumberedBatch) -> None:
         """Prefetch the batches that follow a batch in its epoch."""

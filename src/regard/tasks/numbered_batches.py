@@ -1,6 +1,12 @@
 """Batches by their numbers: an epoch is drawn once, and a batch knows which ones follow it, so that these are decoded
 ahead.
 
+    of similar length    shuffle the examples, cut them into pools of 50 batches, sort each pool by length (ties stay
+                         shuffled), cut it into batches, and shuffle all batches
+
+Little of a batch is padding, and still the examples of a batch are different ones in each epoch. The order depends on
+(seed, epoch) alone, so an interrupted run resumes with exactly the next batch.
+
 Shares of the time since the last report: what training spends waiting for data, or changing it.
 """
 
@@ -8,7 +14,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
@@ -16,6 +23,7 @@ from typing import Generic, TypeVar, final
 import numpy as np
 
 from regard.tasks.sentences import Indices
+from regard.text.length_batches import cut_batches
 
 
 @final
@@ -80,17 +88,72 @@ class NumberedBatch:
         return len(self.examples)
 
 
-def number_batches(epoch: int, batches: Iterable[Indices]) -> list[NumberedBatch]:
-    """Number the batches of an epoch."""
-    return [NumberedBatch(epoch, number, examples) for number, examples in enumerate(batches)]
-
-
-def shuffled_batches(count: int, size: int, *, seed: int, epoch: int) -> list[NumberedBatch]:
-    """Shuffle ``count`` examples by (seed, epoch), and cut them into batches of ``size``."""
-    order = np.random.default_rng([seed, epoch]).permutation(count)
-    return number_batches(epoch, (order[begin : begin + size] for begin in range(0, count, size)))
-
-
 def batches_after(epoch: Sequence[NumberedBatch], batch: NumberedBatch) -> Sequence[NumberedBatch]:
     """The batches of an epoch to decode while ``batch`` is learned from."""
     return epoch[batch.number + 1 : batch.number + 1 + _AHEAD]
+
+
+class Batches(ABC):
+    """Batches of ``size`` examples, in an order that depends on the ``seed`` and the epoch."""
+
+    def __init__(self, *, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
+        self._latest_epoch = EpochCache[NumberedBatch]()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of examples."""
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """SHA-256 of all examples, in order, by which a resumed run recognises its data."""
+
+    def epoch(self, number: int) -> list[NumberedBatch]:
+        """The batches of epoch ``number`` (from 0), in order."""
+        return self._latest_epoch.get_or_draw(number, self._number_epoch)
+
+    def _number_epoch(self, number: int) -> list[NumberedBatch]:
+        return [NumberedBatch(number, place, examples) for place, examples in enumerate(self.draw_epoch(number))]
+
+    def draw_epoch(self, number: int) -> list[Indices]:
+        """The indices of the examples in each batch of an epoch: all examples, shuffled."""
+        order = np.random.default_rng([self.seed, number]).permutation(len(self))
+        return [order[begin : begin + self.size] for begin in range(0, len(self), self.size)]
+
+    def cut_for_validation(self, size: int) -> list[Indices]:
+        """Every example once, in batches of ``size``."""
+        return [np.arange(at, min(at + size, len(self))) for at in range(0, len(self), size)]
+
+
+_POOL_BATCHES = 50
+_NO_LIMIT = 2**62
+
+
+class BatchesByLength(Batches, ABC):
+    """Batches of examples of similar length, with at most ``tokens`` tokens, padding included (None: no limit)."""
+
+    tokens: int | None = None
+
+    @property
+    @abstractmethod
+    def lengths(self) -> Indices:
+        """The length of each example, (examples,)."""
+
+    def draw_epoch(self, number: int) -> list[Indices]:
+        """The indices of the examples in each batch of an epoch."""
+        generator = np.random.default_rng([self.seed, number])
+        shuffled, batches = generator.permutation(len(self)), list[Indices]()
+        for begin in range(0, len(shuffled), self.size * _POOL_BATCHES):
+            pool = shuffled[begin : begin + self.size * _POOL_BATCHES]
+            batches += self._cut(pool[np.argsort(self.lengths[pool], kind="stable")], self.size)
+        return [batches[index] for index in generator.permutation(len(batches)).tolist()]
+
+    def cut_for_validation(self, size: int) -> list[Indices]:
+        """Every example once, in batches of at most ``size``, the longest first."""
+        return self._cut(np.argsort(-self.lengths, kind="stable"), size)
+
+    def _cut(self, ordered: Indices, size: int) -> list[Indices]:
+        """Cut examples, in that order, into batches; one that is too long by itself is a batch of its own."""
+        tokens = _NO_LIMIT if self.tokens is None else self.tokens
+        return [ordered[batch] for batch in cut_batches(self.lengths[ordered].tolist(), tokens=tokens, size=size)]

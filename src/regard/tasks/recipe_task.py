@@ -18,16 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import DataError
 from regard.models.model import tokenizer_text
 from regard.tasks.low_rank_adapters import merge_adapters
 from regard.tasks.presets import Presets
 from regard.tasks.recipe_fields import Recipe, default_fields
+from regard.tasks.sentences import Indices
 from regard.text.tokenizer import Tokenizer
-from regard.train import RunContext, Settings, Task
+from regard.train import RankShard, RunContext, Settings, Task
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 TOKENIZER_FILE = "tokenizer.json"
@@ -37,8 +39,11 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     """Training a model by ``recipe``."""
 
     model: Any
+    batches: Any
     presets: ClassVar[Presets]
     """The sizes of new models, and the settings of fine-tuning."""
+    data_kind: ClassVar[str] = ""
+    """The contents of the files, such as "texts", if ``check`` checks that they exist; reading others says more."""
 
     def __init__(self, recipe: AnyRecipe) -> None:
         self._recipe = recipe
@@ -62,6 +67,31 @@ class RecipeTask(Task, Generic[AnyRecipe]):
         """The defaults of the recipe, by which runs of earlier versions went."""
         return default_fields(type(self._recipe))
 
+    def check(self) -> None:
+        """Raise OptionError for an invalid recipe, DataError for a missing file."""
+        recipe: Any = self._recipe
+        recipe.check_effect()
+        if recipe.start is None:
+            self.check_hyperparameters()
+        if self.data_kind:
+            check_data_files((*recipe.data, *recipe.validation), kind=self.data_kind)
+
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
+
+    def begin(self, context: RunContext) -> None:
+        """Check recipe and settings, as ``prepare`` does before it reads data.
+
+        Raises also for settings that are invalid even with the shortest warm-up.
+        """
+        self.check()
+        self.complete(context.settings)
+
+    def epoch(self, number: int) -> Sequence[Any]:
+        """The batches of epoch ``number`` (from 0), in order."""
+        batches: Sequence[Any] = self.batches.epoch(number)
+        return batches
+
     def files(self) -> Mapping[str, str]:
         """The tokenizer of the model as a text, by file name; none of a model without one."""
         return tokenizer_text(self.model.text_tokenizer)
@@ -80,6 +110,23 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     def _start_name(self) -> str | None:
         """The last part of the model that training starts from."""
         return None if self._recipe.start is None else Path(self._recipe.start).name
+
+
+class RowTask(RecipeTask[AnyRecipe]):
+    """Training a model whose loss is a sum over the rows of a batch, each of which is computed on its own."""
+
+    def loss(self, model: nn.Module, batch: Any, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        rows = shard.rows(np.arange(len(batch)))
+        return self.rows_loss(model, batch, rows) if len(rows) else self.empty_loss(model, batch)
+
+    @abstractmethod
+    def rows_loss(self, model: nn.Module, batch: Any, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+
+    def empty_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss of a shard without rows, 0: every process takes part in each step."""
+        return self.rows_loss(model, batch, np.arange(1)) * 0.0
 
 
 def read_tokenizer(context: RunContext) -> Tokenizer | None:

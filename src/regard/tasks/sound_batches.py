@@ -1,8 +1,5 @@
 """Batches of sounds of similar length, augmented by (seed, epoch, batch, row), and what their headers say.
 
-    an epoch    shuffle the sounds, cut them into pools of 50 batches, sort each pool by length (ties stay shuffled),
-                cut it into batches, and shuffle all batches
-
 Each process can change the rows that it computes alone.
 """
 
@@ -25,7 +22,7 @@ from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import report_bad_files
-from regard.tasks.numbered_batches import NumberedBatch, number_batches
+from regard.tasks.numbered_batches import BatchesByLength, NumberedBatch
 from regard.tasks.sentences import Indices
 
 Features = Float[Tensor, "_ _"]
@@ -62,10 +59,7 @@ def decode_sounds(
     return decode_both(sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad)
 
 
-_POOL_BATCHES = 50
-
-
-class SoundBatches(FileBatches[Entry, Features]):
+class SoundBatches(BatchesByLength, FileBatches[Entry, Features]):
     """Batches of sounds. A subclass adds what is to be learned of each sound."""
 
     def __init__(
@@ -74,6 +68,11 @@ class SoundBatches(FileBatches[Entry, Features]):
         super().__init__(examples, size=size, seed=seed)
         self.augmentation = augmentation
         self._lengths = examples.decoded.lengths[examples.chosen]
+
+    @property
+    def lengths(self) -> Indices:
+        """The frames of each sound."""
+        return self._lengths
 
     @abstractmethod
     def least_frames(self, index: int) -> int:
@@ -94,19 +93,3 @@ class SoundBatches(FileBatches[Entry, Features]):
         """The features of sounds, and their mask."""
         features, mask = pad_features(self.examples.take(examples))
         return {"features": features.to(device), "mask": mask}
-
-    def cut_for_validation(self, size: int) -> list[Indices]:
-        """Every sound once, in batches of ``size``, the longest first, for validation."""
-        order = np.argsort(-self._lengths, kind="stable")
-        return [order[at : at + size] for at in range(0, len(order), size)]
-
-    def draw_epoch(self, number: int) -> list[NumberedBatch]:
-        """Draw the batches of an epoch."""
-        generator = np.random.default_rng([self.seed, number])
-        shuffled, batches = generator.permutation(len(self)), []
-        for begin in range(0, len(shuffled), self.size * _POOL_BATCHES):
-            pool = shuffled[begin : begin + self.size * _POOL_BATCHES]
-            pool = pool[np.argsort(self._lengths[pool], kind="stable")]
-            batches += [pool[at : at + self.size] for at in range(0, len(pool), self.size)]
-        order = generator.permutation(len(batches)).tolist()
-        return number_batches(number, (batches[index] for index in order))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.audio import AudioProcessor
 from regard.audio.sound_file import SOUNDS
+from regard.masks import Mask
 from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
@@ -24,24 +25,22 @@ from regard.tasks.new_conformer import (
     make_processor,
 )
 from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.recipe_task import RowTask
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import read_rates
 from regard.tasks.sound_recipe import SoundRecipe
-from regard.train import RankShard, RunContext
 
 Recipe = TypeVar("Recipe", bound=SoundRecipe)
 Entry = TypeVar("Entry", bound=MediaFile)
 
 
-class SoundTask(FileTask[Recipe]):
+class SoundTask(FileTask[Recipe], RowTask[Recipe]):
     """Training a model of sounds by ``recipe``, for subclasses that read the data and compute the loss of a batch.
 
     See ``FileTask``.
     """
 
     model: AudioEncoder
-    batches: Any
-    held_out: Any
     medium = SOUNDS
     presets = PRESETS
 
@@ -50,36 +49,36 @@ class SoundTask(FileTask[Recipe]):
         """The sum of the losses of the ``rows`` of a batch, a scalar, from the output of the model for them."""
 
     @final
-    def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+    def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+        return self.loss_of(self._compute(model, batch, rows), batch, rows)
+
+    @final
+    def empty_loss(self, model: nn.Module, batch: NumberedBatch) -> Tensor:
+        """The loss of a shard without rows, 0: of a sound that counts in no statistics."""
+        loss: Tensor = self._compute(model, batch, np.arange(1), mask=masks.padding([0])).logits.sum() * 0.0
+        return loss
+
+    def _compute(self, model: nn.Module, batch: NumberedBatch, rows: Indices, *, mask: Mask | None = None) -> Any:
+        """The output of the model for the ``rows`` of a batch, augmented; ``mask`` replaces the mask of padding."""
         self._measured.begin()
-        device = next(model.parameters()).device
-        own: Indices = shard.rows(np.arange(len(batch)))
-        rows = own if len(own) else np.arange(1)
-        features, mask = self.batches.augment(batch, rows)
-        if not len(own):
-            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
-        output = model(features.to(device), mask=mask)
+        features, padding = self.batches.augment(batch, rows)
+        output = model(features.to(next(model.parameters()).device), mask=padding if mask is None else mask)
         self.batches.prefetch_following(batch)
-        return self.loss_of(output, batch, rows) if len(own) else output.logits.sum() * 0.0
+        return output
 
     @property
     def _processor(self) -> AudioProcessor:
         assert self.model.processor is not None
         return self.model.processor
 
-    def load_start(self, context: RunContext) -> Conformer | None:
-        """Check recipe and settings before data is read, and load the model to start from; None for a new one.
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
+        check_hyperparameters(self._recipe)
 
-        Raises OptionError for an invalid recipe or settings, CheckpointError for a model that cannot be started from.
-        """
-        recipe = self._recipe
-        recipe.check_effect()
-        if recipe.start is None:
-            check_hyperparameters(recipe)
-        # Settings that are invalid even with the shortest warm-up fail here, too.
-        self.complete(context.settings)
-        return load_conformer(recipe)
+    def load_start(self) -> Conformer | None:
+        """Load the model to start from; None for a new one. Raises CheckpointError for one that cannot be used."""
+        return load_conformer(self._recipe)
 
     def _choose_processor(self, sounds: list[Entry]) -> tuple[list[Entry], AudioProcessor]:
         """The sounds whose headers can be read, and the processor of a new model for them."""

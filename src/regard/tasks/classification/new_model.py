@@ -39,7 +39,6 @@ from regard.models import (
     load,
 )
 from regard.models.layer_mechanism import options_for_length
-from regard.tasks.classification.data import Batches
 from regard.tasks.classification.recipe import PERCEIVER, ClassificationRecipe, reads_bytes
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.presets import FineTuning, Presets, Size, split_model_name
@@ -166,17 +165,6 @@ def check_hyperparameters(recipe: ClassificationRecipe) -> None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         trial = TransformerEncoder(replace(config, layers=1))
         trial(torch.ones(2, 3, dtype=torch.long), mask=masks.padding([2, 3]))
-
-
-def check_longest_text(model: TextClassifier, batches: Batches) -> None:
-    """Classify the longest text, so that a text too long for the mechanism's weights is refused before training.
-
-    Raises what the model raises.
-    """
-    model.eval()
-    batch = batches.batch(batches.batches_by_length()[0][:1])
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model(batch.ids, mask=masks.padding(batch.lengths))
 
 
 def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:

@@ -21,7 +21,7 @@ from regard.tasks.file_task import FileTask
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import measure_pictures
-from regard.tasks.recipe_task import check_data_files, read_tokenizer
+from regard.tasks.recipe_task import read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -48,12 +48,11 @@ class ClipTask(FileTask[ClipRecipe]):
     unit = "pairs"
     medium = PAIRS
 
-    def check(self) -> None:
-        """Raise an error for files that are missing, and for options that do not go together."""
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="pictures with texts")
-        self._recipe.check_effect()
-        if self._recipe.start is None:
-            new_model.check_hyperparameters(self._recipe)
+    data_kind = "pictures with texts"
+
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
+        new_model.check_hyperparameters(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Read and decode the pictures, hold some out, and make or load the model.
@@ -62,9 +61,7 @@ class ClipTask(FileTask[ClipRecipe]):
         that cannot be started from.
         """
         recipe, seed = self._recipe, context.settings.seed
-        self.check()
-        # Settings that are invalid even with the shortest warm-up fail here, too.
-        self.complete(context.settings)
+        self.begin(context)
         start = new_model.load_start(recipe)
         pairs = read_and_report_files_with_texts(recipe.data, PICTURES, recipe.columns)
         others = (

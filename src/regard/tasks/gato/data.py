@@ -25,14 +25,15 @@ from regard.control.environments import environment_spaces
 from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
 from regard.errors import DataError, OptionError
 from regard.log import log
-from regard.media import LabelledFile
+from regard.media import LabelledFile, read_and_report_labelled
+from regard.tasks.file_task import split_labelled
 from regard.tasks.gato.recipe import GatoRecipe
-from regard.tasks.image_classification import ImageClassificationRecipe
-from regard.tasks.image_classification.data import PictureSet, read_pictures, split_pictures
+from regard.tasks.image_classification.data import PictureSet
 from regard.tasks.labelled_data import find_labels, report_lost_labels
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import split_documents
-from regard.tasks.picture_batches import measure_pictures
+from regard.tasks.picture_batches import decode_pictures, measure_pictures
+from regard.tasks.recipe_fields import DEFAULT_MEMORY
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES
 
@@ -157,7 +158,7 @@ def find_pictures(recipe: GatoRecipe) -> FoundPictures | None:
     """
     if not recipe.pictures:
         return None
-    named = read_pictures(_picture_options(recipe), recipe.pictures)
+    named = read_and_report_labelled(recipe.pictures, PICTURES, None)
     find_labels(named, PICTURES)
     good, usual, _, _ = measure_pictures(named, skip_bad=recipe.skip_bad)
     find_labels(good, PICTURES)
@@ -177,14 +178,10 @@ def load_pictures(
     size = -(-size // PATCH) * PATCH
     halves = (0.5,) * channels
     processor = ImageProcessor((size, size), channels=channels, mean=halves, std=halves)
-    training, held_out = split_pictures(_picture_options(recipe), found.good, [], processor, seed=seed)
-    find_labels(training.files, PICTURES)
+    decoded = decode_pictures(found.good, [], processor, memory=DEFAULT_MEMORY, skip_bad=recipe.skip_bad)
+    training, held_out = split_labelled(*decoded, PICTURES, seed=seed)
     report_lost_labels(found.named, training.decoded.files, PICTURES)
     return training, held_out
-
-
-def _picture_options(recipe: GatoRecipe) -> ImageClassificationRecipe:
-    return ImageClassificationRecipe(data=recipe.pictures, skip_bad=recipe.skip_bad)
 
 
 def _record(recipe: GatoRecipe, name: str, advance: Advance) -> list[Episode]:

@@ -23,7 +23,7 @@ from regard.tasks.labelled_data import find_labels
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_batches import decode_pictures, measure_pictures
 from regard.tasks.sentences import Indices
-from regard.train import RankShard, RunContext
+from regard.train import RunContext
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia
 from regard.vision.picture_file import PICTURES
@@ -42,20 +42,19 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         self._teacher: ImageEncoder | None = None
         self._teacher_labels: Tensor | None = None
 
-    def load_start(self, context: RunContext) -> ImageEncoder | None:
-        """Check recipe and settings before data is read, and load the teacher, and the model to start from.
+    def check(self) -> None:
+        """Raise as ``RecipeTask.check``, and MissingPackageError without the package of the augmentation."""
+        super().check()
+        if self._recipe.augmentation(32).policy != "none":
+            load_kornia("enhance")
 
-        Raises as ``FileClassificationTask.load_start``.
-        """
-        recipe = self._recipe
-        recipe.check_effect()
-        if recipe.start is None:
-            new_model.check_hyperparameters(recipe)
-        if recipe.augmentation(32).policy != "none":
-            load_kornia("enhance")  # fails here if it is not installed, before data is read
-        # Settings that are invalid even with the shortest warm-up fail here, too.
-        self.complete(context.settings)
-        start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
+        new_model.check_hyperparameters(self._recipe)
+
+    def load_start(self) -> ImageEncoder | None:
+        """Load the teacher, and the model to start from. Raises as ``ClassifierTask.load_start``."""
+        start, self._teacher = new_model.load_start(self._recipe), new_model.load_teacher(self._recipe)
         return start
 
     def prepare(self, context: RunContext) -> None:
@@ -75,14 +74,6 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
             **super().recipe(),
             "teacher_weights": None if self._teacher is None else _weights_digest(self._teacher),
         }
-
-    def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        self._measured.begin()
-        own: Indices = shard.rows(np.arange(len(batch)))
-        loss = self._loss(model, batch, own if len(own) else np.arange(1))
-        self.batches.prefetch_following(batch)
-        return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
 
     def build_model(self, files: list[LabelledFile]) -> tuple[ImageEncoder, list[LabelledFile]]:
         """Build a new model for these pictures; return it, and those whose headers can be read."""
@@ -115,12 +106,15 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         processor, size = self.model.require_processor(), self._recipe.batch
         return Batches(examples, processor, size=size, seed=self._seed, augmentation=augmentation)
 
-    def _loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
-        device = next(model.parameters()).device
-        made = self.batches.augment(batch, rows, device)
+    def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        made = self.batches.augment(batch, rows, next(model.parameters()).device)
         teacher = None if self._teacher is None else self._ask_teacher(self._teacher, made.pixels)
+        output = model(self.batches.normalise(made.pixels))
+        self.batches.prefetch_following(batch)
         return picture_loss(
-            model(self.batches.normalise(made.pixels)),
+            output,
             made,
             smoothing=self._recipe.smoothing,
             weights=self._weights,

@@ -16,9 +16,9 @@ from regard.media import LabelledFile
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.decoded_files import DecodedFiles, FileSet
-from regard.tasks.file_task import FileClassificationTask, LabelledBatches
-from regard.tasks.label_validation import label_loss
+from regard.tasks.file_task import FileClassificationTask
 from regard.tasks.labelled_data import find_labels
+from regard.tasks.medium_task import LabelledBatches
 from regard.tasks.new_conformer import Build, build_conformer, describe_model
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
@@ -28,7 +28,7 @@ from regard.tasks.sound_task import SoundTask
 
 
 @final
-class Batches(SoundBatches[LabelledFile], LabelledBatches):
+class Batches(LabelledBatches, SoundBatches[LabelledFile]):
     """Batches of labelled sounds."""
 
     def least_frames(self, index: int) -> int:
@@ -54,8 +54,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe], FileClassifi
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar."""
         assert output.logits is not None
-        truth = self.batches.truth_of(batch, rows).to(output.logits.device)
-        return label_loss(output.logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
+        return self.label_loss(output.logits, batch, rows)
 
     def build_model(self, files: list[LabelledFile]) -> tuple[AudioEncoder, list[LabelledFile]]:
         """Build a new model for these sounds; return it, and those whose headers can be read."""

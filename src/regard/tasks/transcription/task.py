@@ -19,7 +19,7 @@ from regard.tasks.decoded_files import FileSet, split_files
 from regard.tasks.labelled_data import report_conflicts, report_replaced_head
 from regard.tasks.new_conformer import build_conformer, describe_model, with_ctc_labels
 from regard.tasks.numbered_batches import NumberedBatch
-from regard.tasks.recipe_task import check_data_files, sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, decode_sounds
 from regard.tasks.sound_task import SoundTask
@@ -49,9 +49,11 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     labels: TextLabels
     metric: str
 
+    data_kind = "sounds with texts"
+
     def check(self) -> None:
-        """Raise DataError for missing files, and MissingPackageError without the package of error rates."""
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="sounds with texts")
+        """Raise as ``RecipeTask.check``, and MissingPackageError without the package of error rates."""
+        super().check()
         load_jiwer()
 
     def prepare(self, context: RunContext) -> None:
@@ -61,7 +63,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         that cannot be started from.
         """
         recipe, seed = self._recipe, context.settings.seed
-        start = self.load_start(context)
+        self.begin(context)
+        start = self.load_start()
         sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns)
         others = (
             read_and_report_files_with_texts(recipe.validation, SOUNDS, recipe.columns) if recipe.validation else []

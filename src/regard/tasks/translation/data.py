@@ -7,14 +7,9 @@ and another in the validation data, the score would measure memorisation. So all
 together. Sources are equal if the model reads the same text: "Delete %s" and "Delete  %d" are, once codes are
 placeholders.
 
-Batches with about the same number of tokens, of sentences of similar length, in an order that depends on a seed.
-
-    an epoch    shuffle the pairs, sort them by length (ties stay shuffled), start a new batch when one is full,
-                and shuffle the batches
-    full        sentences x (the longest source or target, with its end token) would be more than ``tokens``
-
-Vaswani et al. 2017, section 5.1. The order depends on (seed, epoch) alone, so an interrupted run resumes with exactly
-the next batch.
+Batches with about the same number of tokens, of sentences of similar length: all pairs are one pool, and a batch is
+full if sentences x (the longest source or target, with its end token) would be more than ``tokens``. Vaswani et al.
+2017, section 5.1.
 
 Sentence pairs as token ids in memory. 10 million pairs of 20 tokens take 0.8 GB, two bytes per token.
 """
@@ -33,9 +28,9 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.log import log
+from regard.tasks.numbered_batches import BatchesByLength
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.tasks.translation.recipe import TranslationRecipe
-from regard.text.length_batches import cut_batches
 from regard.text.pairs import Pair, PairFormat
 from regard.text.pairs.read_and_report import read_and_report_pairs
 from regard.text.placeholders import ProtectedPair, protect
@@ -98,27 +93,30 @@ class PairBatch:
 
 
 @final
-class Batches:
+class Batches(BatchesByLength):
     """The batches of a corpus. ``tokens`` is the maximum of a batch on either side, padding included.
 
     ``pad_id``, ``start_id`` and ``end_id`` are the model's ids.
     """
 
     def __init__(self, corpus: Corpus, *, tokens: int, seed: int, pad_id: int, start_id: int, end_id: int) -> None:
-        self.corpus, self.tokens, self.seed = corpus, tokens, seed
+        super().__init__(size=max(1, len(corpus)), seed=seed)
+        self.corpus, self.tokens = corpus, tokens
         self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
         self._lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
 
-    def epoch(self, number: int) -> list[Indices]:
-        """The indices of the pairs in each batch of epoch ``number`` (from 0), in order."""
-        generator = np.random.default_rng([self.seed, number])
-        shuffled = generator.permutation(len(self.corpus))
-        batches = self._cut_batches(shuffled[np.argsort(self._lengths[shuffled], kind="stable")])
-        return [batches[index] for index in generator.permutation(len(batches))]
+    def __len__(self) -> int:
+        return len(self.corpus)
 
-    def batches_by_length(self) -> list[Indices]:
-        """Batches of every pair once, the longest first, for validation."""
-        return self._cut_batches(np.argsort(-self._lengths, kind="stable"))
+    @property
+    def lengths(self) -> Indices:
+        """The tokens of the longer side of each pair, with its end token."""
+        return self._lengths
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tokens, in order, by which a resumed run recognises its data."""
+        return self.corpus.digest
 
     def batch(self, pairs: Indices) -> PairBatch:
         """Build the padded tensors of the pairs with these indices."""
@@ -127,10 +125,6 @@ class Batches:
         labels = pad_rows(self.corpus.target, pairs, IGNORE_INDEX, after=(self.end_id,))
         lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
-
-    def _cut_batches(self, ordered: Indices) -> list[Indices]:
-        """Cut pairs, in that order, into batches; a pair that is too long by itself is a batch of its own."""
-        return [ordered[batch] for batch in cut_batches(self._lengths[ordered].tolist(), tokens=self.tokens)]
 
 
 MAX_HELD_OUT = 1000

@@ -10,21 +10,21 @@ from torch import Tensor, nn
 
 from regard.log import log
 from regard.models import EncoderDecoder
-from regard.tasks.numbered_batches import EpochCache
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_fields import default_fields
-from regard.tasks.recipe_task import RecipeTask, check_data_files
+from regard.tasks.recipe_task import RowTask, check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
 from regard.tasks.translation.data import Batches, encode_pairs, split_pairs
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
-from regard.train import RankShard, RunContext, Validation
+from regard.train import RunContext, Validation
 from regard.translation.translator import MAX_TOKENS
 
 
 @final
-class TranslationTask(RecipeTask[TranslationRecipe]):
+class TranslationTask(RowTask[TranslationRecipe]):
     """Training a translator by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -40,7 +40,6 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
     def __init__(self, recipe: TranslationRecipe) -> None:
         super().__init__(recipe)
         self._languages: tuple[str | None, str | None] = (None, None)
-        self._latest_epoch = EpochCache[Indices]()
 
     @property
     def layer(self) -> str:
@@ -115,20 +114,13 @@ class TranslationTask(RecipeTask[TranslationRecipe]):
         """The subwords as texts, by file name."""
         return subword_texts(self.model.subwords)
 
-    def epoch(self, number: int) -> list[Indices]:
-        """The indices of the pairs in each batch of an epoch."""
-        return self._latest_epoch.get_or_draw(number, self.batches.epoch)
-
-    def tokens(self, batch: Indices) -> int:
+    def tokens(self, batch: NumberedBatch) -> int:
         """The number of target tokens of a batch, end tokens included."""
-        return int((self.batches.corpus.target.lengths[batch] + 1).sum())
+        return int((self.batches.corpus.target.lengths[batch.examples] + 1).sum())
 
-    def loss(self, model: nn.Module, batch: Indices, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        own, smoothing = shard.rows(batch), self._recipe.smoothing
-        if len(own) == 0:  # every process takes part in each step, even without rows
-            return pair_loss(model, self.batches, batch[:1], smoothing=smoothing) * 0.0
-        return pair_loss(model, self.batches, own, smoothing=smoothing)
+    def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+        return pair_loss(model, self.batches, batch.examples[rows], smoothing=self._recipe.smoothing)
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure BLEU and chrF of greedy translations, and the mean loss of a token without label smoothing."""

@@ -82,7 +82,7 @@ class PairValidation:
         return max(_ZERO, scores.bleu if self.ranking_metric == "BLEU" else scores.chrf)
 
     def _loss(self, model: EncoderDecoder) -> float:
-        batches = self.batches.batches_by_length()
+        batches = self.batches.cut_for_validation(len(self.batches))
         with eval_mode(model):
             losses = [float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in batches]
         return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())

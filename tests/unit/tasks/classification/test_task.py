@@ -16,6 +16,7 @@ from regard.errors import CheckpointError, DataError, OptionError, OutputExistsE
 from regard.log import notes_to
 from regard.models import Perceiver, PerceiverConfig, PerceiverTextEncoder, TextInput, TextOutput
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.text.labelled import LabelFormat
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from slow_parameters import slow_except
@@ -135,7 +136,7 @@ def test_training_with_several_labels(folder):
     assert task.model.config.several
     assert any("may have any number of labels" in one for one in said)
     assert any("15 texts have none" in one or "texts have none" in one for one in said)
-    assert task.validation.metric == "macro_f1"
+    assert task.metric == "macro_f1"
     assert task.tokens(task.epoch(0)[0]) == 32 * 3
     assert task.unit == "predictions"
     result = run(
@@ -153,7 +154,7 @@ def test_labels_of_a_single_text_are_in_the_training_data(folder):
     (folder / "single.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
     task, _ = prepare(make_recipe(folder, "single.tsv"))
     assert len(task.model.labels) == 31
-    assert {one.labels for one in task.validation.texts} == {("often",)}
+    assert {one.labels for one in task.held_out.entries} == {("often",)}
 
 
 def test_text_too_long_for_the_mechanism_is_refused_before_training(folder):
@@ -182,16 +183,16 @@ def test_messages_about_labels(folder):
     assert "always answering often is right for 96.8 % of the validation texts" in text
     assert "chosen by macro F1" in text
     assert "1 text occurs with different labels, the first are line " in text
-    assert task.validation.metric == "macro_f1"
+    assert task.metric == "macro_f1"
 
 
 def test_validation_texts_are_held_out_or_given(folder):
     task, said = prepare(make_recipe(folder))
-    assert {label for one in task.validation.texts for label in one.labels} == set(NOUNS)
+    assert {label for one in task.held_out.entries for label in one.labels} == set(NOUNS)
     assert any("held out for validation" in one for one in said)
     write_texts(folder / "valid.tsv", 30)
     task, said = prepare(make_recipe(folder, validation=(folder / "valid.tsv",)))
-    assert len(task.validation.texts) == 30
+    assert len(task.held_out.entries) == 30
     assert any("30 validation texts also occur in the training data" in one for one in said)
 
 
@@ -201,15 +202,15 @@ def test_long_texts_are_skipped_or_truncated(folder):
     task, said = prepare(make_recipe(folder, most_tokens=40))
     assert any("skipped 1 because the text has more than 40 tokens: line 213" in one for one in said)
     assert task.model.max_tokens == 40
-    whole = len(task.batches.corpus) + len(task.validation.texts)
+    whole = len(task.batches) + len(task.held_out.entries)
     (folder / "long.tsv").write_text("a dog runs\tanimal\n" + "the dog " * 50 + "\tanimal\n")
     _, said = prepare(make_recipe(folder, most_tokens=40, validation=(folder / "long.tsv",)))
     (skipped,) = [one for one in said if one.startswith("skipped")]  # of training and validation together
     assert "skipped 2 because the text has more than 40 tokens: line 213" in skipped
     task, said = prepare(make_recipe(folder, most_tokens=40, truncate=True))
     assert any("cut 1 of" in one for one in said)
-    assert len(task.batches.corpus) + len(task.validation.texts) == whole + 1
-    assert task.batches.corpus.texts.lengths.max() == 40
+    assert len(task.batches) + len(task.held_out.entries) == whole + 1
+    assert task.batches.lengths.max() == 40
     task, _ = prepare(make_recipe(folder, hyperparameters={**SMALL, "position": "learned", "max_length": 30}))
     assert task.model.max_tokens == 30
 
@@ -255,7 +256,7 @@ def test_losses_of_shards_sum_to_that_of_the_batch(folder):
     model, batch = task.model.double().eval(), task.epoch(0)[0]
     losses = [task.loss(model, batch, RankShard(rank, 3)) for rank in range(3)]
     torch.testing.assert_close(sum(losses), task.loss(model, batch, RankShard()))
-    assert task.loss(model, batch[:1], RankShard(1, 2)).item() == 0
+    assert task.loss(model, NumberedBatch(0, 0, batch.examples[:1]), RankShard(1, 2)).item() == 0
 
 
 class TestFineTuning:
