@@ -20,8 +20,7 @@ from regard.models.perceiver_inputs import TrainedPixelInput
 from regard.view import (
     PictureLayer,
     PictureReading,
-    read_clip_attention,
-    read_picture_attention,
+    read_file,
     write_page,
 )
 from regard.vision import ImageProcessor
@@ -64,11 +63,11 @@ def swin_reading(height: int = 24, width: int = 24) -> PictureReading:
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * 0.3
     model.processor = ImageProcessor(size, channels=1, mean=(0.5,), std=(0.25,))
-    return read_picture_attention(model, random_pixels(*size, channels=1), name="tiles.png")
+    return read_file(model, random_pixels(*size, channels=1), name="tiles.png")
 
 
 def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(image_classifier(), PICTURE, name="cat.png")
+    reading = read_file(image_classifier(), PICTURE, name="cat.png")
     opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
     row = reading.layers[1].attention.weights()[3, 4]
     best = 1 + int(row[1:].argmax())
@@ -87,7 +86,7 @@ def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPict
 
 
 def test_heads_show_their_strongest_patches(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     opened = show_pictures(reading, at="#layer=0&head=mean&token=0")
     weights = reading.layers[0].attention.weights()[:, 0]
     expected = [
@@ -102,7 +101,7 @@ def test_heads_show_their_strongest_patches(show_pictures: ShowPictures) -> None
 
 
 def test_patches_are_picked_by_mouse_and_keyboard(show_pictures: ShowPictures) -> None:
-    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE), at="#view=attention")
+    opened = show_pictures(read_file(image_classifier(), PICTURE), at="#view=attention")
     picked = lambda: opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text")  # noqa: E731
     assert picked() == "class token"
     opened.page.locator("#picture").click(position={"x": 5, "y": 5})
@@ -124,7 +123,7 @@ def test_patches_are_picked_by_mouse_and_keyboard(show_pictures: ShowPictures) -
 
 
 def test_rollout_and_gradient_rollout(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     opened = show_pictures(reading, at="#view=attention")
     opened.page.get_by_role("radio", name="Rollout", exact=True).click()
     assert reading.rollout is not None
@@ -153,7 +152,7 @@ def test_distillation_token_is_a_source(show_pictures: ShowPictures) -> None:
     config = DeitConfig((12, 8), (4, 4), channels=1, labels=("a", "b"), layers=2, width=20, heads=5, inner=13)
     model = Deit(config).eval()
     model.processor = ImageProcessor((12, 8), channels=1, mean=(0.5,), std=(0.25,))
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=2&token=1")
     row = reading.layers[1].attention.weights()[2, 1]
     # In a map that is nearly uniform, one digit would not tell the patches apart.
@@ -189,7 +188,7 @@ def test_steps_of_a_swin_are_those_of_its_window(show_pictures: ShowPictures) ->
 
 
 def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(small_perceiver(TrainedPixelInput((6, 5), 1, 4), cross_heads=2), PICTURE[:6, :5])
+    reading = read_file(small_perceiver(TrainedPixelInput((6, 5), 1, 4), cross_heads=2), PICTURE[:6, :5])
     opened = show_pictures(reading)
     (layer,) = reading.layers
     best = int(reading.readout.argmax())
@@ -237,7 +236,7 @@ def test_the_place_is_kept_from_stage_to_stage(show_pictures: ShowPictures) -> N
 
 def test_map_is_stronger_where_weights_are_larger(show_pictures: ShowPictures) -> None:
     """In the overview a pixel is a patch: its colour follows the weight."""
-    reading = read_picture_attention(image_classifier(), np.full((12, 8), 100, dtype=np.uint8))
+    reading = read_file(image_classifier(), np.full((12, 8), 100, dtype=np.uint8))
     opened = show_pictures(reading, at="#layer=0&head=0&token=0")
     opened.wait_until_painted()
     pixels = opened.page.evaluate(
@@ -313,7 +312,7 @@ def test_equal_weights_have_one_light_colour(show_pictures: ShowPictures) -> Non
 )
 def test_the_page_opens_at_what_the_answer_rests_on(show_pictures: ShowPictures, make: Callable, view: str) -> None:
     model = make()
-    reading = read_picture_attention(model, random_pixels(*model.picture_size, channels=1))
+    reading = read_file(model, random_pixels(*model.picture_size, channels=1))
     opened = show_pictures(reading)
     label, _ = reading.probabilities[0]
     assert (label in reading.gradient_rollouts) == (view == "gradient")
@@ -335,7 +334,7 @@ WIDTHS_AND_SCHEMES = [
 
 
 def test_paper_has_all_maps_in_light_colours(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
+    reading = read_file(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
     opened = show_pictures(reading, at="#view=attention&layer=1", scheme="dark", width=390)
     printed = print_page(opened)
     assert printed["theme"] == "light"
@@ -345,7 +344,7 @@ def test_paper_has_all_maps_in_light_colours(show_pictures: ShowPictures) -> Non
 
 
 def test_the_heat_map_of_a_picture_is_skipped_to(show_pictures: ShowPictures) -> None:
-    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE))
+    opened = show_pictures(read_file(image_classifier(), PICTURE))
     opened.page.keyboard.press("Tab")
     opened.page.keyboard.press("Enter")
     assert opened.page.evaluate("document.activeElement.id") == "map"
@@ -353,7 +352,7 @@ def test_the_heat_map_of_a_picture_is_skipped_to(show_pictures: ShowPictures) ->
 
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_contrast_and_width(show_pictures: ShowPictures, scheme: str, width: int) -> None:
-    reading = read_picture_attention(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
+    reading = read_file(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
     opened = show_pictures(reading, reading, width=width, scheme=scheme)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.page.evaluate(CONTRAST) >= 4.5
@@ -363,7 +362,7 @@ def test_contrast_and_width(show_pictures: ShowPictures, scheme: str, width: int
 
 def test_html_in_names_and_labels_is_text(show_pictures: ShowPictures) -> None:
     model = image_classifier(labels=tuple(MALICIOUS_TOKENS[:3]))
-    opened = show_pictures(read_picture_attention(model, PICTURE, name=MALICIOUS_TOKENS[0]))
+    opened = show_pictures(read_file(model, PICTURE, name=MALICIOUS_TOKENS[0]))
     assert sorted(opened.page.locator("#labels bdi").all_text_contents()) == sorted(MALICIOUS_TOKENS[:3])
     assert opened.page.locator("#picture-name bdi").text_content() == MALICIOUS_TOKENS[0]
     assert opened.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed').length") == 0
@@ -371,7 +370,7 @@ def test_html_in_names_and_labels_is_text(show_pictures: ShowPictures) -> None:
 
 def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", 100)
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
     assert opened.page.locator("#steps > li").count() == 5
     row = reading.layers[1].attention.weights()[3, 4]
@@ -381,7 +380,7 @@ def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: p
 
 
 def cvt_reading() -> PictureReading:
-    return read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1), name="cat.png")
+    return read_file(small_cvt(), random_pixels(26, 19, channels=1), name="cat.png")
 
 
 def picked_token(opened: BrowserPage) -> str:
@@ -453,7 +452,7 @@ def test_small_maps_of_a_cvt_have_a_pixel_for_each_key(show_pictures: ShowPictur
 
 
 def test_readout_and_gradient_rollout_of_a_cct(show_pictures: ShowPictures) -> None:
-    reading = read_picture_attention(small_cct(), PICTURE, name="cat.png")
+    reading = read_file(small_cct(), PICTURE, name="cat.png")
     readout, layer = reading.readout, reading.layers[-1]
     assert readout is not None
     opened = show_pictures(reading, at="#view=attention")
@@ -490,7 +489,7 @@ def test_contrast_and_width_of_models_with_convolutions(
     show_pictures: ShowPictures, make: Callable[[], Cct | Cvt], width: int, scheme: str
 ) -> None:
     model = make()
-    reading = read_picture_attention(model, random_pixels(*model.picture_size, channels=1))
+    reading = read_file(model, random_pixels(*model.picture_size, channels=1))
     opened = show_pictures(reading, at="#layer=0&head=0", width=width, scheme=scheme)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.page.evaluate(CONTRAST) >= 4.5
@@ -499,7 +498,7 @@ def test_contrast_and_width_of_models_with_convolutions(
 @pytest.mark.parametrize(("width", "scheme"), [pytest.param(1200, "light", marks=pytest.mark.slow), (400, "dark")])
 def test_similarity_of_a_text_of_a_clip(show_pictures: ShowPictures, width: int, scheme: str) -> None:
     """The cosine of the picked patch, and the text that was chosen; nothing makes a narrow page scroll sideways."""
-    reading = read_clip_attention(small_clip(), PICTURE, ["a cat", "<b>a dog"], name="cat.png")
+    reading = read_file(small_clip(), PICTURE, labels=["a cat", "<b>a dog"], name="cat.png")
     opened = show_pictures(reading, at="#view=similarity&label=1&token=4", width=width, scheme=scheme)
     text, _ = reading.probabilities[1]
     cosine = reading.similarities[text][4]

@@ -9,7 +9,7 @@ from browser_page import BrowserPage
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
-from regard.view import PictureReading, read_file_attention, write_page
+from regard.view import PictureReading, read_file, write_page
 from small_audio_models import audio_model
 from sound_files import tone
 
@@ -17,7 +17,7 @@ from sound_files import tone
 @pytest.fixture(params=[pytest.param("light", marks=pytest.mark.slow), "dark"])
 def opened(request: pytest.FixtureRequest, browser_window: Page, tmp_path: Path) -> Iterator[BrowserPage]:
     """The page of two sounds, in a theme; closing asserts that there were no errors and no requests."""
-    path = write_page([reading(), read_file_attention(audio_model(), tone(0.05), name=MALICIOUS_TOKENS[0])],
+    path = write_page([reading(), read_file(audio_model(), tone(0.05), name=MALICIOUS_TOKENS[0])],
                         tmp_path / "sounds.html", model="test")  # fmt: skip
     browser_window.set_viewport_size({"width": 1200, "height": 800})
     browser_window.emulate_media(media="null", color_scheme=request.param)
@@ -30,7 +30,7 @@ def opened(request: pytest.FixtureRequest, browser_window: Page, tmp_path: Path)
 
 
 def reading() -> PictureReading:
-    return read_file_attention(audio_model(), tone(), name="a.wav")
+    return read_file(audio_model(), tone(), name="a.wav")
 
 
 def test_page_of_a_sound(opened: BrowserPage) -> None:

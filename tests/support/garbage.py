@@ -59,10 +59,8 @@ from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
     read,
-    read_clip_attention,
-    read_file_attention,
+    read_file,
     read_pair,
-    read_picture_attention,
     read_side_by_side,
     write_page,
 )
@@ -913,25 +911,10 @@ def _views() -> Iterator[PublicCall]:
     yield call(
         "write_page", write_page, lambda: {"readings": [read(bert_with_tokenizer(), "a dog")], "path": new_folder()}
     )
-    yield call(
-        "read_picture_attention",
-        read_picture_attention,
-        model=image_classifier(),
-        picture=np.zeros((12, 8), np.uint8),
-        label="rows",
-        name="a",
-    )
-    yield call(
-        "read_clip_attention",
-        read_clip_attention,
-        model=small_clip(),
-        picture=np.zeros((12, 8), np.uint8),
-        texts=["a", "b"],
-        name="a",
-    )
-    yield call(
-        "read_file_attention", read_file_attention, model=audio_model(), file=np.zeros(900, np.float32), name="a"
-    )
+    picture = np.zeros((12, 8), np.uint8)
+    yield call("read_file", read_file, model=image_classifier(), file=picture, labels=["rows"], name="a")
+    yield call("read_file of a CLIP", read_file, model=small_clip(), file=picture, labels=["a", "b"], name="a")
+    yield call("read_file of a sound", read_file, model=audio_model(), file=np.zeros(900, np.float32), name="a")
     yield call("embed_files", embed_files, model=audio_model(), files=[np.zeros(900, np.float32)], batch=2)
     yield call(
         "Transcriber.transcribe", Transcriber(audio_model(head="ctc")).transcribe, sounds=[np.zeros(900, np.float32)]

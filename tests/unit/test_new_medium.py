@@ -19,7 +19,7 @@ from regard.models import DrawnInput, ImageOutput, MediaEncoder, TokenGrid
 from regard.models.kinds import ModelKind
 from regard.models.label_names import label_fields, read_labels
 from regard.models.weight_names import WeightNames, same_names
-from regard.view import read_file_attention
+from regard.view import read_file
 from shell_command import output, run, shell_message
 
 # The first file: what a table of numbers is, and how it is read.
@@ -165,7 +165,7 @@ def test_it_is_viewed(model, tmp_path):
     assert "number 2" in shown
     assert "few" in shown
     assert (tmp_path / "page.html").read_text().count("data:image/png") == 2
-    reading = read_file_attention(model, tmp_path / PATHS[1])
+    reading = read_file(model, tmp_path / PATHS[1])
     with regard.record(model) as seen, torch.no_grad():
         model(torch.tensor([[200.0, 90.0, 81.0, 70.0]]))
     np.testing.assert_allclose(reading.layers[0].attention.weights(), next(iter(seen)).weights()[0].numpy(), atol=1e-6)

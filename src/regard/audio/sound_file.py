@@ -24,7 +24,7 @@ from jaxtyping import Float32
 
 from regard.arguments import explain_arguments
 from regard.audio.unstated_length import state_length
-from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
+from regard.errors import DataError, MissingPackageError, check_count, check_kind, check_number, short_repr
 from regard.media import Medium
 from regard.text.table_column import TEXT_NAMES
 
@@ -111,6 +111,8 @@ def load_soundfile() -> None:
 
 def _name_of(sound: Sound, name: str | None) -> str:
     """The name of a sound in messages. Raises DataError for an object that is no sound."""
+    if name is not None:
+        check_kind("name", name, str, do="the name of the sound in messages")
     if not isinstance(sound, str | Path | bytes):
         raise DataError(
             f"{name or 'the sound'} is not a sound",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 from regard.marked_arguments import replace_arguments
@@ -39,29 +39,31 @@ def use_options_of(parameters: Iterable[Any]) -> None:
 
 def spell_for_shell(message: str, options: Mapping[str, Spelling] | None = None) -> str:
     """Replace the marked arguments of a message by options: ``options``, or the options of the running command."""
-    known = _running if options is None else options
+    return _replace(message, _running if options is None else options, lambda name: None)
 
+
+def spell_help(text: str, options: Mapping[str, Spelling]) -> str:
+    """Replace the marked arguments of a help text by ``options``, or by options of their own names."""
+    return _replace(text, options, lambda name: Spelling(_option_name(name)))
+
+
+def _replace(message: str, options: Mapping[str, Spelling], otherwise: Callable[[str], Spelling | None]) -> str:
     def spell(name: str, value: ast.expr | None) -> str | None:
-        option = _find(known, name)
+        option = _find(options, name) or otherwise(name)
         return None if option is None else _spell_option(option, value)
 
     return replace_arguments(message, spell)
 
 
-def spell_help(text: str, options: Mapping[str, Spelling]) -> str:
-    """Replace the marked arguments of a help text by ``options``, or by options of their own names."""
-
-    def spell(name: str, value: ast.expr | None) -> str:
-        return _spell_option(_find(options, name) or Spelling("--" + name.replace("_", "-")), value)
-
-    return replace_arguments(text, spell)
+def _option_name(argument: str) -> str:
+    return "--" + argument.replace("_", "-")
 
 
-def _find(known: Mapping[str, Spelling], name: str) -> Spelling | None:
+def _find(options: Mapping[str, Spelling], name: str) -> Spelling | None:
     name = name.lower()
-    grouped = [option for parameter, option in known.items() if parameter.endswith(f"_{name}")]
-    by_option = [option for option in known.values() if option.name == "--" + name.replace("_", "-")]
-    return next(iter([known[name]] if name in known else [*by_option, *grouped]), None)
+    grouped = [option for parameter, option in options.items() if parameter.endswith(f"_{name}")]
+    by_option = [option for option in options.values() if option.name == _option_name(name)]
+    return next(iter([options[name]] if name in options else [*by_option, *grouped]), None)
 
 
 def _spell_option(option: Spelling, value: ast.expr | None) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.loaded_model import open_model
 from regard.cli.media_input import expand_folders
 from regard.cli.progress import count_progress
-from regard.errors import DataError, OptionError
+from regard.errors import DataError, OptionError, renamed_arguments
 
 if TYPE_CHECKING:
     from regard.media import Medium
-    from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
     from regard.view.picture_reading import PictureReading
 
@@ -52,49 +49,23 @@ def read_media(
         raise OptionError(
             "--label belongs to pictures", expected="a picture", got=medium.several, do="leave --label out"
         )
-    opened, kind, paths = _check_files(model, arguments, medium)
-    read = _make_reader(opened, kind, labels)
+    opened, paths = _check_files(model, arguments, medium)
+    from regard.models.load import load
+    from regard.view.read_file import read_file
+
+    loaded = load(opened)
     readings: list[PictureReading] = []
-    with count_progress(len(paths), medium.several) as advance:
+    with count_progress(len(paths), medium.several) as advance, renamed_arguments(labels="label"):
         for path in paths:
-            readings.append(read(Path(path), name=path))
+            readings.append(read_file(loaded, Path(path), labels=labels, name=path))
             advance(len(readings))
     return readings
 
 
-def _make_reader(model: str | ModelFolder, kind: ModelKind, labels: list[str]) -> Callable[..., PictureReading]:
-    """Load the model, and return the function that captures its attention.
-
-    Raises OptionError for several labels of a model that is no CLIP.
-    """
-    from regard.models import Clip, ImageEncoder
-    from regard.models.media_encoder import MediaEncoder
-    from regard.vision.picture_file import PICTURES
-
-    if labels and kind.texts:
-        from regard.view.read_clip import read_clip_attention
-
-        return partial(read_clip_attention, Clip.load(model), texts=labels)
-    if len(labels) > 1:
-        raise OptionError(
-            f"{model} takes one --label, beside the five most probable ones",
-            expected="one label, or a CLIP, which takes any texts",
-            got=f"{len(labels)} of --label",
-            do="leave out all but one",
-        )
-    if kind.files is PICTURES:
-        from regard.view.read_picture import read_picture_attention
-
-        return partial(read_picture_attention, ImageEncoder.load(model), label=labels[0] if labels else None)
-    from regard.view.read_file import read_file_attention
-
-    return partial(read_file_attention, MediaEncoder.load(model))
-
-
 def _check_files(
     model: str | ModelFolder | None, arguments: list[str], medium: Medium
-) -> tuple[str | ModelFolder, ModelKind, list[str]]:
-    """The model, its kind, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
+) -> tuple[str | ModelFolder, list[str]]:
+    """The model, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, medium)
     if not paths:
         raise DataError(
@@ -113,7 +84,7 @@ def _check_files(
             got=f"{len(paths):,}",
             do="view some of them; or embed them all: regard embed",
         )
-    return opened, model_kind, paths
+    return opened, paths
 
 
 def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) -> Exception:

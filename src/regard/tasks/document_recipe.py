@@ -46,7 +46,7 @@ class DocumentRecipe(Recipe, ABC):
 
     data: tuple[Path, ...] = field(
         metadata=declare_data(
-            "Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.", "book.txt"
+            "Texts: a file of plain text, JSON lines or a table, or a folder of these; repeat for more.", "book.txt"
         )
     )
     validation: tuple[Path, ...] = field(

@@ -55,15 +55,17 @@ def apply_hyperparameters(
     *,
     fixed: Sequence[str],
     fixed_by: str = "the tokenizer",
+    arguments: Mapping[str, str] | None = None,
     instead: str = "set the size of the vocabulary with `vocabulary=...`",
 ) -> Config:
     """Build the config ``kind``, a dataclass, from ``numbers``, overridden by a recipe's hyperparameters.
 
     An override "name.option" sets an entry of a mapping; an integer sets all integers of a tuple, such as both sides of
     a patch. ``fixed`` are the fields that the tokenizer, or other data, determines, and ``instead`` is what to do in
-    place of setting them. A config that has a width and a deviation of initial weights gets the deviation of its width
-    (``models.initial_weights.choose_deviation``) unless it is given. Raises OptionError for an override of ``fixed``,
-    and for one that the config does not have.
+    place of setting them; ``arguments`` are the fields that other arguments of the recipe determine, each with what to
+    do. A config that has a width and a deviation of initial weights gets the deviation of its width
+    (``models.initial_weights.choose_deviation``) unless it is given. Raises OptionError for an override of these
+    fields, and for one that the config does not have.
     """
     fields = dataclasses.fields(kind)
     free = [field.name for field in fields if field.name not in fixed]
@@ -71,6 +73,13 @@ def apply_hyperparameters(
     own: dict[str, Any] = {}
     for name, value in overrides.items():
         name, dot, option = name.partition(".")
+        if name in (arguments or {}):
+            raise OptionError(
+                f"{name} is no setting of its own",
+                expected=f"`hyperparameters` without {name}",
+                got=short_repr(value),
+                do=(arguments or {})[name],
+            )
         if name in fixed:
             raise OptionError(
                 f"{name} is determined by {fixed_by}",
@@ -85,7 +94,9 @@ def apply_hyperparameters(
                 f"wrong {name}",
                 expected=f"{name}.OPTION=value" if not dot else f"{name}=value",
                 got=f"{name}{dot}{option}={value!r}",
-                do="for example mechanism_options.projected=64",
+                do='for example `hyperparameters={"mechanism_options.projected": 64}`'
+                if not dot
+                else f"leave out .{option}",
             )
         if dot:
             own[name] = {**own.get(name, {}), option: value}

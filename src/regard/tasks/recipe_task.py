@@ -40,6 +40,12 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
     model: Any
     batches: Any
+    recipe_arguments: ClassVar[Mapping[str, str]] = {
+        "model.type": "`model`",
+        "model.mechanism": "`attention`",
+        "model.mechanisms": "`attention`",
+        "model.position": "`position`",
+    }
     presets: ClassVar[Presets]
     """The sizes of new models, and the settings of fine-tuning."""
     data_kind: ClassVar[str] = ""

@@ -16,6 +16,8 @@ from itertools import accumulate, pairwise
 from typing import TypeAlias
 from unicodedata import category
 
+from regard.errors import OptionError, short_repr
+
 Spans: TypeAlias = tuple[tuple[int, int], ...]
 """(start, end) of each word, in characters, from left to right."""
 Splitter: TypeAlias = Callable[[str], Spans]
@@ -51,6 +53,10 @@ def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tu
     share a part are merged into one. White space belongs to the word after it, at the end of the text to the last word.
     The index is None for an empty part, and for all parts of a text without words.
     """
+    if not callable(split):
+        raise OptionError(
+            "wrong `split`", expected="a function of a text", got=short_repr(split), do="word_spans, or token_spans"
+        )
     # Invalid bytes become one character each, so that positions are kept.
     text = b"".join(parts).decode("utf-8", "surrogateescape")
     spans = split(text)

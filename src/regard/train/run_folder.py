@@ -128,10 +128,16 @@ class RunFolder:
         with atomic_write(self._run) as temporary:  # last: run.json marks the run as started
             _write_json(temporary, {**asked, **({"files": named} if named else {})})
 
-    def check_same(self, asked: Mapping[str, Any], unwritten: Mapping[str, Any] | None = None) -> None:
+    def check_same(
+        self,
+        asked: Mapping[str, Any],
+        unwritten: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, str] | None = None,
+    ) -> None:
         """Raise OutputExistsError unless the run was started with the settings ``asked``.
 
-        ``unwritten`` are settings that earlier versions used but did not write to run.json.
+        ``unwritten`` are settings that earlier versions used but did not write to run.json, and ``arguments`` the names
+        by which a user knows settings, if they have others (``Task.recipe_arguments``).
         """
         old, now = (_flatten(json.loads(json.dumps(fields))) for fields in (unwritten or {}, asked))
         before = {**old, **_flatten(_read_json(self._run, _RUN_ADVICE))}
@@ -146,8 +152,9 @@ class RunFolder:
                     got="others",
                     do="resume with the data of the run, or start again with `overwrite=True`",
                 )
+            shown = (arguments or {}).get(name, f"`{name}`" if name.isidentifier() else name)
             raise OutputExistsError(
-                f"the run in {self.path} was started with another {name}",
+                f"the run in {self.path} was started with another {shown}",
                 expected=str(before.get(name)),
                 got=str(value),
                 do="resume with the same settings and data, or start again with `overwrite=True`"

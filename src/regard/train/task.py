@@ -25,7 +25,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar, final
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,8 @@ class Task(ABC):
 
     model: nn.Module
     """The model to train, set by ``prepare``."""
+    recipe_arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The names by which a user knows entries of ``recipe``, if they have others: {"model.type": "`model`"}."""
 
     @property
     def layer(self) -> str:

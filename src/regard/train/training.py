@@ -250,7 +250,8 @@ def _begin_run(task: Task, settings: Settings, processes: Processes, folder: Run
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
-            folder.check_same(run_settings, {**task.recipe_defaults(), **Settings().lasting()})
+            defaults = {**task.recipe_defaults(), **Settings().lasting()}
+            folder.check_same(run_settings, defaults, arguments=task.recipe_arguments)
         else:
             folder.begin({**run_settings, "arithmetic": used}, task.files())
     else:

@@ -168,6 +168,7 @@ class Translator:
         ``names`` are the names of the texts in messages; without them they are numbered. Raises what ``translate``
         raises.
         """
+        check_texts("names", names)
         rest, chosen, first = iterate_texts(texts), _search_or_default(search), 1
         while chunk := list(islice(rest, CHUNK_SENTENCES)):
             yield from self._translate(chunk, chosen, first=first, names=names)

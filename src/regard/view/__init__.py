@@ -14,10 +14,8 @@ from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
-from regard.view.read_clip import read_clip_attention
-from regard.view.read_file import read_file_attention
+from regard.view.read_file import read_file
 from regard.view.read_pair import read_pair
-from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
@@ -41,10 +39,8 @@ __all__ = [
     "print_reading",
     "print_readings",
     "read",
-    "read_clip_attention",
-    "read_file_attention",
+    "read_file",
     "read_pair",
-    "read_picture_attention",
     "read_side_by_side",
     "write_page",
 ]

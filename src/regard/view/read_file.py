@@ -1,38 +1,92 @@
-"""Reading of a sound, or of another input that a model draws as a picture: run the model, and capture its attention."""
+"""Reading of a file: run a model of pictures, sounds or other files on it, and capture its attention.
+
+A CLIP compares the picture, and each of its patches, with texts:
+
+    probabilities       softmax over the texts of exp(logit_scale) v . t_k          v, t: embeddings of length 1
+    gradient rollout    of the logit of each text, see ``rollout``
+    similarity          cosine of t_k and the projection of a patch, normed as the class token is: W norm(h_i)
+
+Only the class token is trained to be near a text. That patches are too is an observation: Zhou, Loy and Dai 2022,
+"Extract free dense labels from CLIP", section 3.1, whose maps leave out the attention of the last layer; here it stays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
 from regard.arguments import explain_arguments
-from regard.errors import DataError, check_kind
+from regard.classification import ZeroShotClassifier
+from regard.errors import DataError, OptionError, check_kind
+from regard.models import Clip, ImageEncoder
+from regard.models.image_encoder import ImageOutput
 from regard.models.media_encoder import MediaEncoder
 from regard.recording import record
+from regard.text.tokenizer import check_texts
 from regard.view.from_recording import layers_of
 from regard.view.picture_reading import PictureLayer, PictureReading
-from regard.view.read_picture import rank_labels
+from regard.view.read_picture import capture_picture, find_label, rank_labels
 
 MAX_TOKENS = 2048
-"""Maximum number of tokens of an input, 82 seconds of a Conformer."""
+"""Maximum number of tokens of an input that is no picture, 82 seconds of a Conformer."""
+MAX_TEXTS = 12
+"""Most texts of a page: the gradient of each is rolled out."""
 
 
 @explain_arguments
-def read_file_attention(model: MediaEncoder, file: Any, *, name: str = "") -> PictureReading:
+def read_file(model: Any, file: Any, *, labels: Sequence[str] = (), name: str = "") -> PictureReading:
     """Capture every attention layer of ``model`` for a file; with a head that classifies also its labels.
 
-    ``read_picture_attention`` does more for pictures.
-
     Args:
-        model: a model that draws its inputs, from ``regard.load``: a Conformer, for sounds.
-        file: a path, or another form that the model reads, such as the bytes of a file.
+        model: from ``regard.load``: an image encoder, a CLIP, or another model that draws its inputs, such as a
+            Conformer, which reads sounds.
+        file: a path, or another form that the model reads, such as the bytes of a file, or an array of uint8 for a
+            picture.
+        labels: of an image encoder, a label whose gradient is shown beside the gradients of the ``MAX_LABELS`` most
+            probable ones; of a CLIP, texts to compare with the picture, ``MAX_TEXTS`` at most, such as
+            ["a photo of a cat.", "a photo of a dog."]. Without any, a CLIP is its vision tower.
         name: the name of the file on the page and in messages; "" is its path.
 
-    Raises DataError for a file that cannot be read or is too long, CheckpointError for a model without a processor,
-    RefusedError for a model that does not draw its inputs.
+    Raises DataError for a file that cannot be read or has too many tokens, and for a text that is too long; OptionError
+    for labels that the model lacks, and for unusable texts; CheckpointError for a model without a tokenizer or
+    processor; RefusedError for a model that does not draw its inputs.
     """
-    check_kind("model", model, MediaEncoder, do='model = regard.models.MediaEncoder.load("conformer/")')
+    check_texts("labels", labels)
     check_kind("name", name, str, do="the name of the file on the page")
+    if isinstance(model, Clip) and labels:
+        return _read_clip(model, file, labels, name=name)
+    pictures = ImageEncoder.part_of(model)
+    if len(labels) > (pictures is not None):
+        raise OptionError(
+            "`labels` has more labels than the model takes",
+            expected="texts for a CLIP, or one label of an image encoder, beside the five most probable ones",
+            got=f"{len(labels)} for a {type(model).__name__}",
+            do="leave out the others",
+        )
+    if pictures is not None:
+        chosen = find_label(pictures, labels[0] if labels else None)
+        return capture_picture(
+            pictures,
+            file,
+            name=name,
+            labels=pictures.labels,
+            compute_logits=lambda output: output.logits,
+            chosen=chosen,
+        )[0]
+    check_kind("model", model, MediaEncoder, do='model = regard.load("conformer/")')
+    assert isinstance(model, MediaEncoder)
+    return _read_drawn(model, file, name=name)
+
+
+def _read_drawn(model: MediaEncoder, file: Any, *, name: str) -> PictureReading:
+    """Capture the attention of a model that draws its inputs."""
     name = name or (str(file) if isinstance(file, str | Path) else f"the {model.medium.one}")
     made = model.make_input(file, name=name)
     drawn = model.draw_input(made)
@@ -55,3 +109,39 @@ def read_file_attention(model: MediaEncoder, file: Any, *, name: str = "") -> Pi
         note=drawn.note,
         axis=drawn.axis,
     )
+
+
+def _read_clip(model: Clip, picture: Any, texts: Sequence[str], *, name: str) -> PictureReading:
+    """Capture the attention of the vision tower of a CLIP, and what texts have in common with the picture."""
+    with torch.no_grad():
+        classifier = ZeroShotClassifier(model, texts)
+    if len(classifier.labels) > MAX_TEXTS:
+        raise OptionError(
+            "there are too many texts",
+            expected=f"at most {MAX_TEXTS}",
+            got=str(len(classifier.labels)),
+            do="view some of them",
+        )
+    vectors = classifier.label_embeddings
+
+    def compute_logits(output: ImageOutput) -> Tensor:
+        pictures = functional.normalize(output.pooled, dim=-1)
+        return model.compute_logits(vectors.to(pictures), pictures)
+
+    reading, output = capture_picture(
+        model.vision, picture, name=name, labels=classifier.labels, compute_logits=compute_logits, gradients=MAX_TEXTS
+    )
+    return replace(
+        reading, similarities=dict(zip(classifier.labels, _compare_tokens(model, output, vectors), strict=True))
+    )
+
+
+@torch.no_grad()
+def _compare_tokens(model: Clip, output: ImageOutput, vectors: Tensor) -> list[np.ndarray]:
+    """The cosine of each text (texts, size) with each token, as arrays (tokens,) of float64."""
+    tower = model.vision
+    tokens = tower.norm(output.hidden[0])
+    if tower.projection is not None:
+        tokens = tower.projection(tokens)
+    cosines = vectors.double().cpu() @ functional.normalize(tokens.double().cpu(), dim=-1).T
+    return list(cosines.numpy())

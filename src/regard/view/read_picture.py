@@ -11,15 +11,16 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from regard.arguments import explain_arguments
-from regard.errors import DataError, OptionError, check_kind, short_repr
+from regard.errors import DataError, OptionError, short_repr
 from regard.layers.eval_mode import eval_mode
+from regard.layers.window_partition import WindowPartition
 from regard.models import ImageEncoder
 from regard.models.image_encoder import ImageOutput
 from regard.models.media_encoder import TokenGrid
+from regard.positions import Relative2d
 from regard.recording import LayerCall, record
-from regard.view.picture_layers import make_picture_layers
-from regard.view.picture_reading import PictureReading
+from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
+from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.rollout import (
     attention_rollout,
     gradient_rollouts,
@@ -29,6 +30,7 @@ from regard.view.rollout import (
     output_gradients,
     read_out,
 )
+from regard.view.window_reading import WindowReading
 from regard.vision.image_processor import ImageProcessor
 from regard.vision.picture_file import Picture
 
@@ -38,31 +40,6 @@ MAX_PIXELS = 2**16
 """Maximum number of tokens that the latents of a Perceiver read: 256 pixels square."""
 MAX_LABELS = 5
 """Labels whose gradient rollout is computed, the most probable ones."""
-
-
-@explain_arguments
-def read_picture_attention(
-    model: ImageEncoder, picture: Picture, *, label: str | None = None, name: str = ""
-) -> PictureReading:
-    """Capture every attention layer of ``model`` for a picture; with a head also its labels.
-
-    Args:
-        model: an image encoder, from ``regard.load``: a ViT, a DeiT, a Swin, a CCT, a CvT or a Perceiver.
-        picture: a path, the bytes of a file, an array of uint8, or a picture of Pillow.
-        label: a label whose gradient is shown beside the gradients of the ``MAX_LABELS`` most probable ones.
-        name: the picture's name on the page and in messages; "" is its path.
-
-    Raises DataError for a picture that cannot be read or has too many tokens, OptionError for a label that the model
-    lacks, CheckpointError for a model without a processor.
-    """
-    check_kind("model", model, ImageEncoder, do='model = regard.models.ImageEncoder.load("vit/")')
-    check_kind("name", name, str, do="the picture's name on the page")
-    if label is not None:
-        check_kind("label", label, str, do="one of model.labels, or None")
-    chosen = _find_label(model, label)
-    return capture_picture(
-        model, picture, name=name, labels=model.labels, compute_logits=lambda output: output.logits, chosen=chosen
-    )[0]
 
 
 def capture_picture(
@@ -78,8 +55,7 @@ def capture_picture(
     """Run ``model`` on a picture, and return its reading and its output.
 
     ``compute_logits`` makes the logits (1, labels) of an output; the gradients of the ``gradients`` most probable
-    ``labels`` (None is ``MAX_LABELS``) are rolled out, and the gradient of the ``chosen`` one. Raises as
-    ``read_picture_attention``.
+    ``labels`` (None is ``MAX_LABELS``) are rolled out, and the gradient of the ``chosen`` one. Raises as ``read_file``.
     """
     name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
     processor = model.require_processor()
@@ -92,7 +68,7 @@ def capture_picture(
     reading = PictureReading(
         name,
         pixels,
-        make_picture_layers(model, calls, *pixels.shape[1:]),
+        _make_layers(model, calls, *pixels.shape[1:]),
         rank_labels(labels, logits),
         no_rollout_reason=_no_rollout_reason(model, calls),
     )
@@ -120,6 +96,64 @@ def capture_picture(
     rollout = attention_rollout(layer.attention.weights() for layer in reading.layers)
     by_label = dict(zip(names, rows, strict=True))
     return replace(reading, readout=readout, rollout=rollout, gradient_rollouts=by_label), output
+
+
+def _make_layers(model: ImageEncoder, calls: list[LayerCall], height: int, width: int) -> tuple[PictureLayer, ...]:
+    """Convert the calls of the layers of ``model`` for a picture of ``height`` x ``width`` pixels; of a Perceiver, the
+    first one.
+
+    Raises DataError for numbers that are not finite, and for too many weights in layers that have them alone.
+    """
+    grids, key_grids = model.token_grids(height, width), model.key_grids(height, width)
+    if model.attends_through_latents:
+        return (_make_latent_layer(calls[0], grids, (height, width)),)
+    windows, cells = model.windows(height, width), model.token_cells(height, width)
+    if windows:
+        rows = zip(calls, grids, windows, cells, strict=True)
+        return tuple(PictureLayer(grid, _join_windows(call, grid, one), cell, one) for call, grid, one, cell in rows)
+    if key_grids != grids:
+        check_number_of_weights([(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls])
+    return tuple(
+        PictureLayer(grid, layer, cell)
+        if keys == grid
+        else PictureLayer(grid, layer, cell, key_grid=keys, key_cell=keys.cell(height, width))
+        for grid, keys, layer, cell in zip(grids, key_grids, layers_of(calls), cells, strict=True)
+    )
+
+
+def _make_latent_layer(call: LayerCall, grids: tuple[TokenGrid, ...], size: tuple[int, int]) -> PictureLayer:
+    """The cross-attention of a Perceiver: the others are between latents, which have no place in the picture."""
+    pixels, latents, *_ = grids
+    check_number_of_weights([(call.query.shape[1], latents.tokens, pixels.tokens)])
+    (layer,) = layers_of([call])
+    return PictureLayer(latents, layer, size, key_grid=pixels, key_cell=pixels.cell(*size))
+
+
+def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) -> WindowReading:
+    """The steps of all windows, whose queries, keys and values are (windows, heads, tokens, head_dim)."""
+    cells, slots = windows.cells, windows.slots
+    assert isinstance(call.bias, Relative2d), "the position of a Swin"
+    allowed = None
+    if call.mask is not None:
+        of_window = call.mask.dense(windows.size**2, windows.size**2).expand(len(cells), 1, -1, -1)[:, 0].cpu()
+        allowed = torch.empty(grid.tokens, windows.size**2, dtype=torch.bool)
+        allowed[cells[cells >= 0]] = of_window[cells >= 0]
+
+    def join(parts: Tensor, places: Tensor, count: int) -> Tensor:
+        joined = parts.new_empty(count, *parts.shape[1::2])
+        joined[places[places >= 0]] = parts.transpose(1, 2)[places >= 0]
+        return to_float32(joined.transpose(0, 1))
+
+    return WindowReading(
+        name=call.name,
+        query=join(call.query, cells, grid.tokens),
+        key=join(call.key, slots, slots.numel()),
+        value=join(call.value, slots, slots.numel()),
+        scale=call.mechanism.scale,
+        table=to_float32(call.bias.table_of(windows.size).flatten(0, 1).T),
+        windows=windows,
+        allowed=allowed,
+    )
 
 
 def _no_rollout_reason(model: ImageEncoder, calls: Sequence[LayerCall]) -> str:
@@ -163,7 +197,8 @@ def rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str
     return tuple(sorted(zip(labels, probabilities, strict=True), key=lambda one: -one[1]))
 
 
-def _find_label(model: ImageEncoder, label: str | None) -> str | None:
+def find_label(model: ImageEncoder, label: str | None) -> str | None:
+    """Return a label of the model, or None. Raises OptionError for one that it lacks."""
     if label is None or label in model.labels:
         return label
     some = ", ".join(model.labels[:10]) + (" .." if len(model.labels) > 10 else "")
@@ -171,7 +206,7 @@ def _find_label(model: ImageEncoder, label: str | None) -> str | None:
         "the model has no such label",
         expected=f"one of {some}" if model.labels else "a model with labels, and this one has none",
         got=short_repr(label),
-        do="check the spelling, or leave out `label`" if model.labels else "leave out `label`",
+        do="check the spelling, or leave out `labels`" if model.labels else "leave out `labels`",
     )
 
 

@@ -56,7 +56,7 @@ def test_texts_of_a_clip(folder):
     assert '"similarities": {"a cat":' in (folder / "texts.html").read_text().replace('":{"', '": {"')
     assert "class token" in output("cat.png", "--model", "./clip")  # without texts
     two = ["--label", "rows", "--label", "plain"]
-    assert "one --label" in error_message(OptionError, "view", "cat.png", "--model", "vit", *two)
+    assert "more labels than the model takes" in error_message(OptionError, "view", "cat.png", "--model", "vit", *two)
     assert "a label twice" in error_message(
         OptionError, "view", "cat.png", "--model", "./clip", "--label", "a", "--label", "a"
     )

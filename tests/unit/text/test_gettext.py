@@ -13,6 +13,7 @@ from pair_files import read, write
 from regard.errors import DataError
 from regard.text.line import MAX_LINE_BYTES
 from regard.text.pairs import Pair, PairCounts, PairFormat, read_pairs
+from regard.text.pairs.gettext_file import CatalogueFile
 
 PO = """msgid ""
 msgstr ""
@@ -245,6 +246,37 @@ def test_a_catalogue_is_read_in_its_charset(tmp_path):
     assert read(path) == ([("Enter", "Entr\u00e9e")], [])
     (pair,) = read_pairs([path])
     assert pair.place == f"line 9 of {path}"
+
+
+def test_escapes_of_c_are_decoded(tmp_path):
+    """GNU gettext manual, "The Format of PO Files": strings have the escapes of C, as have bytes of Python."""
+    entries = (
+        r'msgid "\101\x42 \x143"'
+        "\n"
+        r'msgstr "caf\303\251 \xe2\x82\xac"'
+        "\n\n"
+        r'msgid "quote \42, line\12end"'
+        "\n"
+        r'msgstr "\\x41 and \\101 stay \042"'
+        "\n\n"
+        r'msgid "bell"'
+        "\n"
+        r'msgstr "tab\11a\0601"'
+        "\n"
+    )
+    header = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    found = list(CatalogueFile(write(tmp_path / "fr.po", header + entries)).entries())
+    assert [(entry.messages[0], entry.forms[0]) for entry in found] == [
+        ("AB C", b"caf\303\251 \xe2\x82\xac".decode()),
+        ('quote ", line\nend', '\\x41 and \\101 stay "'),
+        ("bell", "tab\ta01"),
+    ]
+
+
+def test_an_escaped_byte_that_is_invalid_in_the_charset_is_refused(tmp_path):
+    content = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "a"\nmsgstr "\\xff"\n'
+    with pytest.raises(DataError, match="0xff"):
+        read(write(tmp_path / "fr.po", content))
 
 
 def test_comments_may_be_in_another_charset(tmp_path):

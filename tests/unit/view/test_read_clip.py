@@ -10,8 +10,8 @@ from regard.classification import ZeroShotClassifier
 from regard.errors import CheckpointError, OptionError
 from regard.mechanisms.base import Mechanism
 from regard.recording import record
-from regard.view import read, read_clip_attention
-from regard.view.read_clip import MAX_TEXTS
+from regard.view import read, read_file
+from regard.view.read_file import MAX_TEXTS
 from small_clips import small_clip
 
 PICTURE = random_pixels(13, 9, channels=1)
@@ -20,7 +20,7 @@ TEXTS = ["a cat", "a dog", "an owl"]
 
 def test_probabilities_are_those_of_zero_shot_classification():
     model = small_clip()
-    reading = read_clip_attention(model, PICTURE, TEXTS)
+    reading = read_file(model, PICTURE, labels=TEXTS)
     expected = ZeroShotClassifier(model, TEXTS).classify([PICTURE])[0].probabilities
     assert dict(reading.probabilities) == pytest.approx(expected, rel=1e-5)
     assert [share for _, share in reading.probabilities] == sorted(expected.values(), reverse=True)
@@ -29,7 +29,7 @@ def test_probabilities_are_those_of_zero_shot_classification():
 def test_similarities_are_cosines_and_that_of_the_class_token_is_the_logit():
     """The logit is the scaled cosine of the picture's embedding, which is computed from the class token."""
     model = small_clip()
-    reading = read_clip_attention(model, PICTURE, TEXTS)
+    reading = read_file(model, PICTURE, labels=TEXTS)
     pixels = model.vision.processor([PICTURE])
     texts = ZeroShotClassifier(model, TEXTS).label_embeddings.detach().double().numpy()
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_similarities_are_cosines_and_that_of_the_class_token_is_the_logit():
 def test_gradient_rollouts_are_those_of_the_logits_of_the_texts():
     """The gradient of the weights is that of numbers, all 0, which are added to them."""
     model = small_clip().double()
-    reading = read_clip_attention(model, PICTURE, TEXTS)
+    reading = read_file(model, PICTURE, labels=TEXTS)
     pixels = model.vision.processor([PICTURE]).double()
     texts = ZeroShotClassifier(model, TEXTS).label_embeddings.double()
     with torch.no_grad(), record(model.vision) as seen:
@@ -76,13 +76,16 @@ def test_gradient_rollouts_are_those_of_the_logits_of_the_texts():
 
 def test_unusable_texts_and_models_are_refused():
     with pytest.raises(OptionError, match="too many texts"):
-        read_clip_attention(small_clip(), PICTURE, [str(number) for number in range(MAX_TEXTS + 1)])
+        read_file(small_clip(), PICTURE, labels=[str(number) for number in range(MAX_TEXTS + 1)])
     with pytest.raises(OptionError, match="not a list of texts"):
-        read_clip_attention(small_clip(), PICTURE, [])
+        read_file(small_clip(), PICTURE, labels="a cat")
+    with pytest.raises(OptionError, match="more labels than the model takes"):
+        read_file(small_clip().vision, PICTURE, labels=TEXTS)
+    assert read_file(small_clip(), PICTURE).similarities == {}
     model = small_clip()
     model.vision.processor = None
     with pytest.raises(CheckpointError, match="how its pixels are made"):
-        read_clip_attention(model, PICTURE, TEXTS)
+        read_file(model, PICTURE, labels=TEXTS)
 
 
 @pytest.mark.parametrize("part", ["clip", "text tower"])

@@ -24,7 +24,7 @@ from regard.models import Deit, DeitConfig, Swin, SwinConfig
 from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.recording import record
-from regard.view import PictureLayer, read_picture_attention, write_page
+from regard.view import PictureLayer, read_file, write_page
 from regard.view.page import render_page
 from regard.view.picture_data import build_pictures_data, encode_picture
 from regard.view.terminal_picture import strongest_patches
@@ -61,7 +61,7 @@ def record_weights(model, pixels):
 
 def test_layers_labels_and_pixels_are_those_of_the_model():
     model = image_classifier()
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
     np.testing.assert_array_equal(reading.pixels, model.processor.to_pixels(PICTURE))
     pixels = model.processor([PICTURE])
     weights, _ = record_weights(model, pixels)
@@ -76,7 +76,7 @@ def test_layers_labels_and_pixels_are_those_of_the_model():
 def test_rollout_agrees_with_numpy():
     model = image_classifier(layers=3)
     weights, _ = record_weights(model, model.processor([PICTURE]))
-    found = read_picture_attention(model, PICTURE).rollout
+    found = read_file(model, PICTURE).rollout
     np.testing.assert_allclose(found, rollout([one[0].astype(np.float64) for one in weights]), atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
 
@@ -113,7 +113,7 @@ def test_gradient_rollout_agrees_with_numerical_gradients(make):
     model = make().double()
     pixels = model.processor([PICTURE]).double()
     weights, calls = record_weights(model, pixels)
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
     for label in (0, 2):
         replaced = Replaced(model, pixels, label)
         gradients = [
@@ -126,7 +126,7 @@ def test_gradient_rollout_agrees_with_numerical_gradients(make):
 
 def test_reading_leaves_the_model_as_it_was():
     model = image_classifier().train()
-    read_picture_attention(model, PICTURE)
+    read_file(model, PICTURE)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
@@ -134,8 +134,8 @@ def test_reading_leaves_the_model_as_it_was():
 
 def test_frozen_model_and_model_without_a_head():
     frozen = image_classifier().requires_grad_(False)
-    assert len(read_picture_attention(frozen, PICTURE).gradient_rollouts) == 3
-    bare = read_picture_attention(image_classifier(labels=()), PICTURE)
+    assert len(read_file(frozen, PICTURE).gradient_rollouts) == 3
+    bare = read_file(image_classifier(labels=()), PICTURE)
     assert (bare.probabilities, bare.gradient_rollouts) == ((), {})
     assert bare.rollout.shape == (7, 7)
 
@@ -143,11 +143,11 @@ def test_frozen_model_and_model_without_a_head():
 def test_other_labels_by_name(monkeypatch):
     monkeypatch.setattr(regard.view.read_picture, "MAX_LABELS", 1)
     model = image_classifier()
-    first, _, last = (name for name, _ in read_picture_attention(model, PICTURE).probabilities)
-    assert list(read_picture_attention(model, PICTURE, label=last).gradient_rollouts) == [first, last]
-    assert list(read_picture_attention(model, PICTURE, label=first).gradient_rollouts) == [first]
+    first, _, last = (name for name, _ in read_file(model, PICTURE).probabilities)
+    assert list(read_file(model, PICTURE, labels=[last]).gradient_rollouts) == [first, last]
+    assert list(read_file(model, PICTURE, labels=[first]).gradient_rollouts) == [first]
     with pytest.raises(OptionError, match="no such label"):
-        read_picture_attention(model, PICTURE, label="zebra")
+        read_file(model, PICTURE, labels=["zebra"])
 
 
 @pytest.mark.parametrize("size", [(13, 11), (12, 12), (5, 17)])
@@ -155,7 +155,7 @@ def test_rows_of_a_swin_lie_in_its_windows(size):
     """The layer's output from stored rows, cell by cell, equals that of the model's own windows."""
     model = swin(size)
     picture = random_pixels(*size, channels=1)
-    reading = read_picture_attention(model, picture)
+    reading = read_file(model, picture)
     weights, calls = record_weights(model, model.processor([picture]))
     assert [layer.cell for layer in reading.layers] == [(2, 2)] * 2 + [(4, 4)] * 2
     for layer, call, own in zip(reading.layers, calls, weights, strict=True):
@@ -181,7 +181,7 @@ def test_tokens_of_a_cct_divide_the_picture(size):
     """Two convolutions, each halving the map with the remainder: rows and columns are sides / 4, rounded up."""
     model = small_cct(size=size)
     picture = random_pixels(*size, channels=1)
-    reading = read_picture_attention(model, picture)
+    reading = read_file(model, picture)
     weights, _ = record_weights(model, model.processor([picture]))
     rows, columns = -(-size[0] // 4), -(-size[1] // 4)
     for layer, expected in zip(reading.layers, weights, strict=True):
@@ -194,7 +194,7 @@ def test_tokens_of_a_cct_divide_the_picture(size):
 def test_readout_of_a_cct_is_its_sequence_pooling():
     """The softmax over tokens of w . x + b, in NumPy, and the vector that these weights make of the tokens."""
     model = small_cct().double()
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
     with torch.no_grad():
         output = model(model.processor([PICTURE]).double())
     hidden = output.hidden[0].numpy()
@@ -223,7 +223,7 @@ def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label, options, tokens
     weights, calls = record_weights(model, pixels)
     with torch.no_grad():
         hidden = model(pixels).hidden
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
 
     def logit_of_pooling(own, label):
         handle = model.pooling.register_forward_hook(lambda *_: torch.from_numpy(own)[None] @ hidden[0])
@@ -246,10 +246,10 @@ def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label, options, tokens
 
 
 def test_cct_without_labels_and_with_signed_weights():
-    bare = read_picture_attention(small_cct(labels=()), PICTURE)
+    bare = read_file(small_cct(labels=()), PICTURE)
     assert (bare.probabilities, bare.gradient_rollouts, bare.rollout.shape) == ((), {}, (12, 12))
     model = small_cct(mechanism="linformer", mechanism_options={"length": 12, "projected": 3})
-    signed = read_picture_attention(model, PICTURE)
+    signed = read_file(model, PICTURE)
     assert signed.rollout is None
     assert signed.readout.sum() == pytest.approx(1)
 
@@ -259,7 +259,7 @@ def test_keys_of_a_cvt_lie_on_grids_of_their_own():
     size = (26, 19)
     model = small_cvt(size=size)
     picture = random_pixels(*size, channels=1)
-    reading = read_picture_attention(model, picture)
+    reading = read_file(model, picture)
     weights, _ = record_weights(model, model.processor([picture]))
     stages = [(TokenGrid(9, 7), TokenGrid(5, 4)), *[(TokenGrid(5, 4, ("class",)), TokenGrid(3, 2, ("class",)))] * 2]
     for layer, expected, (queries, keys) in zip(reading.layers, weights, stages, strict=True):
@@ -282,7 +282,7 @@ def test_keys_of_a_cvt_lie_on_grids_of_their_own():
 
 def test_cvt_whose_keys_lie_as_its_queries():
     model = small_cvt(key_value_strides=(1, 1), class_token=False)
-    reading = read_picture_attention(model, random_pixels(26, 19, channels=1))
+    reading = read_file(model, random_pixels(26, 19, channels=1))
     assert [layer.key_grid for layer in reading.layers] == [None] * 3
     rows, how = strongest_patches(reading)
     received = reading.layers[-1].attention.weights().mean((0, 1))
@@ -292,20 +292,20 @@ def test_cvt_whose_keys_lie_as_its_queries():
 
 def test_a_cvt_may_have_more_tokens_than_a_model_with_a_rollout(monkeypatch):
     monkeypatch.setattr(regard.view.read_picture, "MAX_TOKENS", 6)
-    assert read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1)).layers[0].grid.tokens == 63
+    assert read_file(small_cvt(), random_pixels(26, 19, channels=1)).layers[0].grid.tokens == 63
     monkeypatch.setattr(regard.view.from_recording, "MAX_WEIGHTS", 3 * 63 * 20)
     with pytest.raises(DataError, match="too many weights"):
-        read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1))
+        read_file(small_cvt(), random_pixels(26, 19, channels=1))
 
 
 def test_refusals():
     model = image_classifier()
     model.processor = None
     with pytest.raises(CheckpointError, match="how its pixels are made"):
-        read_picture_attention(model, PICTURE)
+        read_file(model, PICTURE)
     with pytest.raises(DataError, match=r"cat\.png"):
-        read_picture_attention(image_classifier(), b"no picture", name="cat.png")
-    reading = read_picture_attention(image_classifier(), PICTURE)
+        read_file(image_classifier(), b"no picture", name="cat.png")
+    reading = read_file(image_classifier(), PICTURE)
     with pytest.raises(ShapeError, match="does not match its tokens"):
         PictureLayer(TokenGrid(3, 3), reading.layers[0].attention, (4, 4))
 
@@ -313,7 +313,7 @@ def test_refusals():
 def test_too_many_patches(monkeypatch):
     monkeypatch.setattr(regard.view.read_picture, "MAX_TOKENS", 6)
     with pytest.raises(DataError, match="too many patches"):
-        read_picture_attention(image_classifier(), PICTURE)
+        read_file(image_classifier(), PICTURE)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_latents_of_a_perceiver_and_what_its_answer_rests_on(reads, options, key
     model = small_perceiver(reads, **options)
     picture = random_pixels(*reads.size, channels=reads.channels)
     weights, calls = record_weights(model, model.processor([picture]))
-    reading = read_picture_attention(model, picture)
+    reading = read_file(model, picture)
     (layer,) = reading.layers
     assert (layer.grid, layer.key_grid) == (TokenGrid(0, 0, tuple(f"latent {n}" for n in range(5))), TokenGrid(*keys))
     assert layer.key_cell == pytest.approx((reads.size[0] / keys[0], reads.size[1] / keys[1]))
@@ -348,7 +348,7 @@ def test_gradient_rollout_of_a_perceiver_agrees_with_numerical_gradients():
     picture = random_pixels(3, 2, channels=1)
     pixels = model.processor([picture]).double()
     weights, calls = record_weights(model, pixels)
-    reading = read_picture_attention(model, picture)
+    reading = read_file(model, picture)
     for label in (0, 2):
         replaced = Replaced(model, pixels, label)
         gradients = [
@@ -362,12 +362,12 @@ def test_gradient_rollout_of_a_perceiver_agrees_with_numerical_gradients():
 def test_too_many_pixels_of_a_perceiver(monkeypatch):
     monkeypatch.setattr(regard.view.read_picture, "MAX_PIXELS", 29)
     with pytest.raises(DataError, match="too many patches"):
-        read_picture_attention(small_perceiver(PixelInput((6, 5), 1, 3)), random_pixels(6, 5, channels=1))
+        read_file(small_perceiver(PixelInput((6, 5), 1, 3)), random_pixels(6, 5, channels=1))
 
 
 def test_linformer_shows_weights_without_rollout():
     model = image_classifier(mechanism="linformer", mechanism_options={"length": 7, "projected": 3})
-    reading = read_picture_attention(model, PICTURE)
+    reading = read_file(model, PICTURE)
     assert reading.rollout is None
     assert "below 0" in reading.no_rollout_reason
     assert reading.layers[0].attention.is_signed
@@ -390,7 +390,7 @@ def test_pictures_are_exact_as_png_and_smaller_as_jpeg():
 
 def test_page_is_self_contained_and_escapes_names():
     name = "</script><b>\u202ecat.png"
-    page = render_page([read_picture_attention(image_classifier(), PICTURE, name=name)], model="m")
+    page = render_page([read_file(image_classifier(), PICTURE, name=name)], model="m")
     assert page.count("</script>") == 2
     assert "<b>" not in page.replace("<b>regard", "")
     assert "\u202e" not in page
@@ -404,7 +404,7 @@ def test_page_is_self_contained_and_escapes_names():
 
 
 def test_large_page_has_no_values():
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     small, large = (build_pictures_data([reading], "", room) for room in (100_000, 100))
     assert (small["texts"][0]["layers"][0]["value_dim"], large["texts"][0]["layers"][0]["value_dim"]) == (4, 0)
     assert large["letters"] == 2
@@ -414,7 +414,7 @@ def test_large_page_has_no_values():
 def test_gradients_are_stored_exactly():
     import base64
 
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     (text,) = build_pictures_data([reading], "", 100_000)["texts"]
     for label, packed in text["gradients"].items():
         numbers = struct.unpack("<7f", base64.b64decode(packed))
@@ -422,7 +422,7 @@ def test_gradients_are_stored_exactly():
 
 
 def test_strongest_patches_are_those_of_the_rollout():
-    reading = read_picture_attention(image_classifier(), PICTURE)
+    reading = read_file(image_classifier(), PICTURE)
     rows, how = strongest_patches(reading)
     best = int(reading.rollout[0, 1:].argmax())
     assert rows[0] == (f"row {best // 2}, column {best % 2}", pytest.approx(reading.rollout[0, 1 + best]))
@@ -431,7 +431,7 @@ def test_strongest_patches_are_those_of_the_rollout():
 
 def test_strongest_patches_of_a_swin_are_received_weights():
     model = swin((12, 12))
-    reading = read_picture_attention(model, random_pixels(12, 12, channels=1))
+    reading = read_file(model, random_pixels(12, 12, channels=1))
     rows, _ = strongest_patches(reading)
     assert sum(share for _, share in rows) <= 1 + 1e-9
     layer = reading.layers[-1]

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.errors import CheckpointError, DataError, ShapeError
-from regard.view import PictureLayer, read_file_attention
+from regard.view import PictureLayer, read_file
 from regard.view.page import render_page
 from small_audio_models import audio_model
 from sound_files import tone
@@ -21,7 +21,7 @@ from sound_files import tone
 def test_layers_and_labels_are_those_of_the_model(seconds):
     """Also of sounds of one token, and of tokens with fewer frames."""
     model, sound = audio_model(), tone(seconds)
-    reading = read_file_attention(model, sound)
+    reading = read_file(model, sound)
     features, mask = model.processor([sound])
     with regard.record(model) as seen, torch.no_grad():
         output = model(features, mask=mask)
@@ -38,7 +38,7 @@ def test_layers_and_labels_are_those_of_the_model(seconds):
 
 def test_models_without_labels_of_a_sound():
     for options in ({"labels": ()}, {"head": "ctc"}):
-        assert read_file_attention(audio_model(**options), tone()).probabilities == ()
+        assert read_file(audio_model(**options), tone()).probabilities == ()
 
 
 def test_spectrogram_is_drawn_upright():
@@ -55,7 +55,7 @@ def test_spectrogram_is_drawn_upright():
 
 
 def test_page_has_times_and_frequencies():
-    reading = read_file_attention(audio_model(), tone(), name="a\u202e<b>")
+    reading = read_file(audio_model(), tone(), name="a\u202e<b>")
     page = render_page([reading], model="m")
     assert "<b>" not in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
@@ -74,12 +74,12 @@ def test_page_has_times_and_frequencies():
 def test_errors():
     model = audio_model()
     with pytest.raises(DataError, match="cannot read"):
-        read_file_attention(model, "none.wav")
+        read_file(model, "none.wav")
     with pytest.raises(DataError, match="nothing to show"):
         render_page([])
-    layer = read_file_attention(model, tone()).layers[0]
+    layer = read_file(model, tone()).layers[0]
     with pytest.raises(ShapeError, match="does not match"):
         PictureLayer(replace(layer.grid, columns=5), layer.attention, layer.cell)
     model.processor = None
     with pytest.raises(CheckpointError, match="how its features are made"):
-        read_file_attention(model, tone())
+        read_file(model, tone())

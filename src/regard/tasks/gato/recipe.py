@@ -70,7 +70,8 @@ class GatoRecipe(Recipe):
     texts: tuple[Path, ...] = field(
         default=(),
         metadata=_declare_source(
-            "Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.", option="--text"
+            "Texts: a file of plain text, JSON lines or a table, or a folder of these; repeat for more.",
+            option="--text",
         ),
     )
     pictures: tuple[Path, ...] = field(

@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from regard.errors import CheckpointError, OptionError, short_repr
+from regard.errors import CheckpointError, OptionError, short_repr, unknown_name_error
+from regard.mechanism_catalogue import catalogue, find_row
 from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
-from regard.models.layer_mechanism import options_of
+from regard.models.layer_mechanism import MIXERS, options_of
 from regard.models.llama_types import OWN_TYPE
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
@@ -39,6 +40,9 @@ PRESETS = Presets(
 )  # fmt: skip
 
 
+_BY_ATTENTION = {"mechanisms": "name them for the layers in turn: `attention='gated_delta,dot_product'`"}
+_OPTIONS_BY_ATTENTION = {"mechanism_options": "name the mechanism that has the option, too: `attention=...`"}
+"""Advice in place of setting the fields of a Llama's mechanisms."""
 _TOKENIZER_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
 """Fields of a config that the tokenizer determines."""
 
@@ -123,6 +127,14 @@ def untrained_note(model: CausalLanguageModel) -> str | None:
     return None
 
 
+def _options_of(name: str) -> tuple[str, ...]:
+    """The options of a layer's mechanism or mixer. Raises OptionError for an unknown name, with those of decoders."""
+    if find_row(name) is None and name not in MIXERS:
+        causal = [row.name for row in catalogue() if row.masks == "any" or "causal" in row.masks]
+        raise unknown_name_error("mechanism", name, [*causal, *MIXERS])
+    return options_of(name)
+
+
 def _make_model(config: Gpt2Config | LlamaConfig) -> CausalLanguageModel:
     return Llama(config) if isinstance(config, LlamaConfig) else Gpt2(config)
 
@@ -139,7 +151,11 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
         # The deviation of a narrow GPT-2 does not help this model: measured with two seeds.
         numbers |= {"deviation": LlamaConfig.deviation}
         config: Gpt2Config | LlamaConfig = apply_hyperparameters(
-            LlamaConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS
+            LlamaConfig,
+            numbers,
+            recipe.hyperparameters,
+            fixed=_TOKENIZER_FIELDS,
+            arguments=_BY_ATTENTION | (_OPTIONS_BY_ATTENTION if recipe.attention is None else {}),
         )
     else:
         numbers |= {"dropout": size.dropout, "embedding_dropout": size.dropout}
@@ -167,7 +183,7 @@ def _attention_fields(recipe: LanguageModelRecipe, size: Size) -> dict[str, Any]
             got=short_repr(recipe.attention),
             do="for example `attention='gated_delta,dot_product'`",
         )
-    options = [options_of(name) for name in names]
+    options = [_options_of(name) for name in names]
     layers = recipe.hyperparameters.get("layers", size.layers)
     if type(layers) is int and len(names) > max(layers, 1):
         raise OptionError(

@@ -22,7 +22,7 @@ from regard.errors import DataError, MissingPackageError
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import MAX_LINE_BYTES
 from regard.text.pairs.mo_file import MoFile
-from regard.text.pairs.po_entries import HEADER, QUOTED_STRING, PoEntries
+from regard.text.pairs.po_entries import HEADER, QUOTED_STRING, PoEntries, expand_escapes
 
 CATALOGUE_SUFFIXES = (".po", ".mo")
 _LANGUAGE_CODE = re.compile(r"([a-z]{2,3}([-_@][a-z0-9]+)*)(\.[\w-]+)?", re.IGNORECASE)
@@ -126,7 +126,7 @@ class CatalogueFile:
         with self._open() as stream:
             entries = PoEntries(stream)
             try:
-                pofile.PoFileParser(read, abort_invalid=True).parse(map(self._decode, entries.lines()))
+                pofile.PoFileParser(read, abort_invalid=True).parse(map(self._read_line, entries.lines()))
             except pofile.PoFileError as error:
                 # The message of babel counts lines from 0.
                 what = str(error).rpartition(" on ")[0]
@@ -141,6 +141,9 @@ class CatalogueFile:
         yield from (self._to_entry(message, "obsolete") for message in read.obsolete.values())
         for line in entries.too_long:
             yield CatalogueEntry((), (), f"line {line} of {self.path}", TOO_LONG)
+
+    def _read_line(self, line: bytes) -> str:
+        return expand_escapes(self._decode(line), self._decode)
 
     def _to_entry(self, message: Any, state: str) -> CatalogueEntry:
         messages, forms = (tuple(one) if message.pluralizable else (one,) for one in (message.id, message.string))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 from regard.text.line import MAX_LINE_BYTES
@@ -16,6 +16,28 @@ _IGNORED_COMMENTS = re.compile(rb"^#(?![,~]).*|^#~\|.*", re.MULTILINE)
 """Comments other than flags (they may be in any charset), and previous messages of obsolete entries."""
 _BEGIN = re.compile(rb"\s*(#(?!~)|(#~\s*)?msg(ctxt|id)(?!_plural))")
 _TRANSLATION = re.compile(rb"\s*(#~\s*)?msgstr")
+
+
+_ESCAPES = re.compile(r"((?:\\(?:x[0-9A-Fa-f]+|[0-7]{1,3}))+)|\\(.)")
+"""Bytes as hexadecimal or octal numbers, which together may be one character, or any other escape."""
+_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_STILL_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+
+
+def expand_escapes(line: str, decode: Callable[[bytes], str]) -> str:
+    """Replace the escapes of C that babel leaves as they are, which ``decode`` decodes (GNU gettext manual, PO files).
+
+    A hexadecimal number has any number of digits, of which C uses the last two; an octal one has at most three.
+    """
+
+    def replace(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return _CONTROLS.get(found[2], found[0])
+        numbers = found[1].split("\\")[1:]
+        data = bytes(int(one[1:], 16) % 256 if one[0] == "x" else int(one, 8) % 256 for one in numbers)
+        return decode(data).translate(_STILL_ESCAPED)
+
+    return _ESCAPES.sub(replace, line) if "\\" in line else line
 
 
 @final
