@@ -26,11 +26,6 @@ def declare_tokenizer(text: str, choices: tuple[str, ...]) -> dict[str, Any]:
     return declare(text, choices=choices, noun="kind of tokenizer", of_new_model=True)
 
 
-def declare_start(text: str) -> dict[str, Any]:
-    """Declare the model to fine-tune."""
-    return declare(text, option="--from", metavar="MODEL", completes="models")
-
-
 def declare_block(text: str) -> dict[str, Any]:
     """Declare the tokens of a training example."""
     return declare(text, least=1, is_saved=False)

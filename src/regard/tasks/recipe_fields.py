@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from regard.errors import OptionError
 from regard.fields import check_fields, declare, declared_fields
 from regard.parse_value import parse_assignments
+from regard.tasks.presets import SIZES
 
 LORA = declare(
     "With `start=...`: train low-rank adapters of this rank, which are added to the weights at the end, instead "
@@ -87,6 +88,16 @@ class Recipe(ABC):
 def declare_data(text: str, example: str) -> dict[str, Any]:
     """Declare the files of a recipe, for ``example`` "pairs.tsv"."""
     return declare(text, example=f'for example data=(Path("{example}"),)')
+
+
+def declare_start(text: str, **facts: Any) -> dict[str, Any]:
+    """Declare the trained model that training starts from."""
+    return declare(text, option="--from", metavar="MODEL", completes="models", **facts)
+
+
+def declare_size(text: str) -> dict[str, Any]:
+    """Declare the size of a new model."""
+    return declare(text, choices=SIZES, metavar="SIZE", is_saved=False, of_new_model=True)
 
 
 def declare_validation(text: str, example: str) -> dict[str, Any]:

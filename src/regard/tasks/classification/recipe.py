@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from regard.arguments import explain_arguments
-from regard.columns import LabelFormat
 from regard.errors import OptionError
 from regard.fields import option_field
-from regard.tasks import classifier_fields as declared
+from regard.tasks.classifier_recipe import POSITION, ClassifierRecipe, declare_model
 from regard.tasks.presets import name_models
-from regard.tasks.recipe_fields import (
-    LORA,
-    LORA_ALPHA,
-    SMOOTHING,
-    Recipe,
-    check_adapters,
-)
+from regard.tasks.recipe_fields import LORA, LORA_ALPHA, check_adapters
 
 PERCEIVER = "perceiver"
 MODELS = name_models((PERCEIVER,))
@@ -33,7 +25,7 @@ def reads_bytes(name: str | None) -> bool:
 @final
 @explain_arguments
 @dataclass(frozen=True)
-class ClassificationRecipe(Recipe):
+class ClassificationRecipe(ClassifierRecipe):
     """The data and the model of a classifier.
 
     A classifier to start from keeps its head if it has the same labels. A model named "perceiver" reads bytes. The most
@@ -44,14 +36,8 @@ class ClassificationRecipe(Recipe):
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...] = field(metadata=declared.declare_classifier_data("texts.tsv"))
-    validation: tuple[Path, ...] = field(default=(), metadata=declared.declare_classifier_validation("texts.tsv"))
-    where: LabelFormat = field(default_factory=LabelFormat, metadata=declared.WHERE)
-    start: str | None = field(default=None, metadata=declared.START)
-    model: str | None = field(default=None, metadata=declared.declare_model(MODELS))
-    attention: str | None = field(default=None, metadata=declared.ATTENTION)
-    position: str | None = field(default=None, metadata=declared.POSITION)
-    hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
+    model: str | None = field(default=None, metadata=declare_model(MODELS))
+    position: str | None = field(default=None, metadata=POSITION)
     pooling: str = option_field(
         "mean", "What the label is read from: mean (of the tokens) or cls (the first token).", choices=("mean", "cls")
     )
@@ -69,13 +55,10 @@ class ClassificationRecipe(Recipe):
         None, "Maximum tokens of a text; longer texts are skipped. Default: 512.", least=1, is_saved=False
     )
     truncate: bool = option_field(False, "Cut texts at the maximum instead of skipping them.")
-    batch: int = field(default=32, metadata=declared.BATCH)
+    batch: int = 32
     batch_tokens: int | None = option_field(
         None, "Maximum tokens per batch, padding included. Default: no limit.", least=1
     )
-    class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
-    metric: str | None = field(default=None, metadata=declared.METRIC)
-    smoothing: float = field(default=0.0, metadata=SMOOTHING)
     lora: int | None = field(default=None, metadata=LORA)
     lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)
 

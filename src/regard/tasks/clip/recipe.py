@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 from regard.arguments import explain_arguments
 from regard.columns import Columns, text_columns_option
 from regard.fields import option_field
-from regard.tasks.presets import SIZES
 from regard.tasks.recipe_fields import (
     DEFAULT_MEMORY,
     MEMORY,
@@ -17,6 +16,8 @@ from regard.tasks.recipe_fields import (
     Recipe,
     declare_data,
     declare_hyperparameters,
+    declare_size,
+    declare_start,
     declare_validation,
 )
 
@@ -49,21 +50,16 @@ class ClipRecipe(Recipe):
         ),
     )
     columns: Columns | None = field(default=None, metadata=text_columns_option())
-    start: str | None = option_field(
-        None,
-        "CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: "
-        "random weights.",
-        option="--from",
-        metavar="MODEL",
-        completes="models",
+    start: str | None = field(
+        default=None,
+        metadata=declare_start(
+            "CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: random "
+            "weights."
+        ),
     )
-    model: str | None = option_field(
-        None,
-        "Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs.",
-        choices=SIZES,
-        metavar="SIZE",
-        is_saved=False,
-        of_new_model=True,
+    model: str | None = field(
+        default=None,
+        metadata=declare_size("Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs."),
     )
     hyperparameters: dict[str, Any] = field(
         default_factory=dict,

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
-from regard.columns import LabelFormat
 from regard.errors import OptionError, short_repr
 from regard.fields import declare
-from regard.tasks import classifier_fields as declared
+from regard.tasks.classifier_recipe import AUGMENT, ClassifierRecipe, declare_model
 from regard.tasks.image_classification.presets import MODELS
-from regard.tasks.recipe_fields import (
-    DEFAULT_MEMORY,
-    MEMORY,
-    SKIP_BAD,
-    SMOOTHING,
-    Recipe,
-)
+from regard.tasks.recipe_fields import DEFAULT_MEMORY, MEMORY, SKIP_BAD
 
 if TYPE_CHECKING:
     from regard.vision.augmentation import Augmentation
@@ -34,7 +26,7 @@ def _declare(text: str, **facts: Any) -> dict[str, Any]:
 @final
 @explain_arguments
 @dataclass(frozen=True)
-class ImageClassificationRecipe(Recipe):
+class ImageClassificationRecipe(ClassifierRecipe):
     """The data and the model of an image classifier.
 
     The data are folders with one folder of pictures per label, tables of paths and labels, IDX files, or "mnist5000". A
@@ -46,18 +38,8 @@ class ImageClassificationRecipe(Recipe):
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...] = field(metadata=declared.declare_classifier_data("flowers/"))
-    validation: tuple[Path, ...] = field(default=(), metadata=declared.declare_classifier_validation("flowers/"))
-    where: LabelFormat = field(default_factory=LabelFormat, metadata=declared.WHERE)
-    start: str | None = field(default=None, metadata=declared.START)
-    model: str | None = field(default=None, metadata=declared.declare_model(MODELS))
-    attention: str | None = field(default=None, metadata=declared.ATTENTION)
-    hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
-    batch: int = field(default=64, metadata=declared.BATCH)
-    class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
-    metric: str | None = field(default=None, metadata=declared.METRIC)
-    smoothing: float = field(default=0.0, metadata=SMOOTHING)
-    augment: str = field(default="light", metadata=declared.AUGMENT)
+    model: str | None = field(default=None, metadata=declare_model(MODELS))
+    augment: str = field(default="light", metadata=AUGMENT)
     memory: float = field(default=DEFAULT_MEMORY, metadata=MEMORY)
     skip_bad: bool = field(default=False, metadata=SKIP_BAD)
     picture_size: tuple[int, int] | None = field(

@@ -8,8 +8,8 @@ from typing import final
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
 from regard.fields import option_field
-from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
-from regard.tasks.recipe_fields import declare_attention
+from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_tokenizer
+from regard.tasks.recipe_fields import declare_attention, declare_start
 
 
 @final

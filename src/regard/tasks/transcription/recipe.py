@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, final
 from regard.arguments import explain_arguments
 from regard.columns import Columns, text_columns_option
 from regard.fields import option_field
-from regard.tasks.presets import SIZES
 from regard.tasks.recipe_fields import (
     declare_attention,
     declare_augmentation,
     declare_data,
     declare_hyperparameters,
+    declare_size,
+    declare_start,
     declare_validation,
 )
 from regard.tasks.sound_recipe import SoundRecipe
@@ -47,21 +48,16 @@ class TranscriptionRecipe(SoundRecipe):
         default=(),
         metadata=declare_validation("Validation data. Default: 10 % of the sounds are held out.", "birds/"),
     )
-    start: str | None = option_field(
-        None,
-        "Trained model to start from: the folder of a Conformer, such as `regard train transcribe` or "
-        "`regard train classify` writes. Default: random weights.",
-        option="--from",
-        metavar="MODEL",
-        completes="models",
+    start: str | None = field(
+        default=None,
+        metadata=declare_start(
+            "Trained model to start from: the folder of a Conformer, such as `regard train transcribe` or "
+            "`regard train classify` writes. Default: random weights."
+        ),
     )
-    model: str | None = option_field(
-        None,
-        "Size of a new Conformer: tiny, small or base. Default: chosen by the number of sounds.",
-        choices=SIZES,
-        metavar="SIZE",
-        is_saved=False,
-        of_new_model=True,
+    model: str | None = field(
+        default=None,
+        metadata=declare_size("Size of a new Conformer: tiny, small or base. Default: chosen by the number of sounds."),
     )
     attention: str | None = field(
         default=None,
