@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gzip
 
-from regard.text.pairs import Pair, PairFormat, SkippedPair, read_pairs
+from regard.text.pairs import Pair, PairFormat, read_pairs
+from regard.text.skip_counts import Skipped
 
 
 def read(*paths, **pair_format):
     """Return the (source, target) texts of the pairs, and the reasons for skipped pairs."""
     records = list(read_pairs(paths, PairFormat(**pair_format)))
     pairs = [(one.source, one.target) for one in records if isinstance(one, Pair)]
-    return pairs, [one.reason for one in records if isinstance(one, SkippedPair)]
+    return pairs, [one.reason for one in records if isinstance(one, Skipped)]
 
 
 def write(path, content):

@@ -17,7 +17,7 @@ from regard.text.documents import read_documents
 from regard.text.embedding_files import find_files
 from regard.text.labelled import LabelledText, read_labelled
 from regard.text.pairs import PairFormat
-from regard.text.pairs.read_and_report import read_and_report
+from regard.text.pairs.read import read_and_report
 from regard.text.text_folder import TextFolder
 from regard.vision.picture_file import PICTURES
 

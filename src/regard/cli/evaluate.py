@@ -136,7 +136,7 @@ def translate(
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
-    from regard.text.pairs.read_and_report import read_and_report
+    from regard.text.pairs.read import read_and_report
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
 

@@ -1,6 +1,6 @@
 """Media: texts, pictures, sounds; and files with labels: a folder per label, or a table of paths and labels."""
 
-from regard.media.labelled_file import Labelled, LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
+from regard.media.labelled_file import Labelled, LabelledFile, LabelledOrSkipped, MediaFile
 from regard.media.labels import check_labels, label_matrix
 from regard.media.medium import TEXTS, LabelledFormat, Medium
 from regard.media.read import (
@@ -20,7 +20,6 @@ __all__ = [
     "LabelledOrSkipped",
     "MediaFile",
     "Medium",
-    "SkippedFile",
     "check_labels",
     "check_source",
     "describe_source",

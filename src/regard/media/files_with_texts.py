@@ -18,10 +18,10 @@ from typing import TypeAlias, final
 from regard.columns import Columns
 from regard.errors import DataError
 from regard.list_files import list_files
-from regard.media.labelled_file import SkippedFile
 from regard.media.medium import Medium
 from regard.media.read import check_source, read_and_report
 from regard.media.tables import ValueColumn, read_rows
+from regard.text.skip_counts import Skipped
 from regard.text.text_file import read_text_file
 from regard.text.tokenizer import is_unicode
 
@@ -39,7 +39,7 @@ class FileWithText:
     place: str
 
 
-TextOrSkipped: TypeAlias = FileWithText | SkippedFile
+TextOrSkipped: TypeAlias = FileWithText | Skipped
 
 
 def normalise_text(text: str) -> str:
@@ -74,10 +74,10 @@ def _formats(kind: Medium) -> str:
 
 def _read_table(path: Path, kind: Medium, columns: Columns | None) -> Iterator[TextOrSkipped]:
     for row in read_rows(path, kind, ValueColumn("text", kind.text_names), columns=columns):
-        if isinstance(row, SkippedFile):
+        if isinstance(row, Skipped):
             yield row
         elif not isinstance(row.value, str):
-            yield SkippedFile(row.place, "there is no text")
+            yield Skipped(row.place, "there is no text")
         else:
             yield _add_text(row.file, row.value, row.place)
 
@@ -100,16 +100,16 @@ def _read_folder(folder: Path, kind: Medium) -> Iterator[TextOrSkipped]:
     for one in found:
         beside = texts.get(one.with_suffix(""))
         if beside is None:
-            yield SkippedFile(str(one), f"there is no text beside a {kind.one}")
+            yield Skipped(str(one), f"there is no text beside a {kind.one}")
             continue
         text, problem = read_text_file(beside)
-        yield SkippedFile(str(beside), problem) if problem else _add_text(one, text, str(one))
+        yield Skipped(str(beside), problem) if problem else _add_text(one, text, str(one))
     for stem in sorted(texts.keys() - {one.with_suffix("") for one in found}):
-        yield SkippedFile(str(texts[stem]), f"there is no {kind.one} beside a text")
+        yield Skipped(str(texts[stem]), f"there is no {kind.one} beside a text")
 
 
 def _add_text(file: Path, text: str, place: str) -> TextOrSkipped:
     if not is_unicode(text):
-        return SkippedFile(place, "there is a lone surrogate, which is half a character")
+        return Skipped(place, "there is a lone surrogate, which is half a character")
     text = normalise_text(text)
-    return FileWithText(file, text, place) if text else SkippedFile(place, "the text is empty")
+    return FileWithText(file, text, place) if text else Skipped(place, "the text is empty")

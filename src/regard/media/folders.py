@@ -12,8 +12,9 @@ from pathlib import Path
 
 from regard.errors import DataError
 from regard.list_files import list_entries, list_folders, walk, why_no_file
-from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped
 from regard.media.medium import Medium
+from regard.text.skip_counts import Skipped
 
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 """Names of folders that are parts of a data set, and not labels."""
@@ -68,12 +69,12 @@ def _read_label(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
     found = False
     for file in list_entries(folder):
         if not file.is_file():
-            yield SkippedFile(str(file), why_no_file(file))
+            yield Skipped(str(file), why_no_file(file))
         elif kind.is_name(file):
             found = True
             yield LabelledFile(file, folder.name, str(file))
         else:
-            yield SkippedFile(str(file), f"a file is not named like a {kind.one}")
+            yield Skipped(str(file), f"a file is not named like a {kind.one}")
     if not found:
         raise DataError(
             f"{folder} has no {kind.several}",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from regard.arguments import explain_arguments
 from regard.fields import repr_of_fields
+from regard.text.skip_counts import Skipped
 
 
 @runtime_checkable
@@ -64,14 +65,4 @@ class LabelledFile:
         return (self.label,)
 
 
-@final
-@explain_arguments
-@dataclass(frozen=True)
-class SkippedFile:
-    """An entry that is no labelled file: its place, and the reason, the same for all of its kind."""
-
-    place: str
-    reason: str
-
-
-LabelledOrSkipped: TypeAlias = LabelledFile | SkippedFile
+LabelledOrSkipped: TypeAlias = LabelledFile | Skipped

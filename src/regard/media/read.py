@@ -12,11 +12,11 @@ from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
 from regard.log import log
 from regard.media.folders import has_files, read_folder
-from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile, SkippedFile
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile
 from regard.media.medium import Medium
 from regard.media.tables import is_table, names_files, read_table
 from regard.text.line import Line
-from regard.text.skip_counts import SkipCounts
+from regard.text.skip_counts import Skipped, keep_usable
 
 Entry = TypeVar("Entry", bound=MediaFile)
 
@@ -116,7 +116,7 @@ def read_and_report_labelled(paths: Sequence[Path], kind: Medium, columns: Colum
 
 @explain_arguments
 def read_and_report(
-    read: Iterable[Entry | SkippedFile], paths: Sequence[Path], kind: Medium, *, values: str = "labels"
+    read: Iterable[Entry | Skipped], paths: Sequence[Path], kind: Medium, *, values: str = "labels"
 ) -> list[Entry]:
     """The usable files among what was read from ``paths``; what was skipped is reported as notes.
 
@@ -124,19 +124,10 @@ def read_and_report(
 
     Raises DataError if there is none.
     """
-    skips, files = SkipCounts(), list[Entry]()
-    for one in read:
-        if isinstance(one, SkippedFile):
-            skips.add(one.place, one.reason)
-        else:
-            files.append(one)
-    for sentence in skips.sentences():
-        log.info(sentence)
-    if not files:
-        raise DataError(
-            f"the data has no {kind.several}",
-            expected=f"{kind.several} with {values}",
-            got=f"0 {kind.several} in {', '.join(map(str, paths))}",
-            do="check the path, or the columns of the table (`columns=...`)",
-        )
-    return files
+    error = DataError(
+        f"the data has no {kind.several}",
+        expected=f"{kind.several} with {values}",
+        got=f"0 {kind.several} in {', '.join(map(str, paths))}",
+        do="check the path, or the columns of the table (`columns=...`)",
+    )
+    return keep_usable(read, error)

@@ -18,7 +18,7 @@ from typing import final
 
 from regard.columns import Columns
 from regard.errors import DataError
-from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped
 from regard.media.medium import Medium
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES
@@ -27,6 +27,7 @@ from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.tables import read_rows as read_table_rows
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
+from regard.text.skip_counts import Skipped
 from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, find_name
 
 
@@ -89,19 +90,17 @@ def names_files(path: Path, kind: Medium) -> bool:
 def read_table(path: Path, kind: Medium, *, columns: Columns | None) -> Iterator[LabelledOrSkipped]:
     """Read the files and labels of a table or of JSON lines: see ``read_rows``."""
     for row in read_rows(path, kind, LABEL, columns=columns):
-        if isinstance(row, SkippedFile):
+        if isinstance(row, Skipped):
             yield row
             continue
         names = labels_of_value(row.value, split=False)
         if names is not None and len(names) == 1:
             yield LabelledFile(row.file, names[0], row.place)
         else:
-            yield SkippedFile(row.place, "it has several labels" if names else "there is no label")
+            yield Skipped(row.place, "it has several labels" if names else "there is no label")
 
 
-def read_rows(
-    path: Path, kind: Medium, value: ValueColumn, *, columns: Columns | None
-) -> Iterator[FileRow | SkippedFile]:
+def read_rows(path: Path, kind: Medium, value: ValueColumn, *, columns: Columns | None) -> Iterator[FileRow | Skipped]:
     """Read the rows of a table or of JSON lines, plain or gzip; a quoted cell of a CSV may have several lines.
 
     ``columns`` are the columns of path and value, by name or by number from 1; None finds them by their names, or takes
@@ -112,34 +111,30 @@ def read_rows(
     return _cell_rows(path, kind, value, columns)
 
 
-def _json_rows(
-    path: Path, kind: Medium, value: ValueColumn, columns: Columns | None
-) -> Iterator[FileRow | SkippedFile]:
+def _json_rows(path: Path, kind: Medium, value: ValueColumn, columns: Columns | None) -> Iterator[FileRow | Skipped]:
     fields: tuple[str, str] | None = None
     with closing(LineReader(path)) as lines:
         for line in lines:
             if line.problem is not None or not line.text.strip():
                 reason = "the line is blank" if line.problem is None else skip_reason(line)
-                yield SkippedFile(line.name, reason)
+                yield Skipped(line.name, reason)
                 continue
             record = _parse_object(line.text)
             if record is None:
-                yield SkippedFile(line.name, "the line is not a JSON object")
+                yield Skipped(line.name, "the line is not a JSON object")
                 continue
             fields = fields or _find_fields(list(record), columns, line.name, kind, value)
             file, found = (record.get(name) for name in fields)
             yield _make_row(file, found, path.parent, line.name)
 
 
-def _cell_rows(
-    path: Path, kind: Medium, value: ValueColumn, columns: Columns | None
-) -> Iterator[FileRow | SkippedFile]:
+def _cell_rows(path: Path, kind: Medium, value: ValueColumn, columns: Columns | None) -> Iterator[FileRow | Skipped]:
     places: tuple[int, int] | None = None
     width = 0
     for row in read_table_rows(path):
         cells = row.cells
         if row.problem is not None or not any(cell.strip() for cell in cells):
-            yield SkippedFile(row.place, row.problem or "the line is blank")
+            yield Skipped(row.place, row.problem or "the line is blank")
             continue
         if places is None:
             width = len(cells)
@@ -147,15 +142,15 @@ def _cell_rows(
             if is_header:
                 continue
         if len(cells) > width:
-            yield SkippedFile(row.place, "the row has more cells than the first one")
+            yield Skipped(row.place, "the row has more cells than the first one")
             continue
         file, found = (cells[place] if place < len(cells) else None for place in places)
         yield _make_row(file, found, path.parent, row.place)
 
 
-def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow | SkippedFile:
+def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow | Skipped:
     if not isinstance(file, str) or not file.strip() or "\0" in file:
-        return SkippedFile(place, "there is no path")
+        return Skipped(place, "there is no path")
     return FileRow(folder / Path(file.strip()), value, f"{file.strip()} ({place})")
 
 

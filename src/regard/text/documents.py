@@ -20,13 +20,12 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import list_files
-from regard.log import log
 from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
 from regard.text.path_arguments import PathLike, to_paths
-from regard.text.skip_counts import SkipCounts
+from regard.text.skip_counts import Skipped, keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
 FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, FILE.parquet, or a folder of such files"
@@ -49,16 +48,7 @@ class Document:
     place: str
 
 
-@final
-@dataclass(frozen=True)
-class SkippedDocument:
-    """A place without a usable text, and the ``reason``."""
-
-    place: str
-    reason: str
-
-
-DocumentOrSkipped: TypeAlias = Document | SkippedDocument
+DocumentOrSkipped: TypeAlias = Document | Skipped
 
 
 def read_documents(
@@ -74,7 +64,7 @@ def read_documents(
     for path in paths:
         for file in _files(path):
             if path.is_dir() and _advice(file) is not None:
-                yield SkippedDocument(str(file), "a file is not plain text")
+                yield Skipped(str(file), "a file is not plain text")
             elif inner_suffix(file) in _HAS_FIELDS:
                 yield from _read_lines(file, field, in_folder=path.is_dir())
             elif lines:
@@ -85,22 +75,13 @@ def read_documents(
 
 def read_and_report_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = False) -> list[Document]:
     """Read all usable documents, and report skipped ones as notes. Raises DataError if there is none."""
-    skips, documents = SkipCounts(), []
-    for one in read_documents(paths, field=field, lines=lines):
-        if isinstance(one, Document):
-            documents.append(one)
-        else:
-            skips.add(one.place, one.reason)
-    for sentence in skips.sentences():
-        log.info(sentence)
-    if not documents:
-        raise DataError(
-            "the data has no usable text",
-            expected=FORMATS,
-            got=f"0 documents in {', '.join(map(str, paths))}",
-            do="check the files, and the name of the field of JSON lines or of the column of a table (`field=...`)",
-        )
-    return documents
+    error = DataError(
+        "the data has no usable text",
+        expected=FORMATS,
+        got=f"0 documents in {', '.join(map(str, paths))}",
+        do="check the files, and the name of the field of JSON lines or of the column of a table (`field=...`)",
+    )
+    return keep_usable(read_documents(paths, field=field, lines=lines), error)
 
 
 def _files(path: Path) -> list[Path]:
@@ -113,9 +94,9 @@ def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[D
         with closing(LineReader(file, field=field)) as lines:
             for line in lines:
                 if line.problem is not None:
-                    yield SkippedDocument(line.name, skip_reason(line))
+                    yield Skipped(line.name, skip_reason(line))
                 elif not line.text.strip():
-                    yield SkippedDocument(line.name, "the text is blank")
+                    yield Skipped(line.name, "the text is blank")
                 else:
                     yield Document(line.text, line.name)
     except DataError as error:
@@ -123,7 +104,7 @@ def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[D
             raise
         rest = error.what.removeprefix(str(file))
         begin = "a file" if rest != error.what else "a file cannot be read:"
-        yield SkippedDocument(str(file), f"{begin} {rest.replace(f' of {file}', '').strip()}")
+        yield Skipped(str(file), f"{begin} {rest.replace(f' of {file}', '').strip()}")
 
 
 def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
@@ -146,7 +127,7 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
     if problem is None:
         return Document(text, str(file))
     if in_folder:
-        return SkippedDocument(str(file), problem)
+        return Skipped(str(file), problem)
     raise DataError(
         f"{file} cannot be used", expected="plain text in UTF-8, whole", got=problem, do="choose another file"
     )

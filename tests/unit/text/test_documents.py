@@ -7,7 +7,8 @@ import pytest
 
 from regard.errors import DataError, OptionError
 from regard.log import notes_to
-from regard.text.documents import Document, SkippedDocument, read_and_report_documents, read_documents
+from regard.text.documents import Document, read_and_report_documents, read_documents
+from regard.text.skip_counts import Skipped
 
 
 def texts(*paths, **options):
@@ -15,7 +16,7 @@ def texts(*paths, **options):
 
 
 def reasons(*paths, **options):
-    return [one.reason for one in read_documents(paths, **options) if isinstance(one, SkippedDocument)]
+    return [one.reason for one in read_documents(paths, **options) if isinstance(one, Skipped)]
 
 
 def test_a_plain_file_is_one_document_as_it_is(tmp_path):

@@ -12,8 +12,9 @@ from babel.messages.pofile import read_po
 from pair_files import read, write
 from regard.errors import DataError
 from regard.text.line import MAX_LINE_BYTES
-from regard.text.pairs import Pair, PairCounts, PairFormat, read_pairs
+from regard.text.pairs import Pair, PairFormat, read_pairs
 from regard.text.pairs.gettext_file import CatalogueFile
+from regard.text.skip_counts import SkipCounts
 
 PO = """msgid ""
 msgstr ""
@@ -157,7 +158,7 @@ def test_requested_language_is_read(tmp_path, target, pair):
 
 
 def test_skipped_languages_are_reported(tmp_path):
-    counts = PairCounts()
+    counts = SkipCounts()
     assert (
         len(list(counts.count(read_pairs([write_catalogues_in_three_languages(tmp_path)], PairFormat(target="fr")))))
         == 1

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pair_files import read, write
 from regard.errors import DataError, OptionError
-from regard.text.pairs import Pair, PairCounts, SkippedPair, read_pairs
+from regard.text.pairs import Pair, read_pairs
 from regard.text.pairs.read import check_lines
+from regard.text.skip_counts import SkipCounts, Skipped
 
 # Two text files
 
@@ -40,7 +41,7 @@ def test_place_names_line_and_file(tmp_path):
     source, target = write(tmp_path / "a.de", "eins\n\n"), write(tmp_path / "a.en", "one\n\n")
     pair, blank = read_pairs([source, target])
     assert pair.place == f"line 1 of {source} and {target}"
-    assert blank == SkippedPair(f"line 2 of {source} and {target}", "both sides are empty")
+    assert blank == Skipped(f"line 2 of {source} and {target}", "both sides are empty")
 
 
 # Tables
@@ -409,18 +410,18 @@ def test_line_separators_in_a_sentence_become_spaces(tmp_path):
 
 @given(st.lists(st.sampled_from(["good", "empty", "fuzzy"]), max_size=30))
 def test_counts_of_pairs_and_skipped_pairs(kinds):
-    records = [Pair("a", "b", f"{i}") if kind == "good" else SkippedPair(f"{i}", kind) for i, kind in enumerate(kinds)]
-    counts = PairCounts()
-    assert len(list(counts.count(records))) == counts.pairs == kinds.count("good")
-    assert sum(times for times, _ in counts.skipped.values()) + counts.pairs == len(kinds)
+    records = [Pair("a", "b", f"{i}") if kind == "good" else Skipped(f"{i}", kind) for i, kind in enumerate(kinds)]
+    counts = SkipCounts()
+    assert len(list(counts.count(records))) == counts.usable == kinds.count("good")
+    assert sum(times for times, _ in counts.skipped.values()) + counts.usable == len(kinds)
     for sentence in counts.sentences():
         assert sentence.startswith("skipped ")
         assert all(len(places) <= 5 for _, places in counts.skipped.values())
 
 
 def test_report_of_skipped_pairs_names_places():
-    counts = PairCounts()
-    list(counts.count(SkippedPair(f"line {i} of a", "the source is empty") for i in range(1, 1009)))
+    counts = SkipCounts()
+    list(counts.count(Skipped(f"line {i} of a", "the source is empty") for i in range(1, 1009)))
     assert counts.sentences() == [
         "skipped 1,008 because the source is empty: "
         "line 1 of a, line 2 of a, line 3 of a, line 4 of a, line 5 of a and 1,003 more"

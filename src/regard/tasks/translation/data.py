@@ -32,7 +32,7 @@ from regard.tasks.numbered_batches import BatchesByLength
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.text.pairs import Pair, PairFormat
-from regard.text.pairs.read_and_report import read_and_report_pairs
+from regard.text.pairs.read import read_and_report_pairs
 from regard.text.placeholders import ProtectedPair, protect
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import normalize_text

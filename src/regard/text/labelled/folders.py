@@ -10,7 +10,8 @@ from pathlib import Path
 
 from regard.errors import DataError
 from regard.list_files import list_folders
-from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
+from regard.text.labelled.labelled_text import LabelledOrSkipped, labels_of_cell, make_labelled
+from regard.text.skip_counts import Skipped
 from regard.text.text_file import list_texts, read_text_file
 
 
@@ -31,8 +32,8 @@ def read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
         labels = labels_of_cell(folder.name, split=split)
         for file, reason in list_texts(folder):
             if reason is not None:
-                yield SkippedText(str(file), reason)
+                yield Skipped(str(file), reason)
                 continue
             text, problem = read_text_file(file)
             made = make_labelled(text, labels, str(file), split=split)
-            yield made if problem is None else SkippedText(str(file), problem)
+            yield made if problem is None else Skipped(str(file), problem)

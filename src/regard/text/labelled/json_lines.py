@@ -11,9 +11,10 @@ from typing import Any
 from regard.columns import Columns
 from regard.errors import DataError
 from regard.text.labelled.columns import LABEL_NAMES
-from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_value, make_labelled
+from regard.text.labelled.labelled_text import LabelledOrSkipped, labels_of_value, make_labelled
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
+from regard.text.skip_counts import Skipped
 from regard.text.table_column import TEXT_NAMES, find_name
 from regard.text.tokenizer import is_unicode
 
@@ -29,19 +30,19 @@ def read_json_lines(path: Path, *, columns: Columns | None, split: bool) -> Iter
     with closing(LineReader(path)) as lines:
         for line in lines:
             if line.problem is not None:
-                yield SkippedText(line.name, skip_reason(line))
+                yield Skipped(line.name, skip_reason(line))
                 continue
             record = _parse_object(line.text)
             if record is None:
                 reason = "the line is blank" if not line.text.strip() else "the line is not a JSON object"
-                yield SkippedText(line.name, reason)
+                yield Skipped(line.name, reason)
                 continue
             fields = fields or _find_fields(record, columns, line.name)
             text, label = (record.get(name) for name in fields)
             if not isinstance(text, str):
-                yield SkippedText(line.name, f"there is no text in {fields[0]!r}")
+                yield Skipped(line.name, f"there is no text in {fields[0]!r}")
             elif not is_unicode(text + json.dumps(label, ensure_ascii=False)):
-                yield SkippedText(line.name, "there is a lone surrogate, which is half a character")
+                yield Skipped(line.name, "there is a lone surrogate, which is half a character")
             else:
                 yield make_labelled(text, labels_of_value(label, split=split), line.name, split=split)
 

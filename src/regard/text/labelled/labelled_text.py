@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from regard.text.skip_counts import Skipped
+
 SEPARATOR = "|"
 """Character between several labels."""
 
@@ -26,26 +28,17 @@ class LabelledText:
     place: str
 
 
-@final
-@dataclass(frozen=True)
-class SkippedText:
-    """An entry that is not a usable text with labels: its place, and the reason, the same for all of its kind."""
-
-    place: str
-    reason: str
-
-
-LabelledOrSkipped: TypeAlias = LabelledText | SkippedText
+LabelledOrSkipped: TypeAlias = LabelledText | Skipped
 
 
 def make_labelled(text: str, labels: tuple[str, ...] | None, place: str, *, split: bool) -> LabelledOrSkipped:
-    """Make a labelled text; a ``SkippedText`` for an empty text, no labels, and without ``split`` for several."""
+    """Make a labelled text; a ``Skipped`` for an empty text, no labels, and without ``split`` for several."""
     if not text.strip():
-        return SkippedText(place, "the text is empty")
+        return Skipped(place, "the text is empty")
     if labels is None or not (labels or split):
-        return SkippedText(place, "there is no label")
+        return Skipped(place, "there is no label")
     if len(labels) > 1 and not split:
-        return SkippedText(place, "it has several labels, and gets one here (`labels=...`)")
+        return Skipped(place, "it has several labels, and gets one here (`labels=...`)")
     return LabelledText(text, labels, place)
 
 

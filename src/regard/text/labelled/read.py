@@ -7,14 +7,13 @@ from pathlib import Path
 
 from regard.columns import LabelFormat
 from regard.errors import DataError, OptionError
-from regard.log import log
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
 from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
 from regard.text.labelled.tables import read_table
 from regard.text.path_arguments import PathLike, to_paths
-from regard.text.skip_counts import SkipCounts
+from regard.text.skip_counts import keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -52,22 +51,13 @@ def read_and_report_labelled(paths: Sequence[Path], where: LabelFormat) -> list[
 
     Raises DataError if there is no text.
     """
-    skips, texts = SkipCounts(), []
-    for one in read_labelled(paths, where):
-        if isinstance(one, LabelledText):
-            texts.append(one)
-        else:
-            skips.add(one.place, one.reason)
-    for sentence in skips.sentences():
-        log.info(sentence)
-    if not texts:
-        raise DataError(
-            "the data has no usable text",
-            expected="texts with labels",
-            got=f"0 texts in {', '.join(map(str, paths))}",
-            do="check the columns of the data (`columns=...`)",
-        )
-    return texts
+    error = DataError(
+        "the data has no usable text",
+        expected="texts with labels",
+        got=f"0 texts in {', '.join(map(str, paths))}",
+        do="check the columns of the data (`columns=...`)",
+    )
+    return keep_usable(read_labelled(paths, where), error)
 
 
 def _check_format(path: Path) -> None:

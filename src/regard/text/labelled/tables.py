@@ -9,9 +9,10 @@ from pathlib import Path
 from regard.columns import Columns
 from regard.log import log
 from regard.text.labelled.columns import LabelColumns, describe_label_columns, find_columns
-from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
+from regard.text.labelled.labelled_text import LabelledOrSkipped, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
+from regard.text.skip_counts import Skipped
 from regard.text.table_rows import TableRow
 
 
@@ -26,10 +27,10 @@ def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[
     rows = Lookahead(read_rows(path), TableRow.size)
     for row in rows:
         if row.problem is not None:
-            yield SkippedText(row.place, row.problem)
+            yield Skipped(row.place, row.problem)
             continue
         if not any(cell.strip() for cell in row.cells):
-            yield SkippedText(row.place, "the line is blank")
+            yield Skipped(row.place, "the line is blank")
             continue
         if found is None:
             found = find_columns(row, rows, columns, str(path))
@@ -39,7 +40,7 @@ def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[
                 continue
         places = found.text, found.label
         if len(row.cells) <= max(places):
-            yield SkippedText(row.place, f"there are fewer than {max(places) + 1} columns")
+            yield Skipped(row.place, f"there are fewer than {max(places) + 1} columns")
             continue
         text, label = (row.cells[place] for place in places)
         yield make_labelled(text, labels_of_cell(label, split=split), row.place, split=split)

@@ -1,7 +1,7 @@
 """Sentence pairs as people have them: text files, tables, JSON lines, translation memories, gettext catalogues."""
 
 from regard.columns import PairFormat
-from regard.text.pairs.pair import Pair, PairCounts, PairOrSkipped, SkippedPair
+from regard.text.pairs.pair import Pair, PairOrSkipped
 from regard.text.pairs.read import FORMATS, read_pairs
 
-__all__ = ["FORMATS", "Pair", "PairCounts", "PairFormat", "PairOrSkipped", "SkippedPair", "read_pairs"]
+__all__ = ["FORMATS", "Pair", "PairFormat", "PairOrSkipped", "read_pairs"]

@@ -17,7 +17,8 @@ from regard.list_files import list_files
 from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES, CatalogueEntry, CatalogueFile, language_from_path
 from regard.text.pairs.languages import is_kind_of
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
+from regard.text.skip_counts import Skipped
 
 
 @final
@@ -87,13 +88,13 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
     problems = []
     for file in files:
         if file not in taken:
-            yield SkippedPair(f"{file} ({meant.languages.get(file)})", "a file is in another language")
+            yield Skipped(f"{file} ({meant.languages.get(file)})", "a file is in another language")
             continue
         try:
             yield from _read_pairs(CatalogueFile(file), meant.backwards)
         except DataError as problem:
             problems.append(problem)
-            yield SkippedPair(f"{file} ({problem.got})", "a file is not a readable gettext catalogue")
+            yield Skipped(f"{file} ({problem.got})", "a file is not a readable gettext catalogue")
     if len(problems) == len(taken):
         raise problems[0]
 
@@ -124,19 +125,17 @@ def _read_pairs(file: CatalogueFile, backwards: bool) -> Iterator[PairOrSkipped]
     declared = file.plurals.forms
     for entry in tuple(file.entries()):  # parse to the end first: a damaged file gives no pairs
         if entry.state:
-            yield SkippedPair(entry.place, f"the entry is {entry.state}")
+            yield Skipped(entry.place, f"the entry is {entry.state}")
             continue
         if len(entry.messages) > 1 and len(entry.forms) > max(1, declared):
-            yield SkippedPair(
+            yield Skipped(
                 entry.place, f"the entry has more plural forms than the {declared} of its file (Plural-Forms)"
             )
             continue
         for message, form in _pair_forms(entry, singular):
             source, target = (form, message) if backwards else (message, form)
             yield (
-                make_pair(source, target, entry.place)
-                if form
-                else SkippedPair(entry.place, "the entry is not translated")
+                make_pair(source, target, entry.place) if form else Skipped(entry.place, "the entry is not translated")
             )
 
 

@@ -15,7 +15,8 @@ from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.languages import find_sides
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
+from regard.text.skip_counts import Skipped
 from regard.text.tokenizer import is_unicode
 
 _NESTED_FIELD = "translation"
@@ -35,11 +36,11 @@ def read_json_lines(
         lines = Lookahead(reader, lambda line: len(line.raw))
         for line in lines:
             if line.problem is not None:
-                yield SkippedPair(line.name, skip_reason(line))
+                yield Skipped(line.name, skip_reason(line))
                 continue
             record = _parse_object(line.text)
             if record is None:
-                yield SkippedPair(
+                yield Skipped(
                     line.name, "the line is blank" if not line.text.strip() else "the line is not a JSON object"
                 )
                 continue
@@ -51,9 +52,9 @@ def read_json_lines(
                     log.info(f"{path}: source from the field {fields[0]!r}, target from {fields[1]!r}")
             left, right = (record.get(name) for name in fields)
             if not isinstance(left, str) or not isinstance(right, str):
-                yield SkippedPair(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
+                yield Skipped(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
             elif not is_unicode(left + right):
-                yield SkippedPair(line.name, "there is a lone surrogate, which is half a character")
+                yield Skipped(line.name, "there is a lone surrogate, which is half a character")
             else:
                 yield make_pair(left, right, line.name)
 

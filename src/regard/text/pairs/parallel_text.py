@@ -10,7 +10,8 @@ from pathlib import Path
 from regard.errors import DataError
 from regard.text.line import Line, skip_reason
 from regard.text.line_reader import LineReader
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
+from regard.text.skip_counts import Skipped
 
 
 def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
@@ -38,5 +39,5 @@ def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
 def _pair_lines(left: Line, right: Line, place: str) -> PairOrSkipped:
     for line in (left, right):
         if line.problem is not None:
-            return SkippedPair(line.name, skip_reason(line))
+            return Skipped(line.name, skip_reason(line))
     return make_pair(left.text, right.text, place)

@@ -11,12 +11,13 @@ from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
 from regard.text.pairs.json_lines import read_json_lines
-from regard.text.pairs.pair import PairOrSkipped
+from regard.text.pairs.pair import Pair, PairOrSkipped
 from regard.text.pairs.parallel_text import read_parallel_text
 from regard.text.pairs.subtitles import SUBTITLE_SUFFIXES, read_subtitles
 from regard.text.pairs.table import read_table
 from regard.text.pairs.tmx import read_tmx
 from regard.text.path_arguments import PathLike, to_paths
+from regard.text.skip_counts import keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
 _JSON_SUFFIXES, _TMX_SUFFIXES = (".jsonl", ".ndjson"), (".tmx",)
@@ -76,6 +77,18 @@ def read_pairs(paths: PathLike | Sequence[PathLike], where: PairFormat = PairFor
         yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where)
 
 
+def read_and_report(paths: Sequence[Path], where: PairFormat) -> list[PairOrSkipped]:
+    """Read all pairs of the files in order, report skipped entries as notes. Raises DataError if there is no pair."""
+    found = list(read_pairs(paths, where))
+    keep_usable(found, _no_pair_error(paths))
+    return found
+
+
+def read_and_report_pairs(paths: Sequence[Path], where: PairFormat) -> list[Pair]:
+    """Read only the usable pairs, and report the rest, as ``read_and_report`` does."""
+    return keep_usable(read_pairs(paths, where), _no_pair_error(paths))
+
+
 def check_lines(path: Path) -> None:
     """Raise OptionError if the suffix shows that lines are not sentences: pairs, spreadsheets, archives.
 
@@ -90,6 +103,15 @@ def check_lines(path: Path) -> None:
             got=inner_suffix(path),
             do=do,
         )
+
+
+def _no_pair_error(paths: Sequence[Path]) -> DataError:
+    return DataError(
+        "the data has no usable pair",
+        expected="sentences and their translations",
+        got=f"0 pairs in {', '.join(map(str, paths))}",
+        do="check the columns, fields and languages of the data",
+    )
 
 
 def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], target: str | None) -> None:

@@ -23,7 +23,8 @@ from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix
 from regard.text.line import Line, skip_reason
 from regard.text.line_reader import LineReader
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
+from regard.text.skip_counts import Skipped
 
 SUBTITLE_SUFFIXES = (".srt", ".vtt")
 _TIME = r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[,.](\d{1,3})"
@@ -165,11 +166,11 @@ def _pair_group(group: Group) -> PairOrSkipped:
     cues = [*sources, *targets]
     place = cues[0].place
     if not sources or not targets:
-        return SkippedPair(place, "the other file has no subtitle at its time")
+        return Skipped(place, "the other file has no subtitle at its time")
     problem = next((cue.problem for cue in cues if cue.problem is not None), None)
     if problem is not None:
-        return SkippedPair(place, problem)
+        return Skipped(place, problem)
     if min(len(sources), len(targets)) > 1 or len(cues) > 3:
-        return SkippedPair(place, "several subtitles overlap several of the other file")
+        return Skipped(place, "several subtitles overlap several of the other file")
     left, right = (" ".join(text for cue in side for text in cue.texts if text) for side in group)
     return make_pair(left, right, place)

@@ -11,7 +11,8 @@ from regard.log import log
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.heading import Heading, describe_heading, read_heading
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
+from regard.text.skip_counts import Skipped
 from regard.text.table_rows import TableRow, read_ahead
 
 
@@ -30,18 +31,18 @@ def read_table(
         for row in rows:
             cells = row.cells
             if row.problem is not None or not any(cell.strip() for cell in cells):
-                yield SkippedPair(row.place, row.problem or "the line is blank")
+                yield Skipped(row.place, row.problem or "the line is blank")
                 continue
             if heading is None:
                 heading = read_heading(read_ahead(row, rows), row.place, columns, source, target)
                 if columns is None:
                     log.info(describe_heading(heading, cells, str(path)))
                 if heading.is_guess:
-                    yield SkippedPair(row.place, "the row is taken for the names of the columns")
+                    yield Skipped(row.place, "the row is taken for the names of the columns")
                 if heading.is_heading:
                     continue
             first, second = heading.columns
             if len(cells) < max(first, second):
-                yield SkippedPair(row.place, f"there are fewer than {max(first, second)} columns")
+                yield Skipped(row.place, f"there are fewer than {max(first, second)} columns")
                 continue
             yield make_pair(cells[first - 1], cells[second - 1], row.place)

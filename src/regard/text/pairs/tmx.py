@@ -20,8 +20,9 @@ from xml.etree.ElementTree import ParseError
 from regard.errors import DataError, MissingPackageError, OptionError
 from regard.text.gzip_io import open_decompressed
 from regard.text.pairs.languages import has_same_primary, is_kind_of
-from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.pair import PairOrSkipped, make_pair
 from regard.text.pairs.tmx_units import TmxScanner, Unit
+from regard.text.skip_counts import Skipped
 
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 """It names the encoding of the file, and a prolog is parsed as UTF-8."""
@@ -55,7 +56,7 @@ def read_tmx(path: Path, *, source: str | None = None, target: str | None = None
         if not reader.count:
             raise _not_tmx_error(path, problem or "no <tu> in it")
         if problem is not None:
-            yield SkippedPair(f"after unit {reader.count} of {path}", f"the file is damaged ({problem})")
+            yield Skipped(f"after unit {reader.count} of {path}", f"the file is damaged ({problem})")
 
 
 @final
@@ -86,11 +87,11 @@ class _UnitReader:
         self.count += 1
         place = f"unit {self.count} of {self.path}"
         if unit.problem is not None:
-            return SkippedPair(place, f"the unit is damaged: {unit.problem}")
+            return Skipped(place, f"the unit is damaged: {unit.problem}")
         source, target = self._find_languages(unit.texts)
         sides = [_find_text(unit.texts, language) for language in (source, target)]
         if sides[0] is None or sides[1] is None:
-            return SkippedPair(place, f"there is no text in {source if sides[0] is None else target}")
+            return Skipped(place, f"there is no text in {source if sides[0] is None else target}")
         return make_pair(sides[0], sides[1], place)
 
     def _find_languages(self, texts: dict[str, str]) -> tuple[str, str]:
