@@ -30,8 +30,7 @@ def fill_where(tensor: Tensor, where: Tensor, number: float) -> Tensor:
     No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable;
     the gradient keeps the layout of the incoming gradient.
     """
-    result: Tensor = _FillWhere.apply(tensor, where, number)
-    return result
+    return replace_where(tensor, where, tensor.new_full((), number))
 
 
 def replace_where(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
@@ -55,28 +54,6 @@ def copy_if_overlapping(tensor: Tensor) -> Tensor:
 
 
 @final
-class _FillWhere(Function):
-    """Autograd function of ``fill_where``: the gradient is 0 where the element was replaced."""
-
-    @staticmethod
-    def forward(tensor: Tensor, where: Tensor, number: float) -> Tensor:
-        """Copy the tensor in the same layout, with ``number`` where ``where`` is True."""
-        return _where_same_layout(tensor, where, tensor.new_full((), number))
-
-    @staticmethod
-    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save ``where`` for the backward pass."""
-        del output
-        ctx.save_for_backward(inputs[1])
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Compute the gradient, with zeros where the element was replaced."""
-        (where,) = ctx.saved_tensors
-        return zero_where(copy_if_overlapping(gradients[0]), where), None, None
-
-
-@final
 class _ReplaceWhere(Function):
     """Autograd function of ``replace_where``: the gradient of ``tensor`` keeps the layout of the incoming gradient."""
 
@@ -92,10 +69,11 @@ class _ReplaceWhere(Function):
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor | None]:
         """Compute the gradients of ``tensor`` and ``others``, each 0 where the other was used."""
         (gradient,), (where,) = gradients, ctx.saved_tensors
-        return zero_where(copy_if_overlapping(gradient), where), None, gradient.masked_fill(~where, 0.0)
+        of_others = gradient.masked_fill(~where, 0.0) if ctx.needs_input_grad[2] else None
+        return zero_where(copy_if_overlapping(gradient), where), None, of_others
 
 
 def _where_same_layout(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:

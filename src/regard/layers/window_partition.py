@@ -21,8 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import OptionError, check_count, check_sizes
-from regard.masks.shifted_windows import ShiftedWindows
+from regard.masks.shifted_windows import ShiftedWindows, check_windows
 
 
 @final
@@ -36,15 +35,7 @@ class WindowPartition:
     shift: int = 0
 
     def __post_init__(self) -> None:
-        check_sizes(rows=self.rows, columns=self.columns, size=self.size)
-        check_count("shift", self.shift, least=0)
-        if self.shift >= self.size:
-            raise OptionError(
-                "windows are shifted by less than their size",
-                expected=f"shift from 0 to {self.size - 1}",
-                got=str(self.shift),
-                do="half a window is the published value",
-            )
+        check_windows(self.rows, self.columns, self.size, self.shift)
 
     @classmethod
     def of(cls, rows: int, columns: int, *, window: int, shift: int) -> WindowPartition:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import final
+from typing import ClassVar, NamedTuple, Self, final
 
 import torch
 from jaxtyping import Int, Int8
@@ -20,26 +21,60 @@ from regard.masks.tiles import FULL, TileGrid
 
 
 @final
+class _Operations(NamedTuple):
+    """How two masks are combined: whether a cell is visible, codes of tiles, and bits of cells."""
+
+    cells: Callable[[Tensor, Tensor], Tensor]
+    codes: Callable[[Tensor, Tensor], Tensor]
+    bits: Callable[[Tensor, Tensor], Tensor]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class And(Mask):
-    """``a & b``: a query may attend to a key if every part allows it."""
+class _Combination(Mask, ABC):
+    """A mask of several ``parts``, combined cell by cell, tile by tile and bit by bit."""
 
     parts: tuple[Mask, ...]
 
+    symbol: ClassVar[str]
+    operations: ClassVar[_Operations]
+
     @classmethod
-    def join(cls, left: Mask, right: Mask) -> And:
+    def join(cls, left: Mask, right: Mask) -> Self:
         """Combine two masks, flattening nested combinations of the same kind."""
-        return cls(_flatten(cls, left) + _flatten(cls, right))
+        return cls(tuple(part for mask in (left, right) for part in (mask.parts if isinstance(mask, cls) else (mask,))))
 
     def __post_init__(self) -> None:
         _set_axes_from_parts(self, self.parts)
 
     def __repr__(self) -> str:
-        return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in self.parts)
+        parts = (f"({part!r})" if isinstance(part, _Combination) else repr(part) for part in self.parts)
+        return f" {self.symbol} ".join(parts)
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """Return the rule for these lengths, with its tensors on ``device``."""
-        return _join(torch.logical_and, [part.mask_mod(queries, keys, device=device) for part in self.parts])
+        rules = [part.mask_mod(queries, keys, device=device) for part in self.parts]
+
+        def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return reduce(self.operations.cells, [part(batch, head, query, key) for part in rules])
+
+        return rule
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """Classify each tile from the codes of the parts: EMPTY is the least, FULL the largest."""
+        return reduce(self.operations.codes, [part.classify(grid) for part in self.parts])
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
+        """Combine the bits of the parts."""
+        return reduce(self.operations.bits, [part.tile_bits(rows) for part in self.parts])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class And(_Combination):
+    """``a & b``: a query may attend to a key if every part allows it."""
+
+    symbol = "&"
+    operations = _Operations(torch.logical_and, torch.minimum, torch.bitwise_and)
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
         """The intersection of the parts' bands if all are bands, else None."""
@@ -71,44 +106,14 @@ class And(Mask):
         joined = And(tuple(self.parts[place] for place in rest))
         return whole & self.lower_to_tiles(frame, joined, tuple(rest))
 
-    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """Classify each tile by the minimum of the parts' codes."""
-        return reduce(torch.minimum, [part.classify(grid) for part in self.parts])
-
-    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
-        """Set the bits that all parts set."""
-        return reduce(torch.bitwise_and, [part.tile_bits(rows) for part in self.parts])
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Or(Mask):
+class Or(_Combination):
     """``a | b``: a query may attend to a key if any part allows it."""
 
-    parts: tuple[Mask, ...]
-
-    @classmethod
-    def join(cls, left: Mask, right: Mask) -> Or:
-        """Combine two masks, flattening nested combinations of the same kind."""
-        return cls(_flatten(cls, left) + _flatten(cls, right))
-
-    def __post_init__(self) -> None:
-        _set_axes_from_parts(self, self.parts)
-
-    def __repr__(self) -> str:
-        return " | ".join(f"({part!r})" if isinstance(part, And) else repr(part) for part in self.parts)
-
-    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """Return the rule for these lengths, with its tensors on ``device``."""
-        return _join(torch.logical_or, [part.mask_mod(queries, keys, device=device) for part in self.parts])
-
-    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """Classify each tile by the maximum of the parts' codes."""
-        return reduce(torch.maximum, [part.classify(grid) for part in self.parts])
-
-    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
-        """Set the bits that any part sets."""
-        return reduce(torch.bitwise_or, [part.tile_bits(rows) for part in self.parts])
+    symbol = "|"
+    operations = _Operations(torch.logical_or, torch.maximum, torch.bitwise_or)
 
 
 @final
@@ -136,17 +141,6 @@ class Not(Mask):
     def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
         """Set the bits that the part does not set."""
         return ~self.part.tile_bits(rows)
-
-
-def _flatten(kind: type[And] | type[Or], mask: Mask) -> tuple[Mask, ...]:
-    return mask.parts if isinstance(mask, And | Or) and isinstance(mask, kind) else (mask,)
-
-
-def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> Rule:
-    def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return reduce(operation, [part(batch, head, query, key) for part in rules])
-
-    return rule
 
 
 def _set_axes_from_parts(mask: Mask, parts: tuple[Mask, ...]) -> None:

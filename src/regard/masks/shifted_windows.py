@@ -43,16 +43,8 @@ class ShiftedWindows(Mask):
     pictures: int = 1
 
     def __post_init__(self) -> None:
-        check_sizes(rows=self.rows, columns=self.columns, size=self.size)
+        check_windows(self.rows, self.columns, self.size, self.shift)
         check_length("pictures", self.pictures, least=1, most=LARGEST_SIZE)  # symbolic in a trace
-        check_count("shift", self.shift, least=0)
-        if self.shift >= self.size:
-            raise OptionError(
-                "windows are shifted by less than their size",
-                expected=f"shift from 0 to {self.size - 1}",
-                got=str(self.shift),
-                do="half a window is the published value",
-            )
         object.__setattr__(self, "batch", self.rows * self.columns * self.pictures)
 
     def __repr__(self) -> str:
@@ -101,3 +93,16 @@ class ShiftedWindows(Mask):
         """Whether each window, a batch entry, is in the last row and in the last column of its picture."""
         in_picture = window % (self.rows * self.columns)
         return in_picture // self.columns == self.rows - 1, in_picture % self.columns == self.columns - 1
+
+
+def check_windows(rows: int, columns: int, size: int, shift: int) -> None:
+    """Raise OptionError unless these are sizes, and windows are shifted by less than their size."""
+    check_sizes(rows=rows, columns=columns, size=size)
+    check_count("shift", shift, least=0)
+    if shift >= size:
+        raise OptionError(
+            "windows are shifted by less than their size",
+            expected=f"shift from 0 to {size - 1}",
+            got=str(shift),
+            do="half a window is the published value",
+        )

@@ -197,7 +197,13 @@ class Mechanism(nn.Module, ABC):
         """Compute the weights of the queries ``rows``, in float32 for half precision; NaN for the visible keys of a
         query whose output is NaN. The values of the request are not used.
         """
-        return weights_by_gradient(self.attend, request, rows)
+        return weights_by_gradient(self.attend_in_torch if torch.is_grad_enabled() else self.attend, request, rows)
+
+    def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output for weights that are differentiated; in plain torch if ``attend`` has kernels that have no
+        second derivative.
+        """
+        return self.attend(request)
 
     def steps(self, request: Request) -> Steps | None:
         """Return the intermediate results that the weights of a call are computed from; None if there are none."""

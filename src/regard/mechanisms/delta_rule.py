@@ -2,7 +2,9 @@
 
     S_t = (I - beta_t k_t k_t^T) D_t S_(t-1) + beta_t k_t v_t^T
 
-Yang et al. 2025, "Gated delta networks", equation 10. A subclass computes the decay D_t from the input ``decay``.
+    D_t = diag(exp(-exp(log_rate) softplus(decay_t + decay_bias)))      a number for each head, or for each channel
+
+Yang et al. 2025, "Gated delta networks", equation 10.
 """
 
 from __future__ import annotations
@@ -12,35 +14,48 @@ from collections.abc import Mapping
 from typing import final
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import check_flag
 from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.mamba2 import draw_log_rate, draw_step_bias, softplus
 from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
 class DeltaRule(ScanMechanism):
-    """Gated delta rule, for subclasses that write ``compute_log_decay``.
+    """Gated delta rule, for subclasses that say how many decays there are.
 
     ``normalize`` says whether queries and keys are divided by their L2 norm; the other options are ``ScanMechanism``'s.
     """
 
-    def __init__(self, *, heads: int, head_dim: int, normalize: bool, scale: float | None, impl: str) -> None:
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        normalize: bool = True,
+        scale: float | None = None,
+        impl: str = "auto",
+    ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
         check_flag("normalize", normalize)
         self.normalize = normalize
+        self.log_rate = nn.Parameter(draw_log_rate(heads))
+        self.decay_bias = nn.Parameter(draw_step_bias(*((heads,) if self.decay_size == 1 else (heads, head_dim))))
 
     @property
     @abstractmethod
     def decay_size(self) -> int:
-        """The number of decays of a head and token."""
+        """The number of decays of a head and token: 1, or ``head_dim``."""
 
-    @abstractmethod
+    @final
     def compute_log_decay(
         self, logits: Float[Tensor, "batch heads keys decay_size"]
     ) -> Float[Tensor, "batch heads keys decay_size"]:
-        """Compute the logarithms of the decays."""
+        """Compute -exp(log_rate) softplus(decay + decay_bias)."""
+        rate = self.log_rate.to(logits.dtype).exp()[:, None, None]
+        return -rate * softplus(logits + self.decay_bias.to(logits.dtype).view(self.heads, 1, -1))
 
     @property
     @final

@@ -18,11 +18,10 @@ others. Masks that hide earlier keys from some queries only are not supported: d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from regard import masks
@@ -34,7 +33,6 @@ from regard.kernels.select import attend
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import has_values
 
 _BLOCK = 256
@@ -77,13 +75,9 @@ class Forgetting(Mechanism):
         """Compute the output; half precision is computed in float32 and rounded once."""
         return self._attend(request, "auto")
 
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries; in plain torch if gradients are enabled.
-
-        The fused kernels behind the output have no second derivatives.
-        """
-        impl = "reference" if torch.is_grad_enabled() else "auto"
-        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
+    def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output without the fused kernels, which have no second derivatives."""
+        return self._attend(request, "reference")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         frame, parts = request.frame, causal_parts(request.mask, request.frame)

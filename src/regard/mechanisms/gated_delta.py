@@ -20,12 +20,8 @@ from __future__ import annotations
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
 from regard.arguments import explain_arguments
 from regard.mechanisms.delta_rule import DeltaRule
-from regard.mechanisms.mamba2 import draw_log_rate, draw_step_bias, softplus
 
 
 @final
@@ -44,27 +40,7 @@ class GatedDelta(DeltaRule):
     replaced; without decay the state does not decay. ``log_rate`` and ``decay_bias`` (heads) are trained.
     """
 
-    def __init__(
-        self,
-        *,
-        heads: int,
-        head_dim: int,
-        normalize: bool = True,
-        scale: float | None = None,
-        impl: str = "auto",
-    ) -> None:
-        super().__init__(heads=heads, head_dim=head_dim, normalize=normalize, scale=scale, impl=impl)
-        self.log_rate = nn.Parameter(draw_log_rate(heads))
-        self.decay_bias = nn.Parameter(draw_step_bias(heads))
-
     @property
     def decay_size(self) -> int:
         """One for each head and token."""
         return 1
-
-    def compute_log_decay(
-        self, logits: Float[Tensor, "batch heads keys decay_size"]
-    ) -> Float[Tensor, "batch heads keys decay_size"]:
-        """Compute -exp(log_rate) softplus(decay + decay_bias) for each head and token."""
-        rate, bias = (parameter.to(logits.dtype)[:, None, None] for parameter in (self.log_rate, self.decay_bias))
-        return -rate.exp() * softplus(logits + bias)

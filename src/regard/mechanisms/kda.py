@@ -20,12 +20,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
 from regard.arguments import explain_arguments
 from regard.mechanisms.delta_rule import DeltaRule
-from regard.mechanisms.mamba2 import draw_log_rate, draw_step_bias, softplus
 
 
 @final
@@ -47,27 +43,7 @@ class KimiDelta(DeltaRule):
 
     traits = replace(DeltaRule.traits, takes_rotation=False)  # channels of a key decay apart
 
-    def __init__(
-        self,
-        *,
-        heads: int,
-        head_dim: int,
-        normalize: bool = True,
-        scale: float | None = None,
-        impl: str = "auto",
-    ) -> None:
-        super().__init__(heads=heads, head_dim=head_dim, normalize=normalize, scale=scale, impl=impl)
-        self.log_rate = nn.Parameter(draw_log_rate(heads))
-        self.decay_bias = nn.Parameter(draw_step_bias(heads, head_dim))
-
     @property
     def decay_size(self) -> int:
         """One for each channel of the key."""
         return self.head_dim
-
-    def compute_log_decay(
-        self, logits: Float[Tensor, "batch heads keys decay_size"]
-    ) -> Float[Tensor, "batch heads keys decay_size"]:
-        """Compute -exp(log_rate) softplus(decay + decay_bias) for each channel."""
-        rate = self.log_rate.to(logits.dtype).exp()[:, None, None]
-        return -rate * softplus(logits + self.decay_bias.to(logits.dtype)[:, None])

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TypeAlias, final
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.contract import Frame
@@ -30,7 +28,6 @@ from regard.masks.causal_parts import CausalParts, causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.state import State, wrong_state_error
-from regard.mechanisms.weights import weights_by_gradient
 from regard.validation import check_mask
 
 NextState: TypeAlias = Callable[[], LinearState]
@@ -89,13 +86,9 @@ class LinearStateMechanism(Mechanism):
         return self._attend(request, self.impl)
 
     @final
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries; in plain torch if gradients are enabled.
-
-        The scan kernels have no second derivatives.
-        """
-        impl = "reference" if torch.is_grad_enabled() else self.impl
-        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
+    def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output without the scan kernels, which have no second derivatives."""
+        return self._attend(request, "reference")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         frame, parts = request.frame, causal_parts(request.mask, request.frame)

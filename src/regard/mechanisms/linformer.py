@@ -22,11 +22,10 @@ supported, since the projection mixes keys for all queries alike.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, cast, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -42,7 +41,6 @@ from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_zeros, is_finite, mark_heads
 from regard.mechanisms.extra_input import AbsorbsProjections
-from regard.mechanisms.weights import weights_by_gradient
 
 SHARINGS = ("headwise", "key-value", "layerwise", "none")
 
@@ -183,14 +181,9 @@ class Linformer(AbsorbsProjections, Mechanism):
         assert parts is not None, "other masks are refused"
         return parts.visible_keys(request.frame, request.device)
 
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute softmax(scale * Q (E K)^T) F of some queries; in plain torch if gradients are enabled.
-
-        The fused kernels behind the output have no second derivatives.
-        """
-        if not torch.is_grad_enabled():
-            return super().row_weights(request, rows)
-        return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
+    def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output without the fused kernels, which have no second derivatives."""
+        return self._attend(request, "reference")
 
     @property
     def projections(self) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,6 @@ landmarks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, final
 
 import torch
@@ -46,7 +45,6 @@ from regard.masks.dense_mask import keep
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, mark_heads
 from regard.mechanisms.value_convolution import add_convolution
-from regard.mechanisms.weights import weights_by_gradient
 
 _MAX_ITERATIONS = 1000
 _MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
@@ -100,14 +98,9 @@ class Nystromformer(Mechanism):
         """Compute the output; half precision is computed in float32 and rounded once."""
         return self._attend(request, "auto")
 
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries; in plain torch if gradients are enabled.
-
-        The fused kernels behind the output have no second derivatives.
-        """
-        if not torch.is_grad_enabled():
-            return super().row_weights(request, rows)
-        return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
+    def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output without the fused kernels, which have no second derivatives."""
+        return self._attend(request, "reference")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)

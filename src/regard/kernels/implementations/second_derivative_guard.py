@@ -23,9 +23,8 @@ def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
     return result
 
 
-@final
-class _KernelInput(Function):
-    """Identity on an input of the kernel, which checks its gradient from the kernel's backward pass."""
+class _Identity(Function):
+    """Identity on a tensor, which keeps the name of an implementation for its backward pass."""
 
     generate_vmap_rule = True
 
@@ -41,6 +40,11 @@ class _KernelInput(Function):
         del output
         _, ctx.impl = inputs
 
+
+@final
+class _KernelInput(_Identity):
+    """Identity on an input of the kernel, which checks its gradient from the kernel's backward pass."""
+
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         """Return the gradient; through ``_RefuseDerivative`` if torch has no derivative for it."""
@@ -52,22 +56,8 @@ class _KernelInput(Function):
 
 
 @final
-class _RefuseDerivative(Function):
+class _RefuseDerivative(_Identity):
     """Identity on a gradient that cannot be differentiated: its backward pass raises RefusedError."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(gradient: Tensor, impl: str) -> Tensor:
-        """Return a view of the gradient."""
-        del impl
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the implementation's name for the error message."""
-        del output
-        _, ctx.impl = inputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> NoReturn:

@@ -26,9 +26,8 @@ from regard.models.perceiver_inputs.base import (
     check_part_name,
     trained_numbers,
 )
-from regard.models.perceiver_inputs.flow import FlowInput
 from regard.models.perceiver_inputs.joined import JoinedInput, LabelInput
-from regard.models.perceiver_inputs.pictures import ConvolutionInput, PixelInput, TrainedPixelInput
+from regard.models.perceiver_inputs.pictures import ConvolutionInput, FlowInput, PixelInput, TrainedPixelInput
 from regard.models.perceiver_inputs.texts import TextInput, TextLayer, TokenInput
 from regard.models.perceiver_inputs.videos import AudioInput, VideoInput
 

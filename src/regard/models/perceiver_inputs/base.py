@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.errors import DtypeError, OptionError, ShapeError, short_repr
 from regard.fields import check_fields, repr_of_fields
 from regard.models.find_visible_tokens import find_visible_tokens
+from regard.positions import FourierFeatures, grid_positions
 from regard.tensors import check_tensor
 
 
@@ -52,7 +53,20 @@ class InputLayer(nn.Module, ABC):
 
 
 class TokenwiseLayer(InputLayer):
-    """The layer of an input whose tokens are computed each from its own part of the raw data."""
+    """The layer of an input whose tokens are computed each from its own part of the raw data.
+
+    A token has ``features`` numbers and, with ``fourier``, the Fourier features of its place in the grid.
+    """
+
+    def __init__(self, options: PerceiverInput, features: int, fourier: FourierFeatures | None = None) -> None:
+        super().__init__()
+        self.options: Any = options
+        self.features, self.fourier = features, fourier
+
+    @property
+    def width(self) -> int:
+        """The size of a token."""
+        return self.features + (0 if self.fourier is None else self.fourier.width)
 
     @abstractmethod
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
@@ -61,9 +75,11 @@ class TokenwiseLayer(InputLayer):
         The second result is the grid of the tokens, such as (height, width).
         """
 
-    @abstractmethod
     def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
         """Compute the tokens from their features and their places in the grid."""
+        if self.fourier is None:
+            return features
+        return add_positions(features, self.fourier(grid_positions(grid, device=features.device)))
 
     def forward(self, inputs: Any, *, mask: Any = None) -> InputTokens:
         """Cut, hide and embed."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
@@ -156,17 +155,8 @@ class LabelInput(PerceiverInput):
 @final
 class _LabelLayer(TokenwiseLayer):
     def __init__(self, options: LabelInput) -> None:
-        super().__init__()
-        self.options = options
-
-    @property
-    def width(self) -> int:
-        return self.options.labels
+        super().__init__(options, options.labels)
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", self.options.labels))
         return inputs[:, None], (1,)
-
-    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
-        del grid
-        return features

@@ -3,8 +3,9 @@
     PixelInput          pixels                                 (channels, Fourier features of the position)
     TrainedPixelInput   pixels                                 (1x1 convolution, projection of a trained position)
     ConvolutionInput    a picture, cut by 4 along each side    (7x7 convolution and pooling, Fourier features)
+    FlowInput           pixels of two pictures                 (linear layer over both, Fourier features)
 
-Jaegle et al. 2021, "Perceiver IO", appendix E.
+Jaegle et al. 2021, "Perceiver IO", appendices E and H.
 """
 
 from __future__ import annotations
@@ -106,34 +107,20 @@ class ConvolutionInput(PerceiverInput):
 @final
 class _PixelLayer(TokenwiseLayer):
     def __init__(self, options: PixelInput) -> None:
-        super().__init__()
-        self.options = options
-        self.positions = FourierFeatures(options.size, options.bands)
-
-    @property
-    def width(self) -> int:
-        return self.options.channels + self.positions.width
+        super().__init__(options, options.channels, FourierFeatures(options.size, options.bands))
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", self.options.channels, "height", "width"))
         return inputs.flatten(2).transpose(1, 2), tuple(inputs.shape[2:])
 
-    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
-        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))
-
 
 @final
 class _TrainedPixelLayer(TokenwiseLayer):
     def __init__(self, options: TrainedPixelInput, deviation: float) -> None:
-        super().__init__()
-        self.options = options
+        super().__init__(options, 2 * options.width)
         self.convolution = nn.Conv2d(options.channels, options.width, kernel_size=1)
         self.positions = TrainedPositions(math.prod(options.size), options.width, deviation)
         self.position_projection = nn.Linear(options.width, options.width)
-
-    @property
-    def width(self) -> int:
-        return 2 * self.options.width
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", self.options.channels, "height", "width"))
@@ -190,3 +177,38 @@ class _ConvolutionLayer(InputLayer):
         features = functional.relu(functional.max_pool2d(features, kernel_size=3, stride=2))  # pool(relu) is the same
         positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
         return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class FlowInput(PerceiverInput):
+    """Two pictures (batch, 2, channels, height, width) as one token for each pixel of both.
+
+    A linear layer maps both pictures to ``width`` numbers, beside Fourier features of the position.
+    """
+
+    kind: ClassVar[str] = "flow"
+    size: tuple[int, int] = size_field((368, 496), "(height, width) of pictures")
+    channels: int = size_field(27, "numbers of the neighbourhood of a pixel, 27 for 3x3 pixels of 3 colours")
+    width: int = size_field(64, "numbers that the linear layer maps both pictures to")
+    bands: int = size_field(64, "number of Fourier features of a position along each side")
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the linear layer."""
+        del deviation
+        return _FlowLayer(self)
+
+
+@final
+class _FlowLayer(TokenwiseLayer):
+    def __init__(self, options: FlowInput) -> None:
+        super().__init__(options, options.width, FourierFeatures(options.size, options.bands))
+        self.projection = nn.Linear(2 * options.channels, options.width)
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", 2, self.options.channels, *self.options.size))
+        return inputs.flatten(1, 2).flatten(2).transpose(1, 2), self.options.size
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        return super().embed(linear_activation(features, self.projection), grid)

@@ -61,20 +61,11 @@ class TextInput(PerceiverInput):
 @final
 class _TokenLayer(TokenwiseLayer):
     def __init__(self, options: TokenInput) -> None:
-        super().__init__()
-        self.options = options
-
-    @property
-    def width(self) -> int:
-        return self.options.width
+        super().__init__(options, options.width)
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", "tokens", self.options.width))
         return inputs, (inputs.shape[1],)
-
-    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
-        del grid
-        return features
 
 
 @final
@@ -82,15 +73,9 @@ class TextLayer(TokenwiseLayer):
     """Embedding of token ids and of their positions, added."""
 
     def __init__(self, options: TextInput) -> None:
-        super().__init__()
-        self.options = options
+        super().__init__(options, options.width)
         self.token_embedding = nn.Embedding(options.vocabulary, options.width)
         self.position_embedding = nn.Embedding(options.max_length, options.width)
-
-    @property
-    def width(self) -> int:
-        """The size of a token."""
-        return self.options.width
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         """Check ids (batch, length), at most ``max_length`` of them."""

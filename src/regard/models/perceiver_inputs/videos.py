@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
@@ -19,10 +18,9 @@ from regard.models.perceiver_inputs.base import (
     InputLayer,
     PerceiverInput,
     TokenwiseLayer,
-    add_positions,
     check_floats,
 )
-from regard.positions import FourierFeatures, grid_positions
+from regard.positions import FourierFeatures
 
 
 @final
@@ -65,13 +63,8 @@ class AudioInput(PerceiverInput):
 @final
 class _VideoLayer(TokenwiseLayer):
     def __init__(self, options: VideoInput) -> None:
-        super().__init__()
-        self.options = options
-        self.positions = FourierFeatures(options.resolution, options.bands)
-
-    @property
-    def width(self) -> int:
-        return self.options.channels * self.options.patch**2 + self.positions.width
+        positions = FourierFeatures(options.resolution, options.bands)
+        super().__init__(options, options.channels * options.patch**2, positions)
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", "frames", self.options.channels, "height", "width"))
@@ -88,20 +81,11 @@ class _VideoLayer(TokenwiseLayer):
         blocks = inputs.reshape(batch, frames, channels, grid[1], patch, grid[2], patch)
         return blocks.permute(0, 1, 3, 5, 4, 6, 2).reshape(batch, math.prod(grid), -1), grid
 
-    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
-        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))
-
 
 @final
 class _AudioLayer(TokenwiseLayer):
     def __init__(self, options: AudioInput) -> None:
-        super().__init__()
-        self.options = options
-        self.positions = FourierFeatures((options.samples,), options.bands)
-
-    @property
-    def width(self) -> int:
-        return self.options.patch + self.positions.width
+        super().__init__(options, options.patch, FourierFeatures((options.samples,), options.bands))
 
     def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
         check_floats(inputs, ("batch", "samples"))
@@ -115,6 +99,3 @@ class _AudioLayer(TokenwiseLayer):
             )
         patches = inputs.shape[1] // patch
         return inputs.reshape(inputs.shape[0], patches, patch), (patches,)
-
-    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
-        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))

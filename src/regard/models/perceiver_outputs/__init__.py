@@ -17,11 +17,8 @@ them can be computed alone: ``at`` names the queries. An output is a dataclass, 
 """
 
 from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
-from regard.models.perceiver_outputs.classes import ClassOutput
-from regard.models.perceiver_outputs.flow import FlowOutput
-from regard.models.perceiver_outputs.joined import JoinedOutput
-from regard.models.perceiver_outputs.parts import AudioOutput, LabelOutput, PartOutput, VideoOutput
-from regard.models.perceiver_outputs.positions import PositionOutput, TextOutput
+from regard.models.perceiver_outputs.joined import AudioOutput, JoinedOutput, LabelOutput, PartOutput, VideoOutput
+from regard.models.perceiver_outputs.outputs import ClassOutput, FlowOutput, PositionOutput, TextOutput
 
 __all__ = [
     "AudioOutput",

@@ -1,22 +1,68 @@
-"""An output of a Perceiver for each position of a text: logits of its token, or a vector.
+"""Outputs of a Perceiver of one kind each: labels, positions of a text, pixels.
 
-Jaegle et al. 2021, "Perceiver IO", appendix F.
+    ClassOutput      logits of labels, from one trained query
+    TextOutput       logits of the token at each position of a text        appendix F of the paper
+    PositionOutput   a vector for each position of a text
+    FlowOutput       optical flow: the tokens of the input are queries     appendix H
+
+Jaegle et al. 2021, "Perceiver IO".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.layers import CrossAttentionBlock, NoResidual
-from regard.models.hyperparameters import size_field
+from regard.layers import CrossAttentionBlock, NoResidual, PreNorm
+from regard.layers.projection import linear_activation
+from regard.models.hyperparameters import model_field, size_field
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
-from regard.models.perceiver_inputs import InputLayer, InputTokens, TextLayer, TrainedPositions
-from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries, check_at, wrong_input_error
+from regard.models.perceiver_inputs import FlowInput, InputLayer, InputTokens, TextLayer, TrainedPositions
+from regard.models.perceiver_outputs.base import (
+    OUTPUT_LABELS,
+    Decoded,
+    OutputLayer,
+    OutputQueries,
+    check_at,
+    check_no_choice,
+    wrong_input_error,
+)
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ClassOutput(OutputQueries):
+    """Logits of labels, (batch, labels), from one trained query with ``heads`` heads."""
+
+    kind: ClassVar[str] = "class"
+    labels: tuple[str, ...] = field(default=(), metadata=OUTPUT_LABELS)
+    heads: int = size_field(1, "number of heads")
+
+    def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
+        """Make the query, its block and the last layer."""
+        del source
+        return _ClassLayer(self, options)
+
+
+@final
+class _ClassLayer(OutputLayer):
+    def __init__(self, output: ClassOutput, options: BlockOptions) -> None:
+        super().__init__()
+        width = options.latent_width
+        self.queries = TrainedPositions(1, width, options.deviation)
+        self.block = make_cross_block(options, width=width, memory_width=width, heads=output.heads, residual=PreNorm)
+        self.last = nn.Linear(width, len(output.labels))
+
+    def forward(self, latents: Tensor, source: InputLayer, tokens: InputTokens, at: Any) -> Decoded:
+        del source, tokens
+        check_no_choice(at)
+        pooled = self.block(self.queries().expand(latents.shape[0], -1, -1), latents)[:, 0]
+        return Decoded(linear_activation(pooled, self.last), pooled)
 
 
 @final
@@ -113,3 +159,44 @@ class _Bias(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(size))
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class FlowOutput(OutputQueries):
+    """Numbers for each token of the input, such as the motion of each pixel: (batch, height, width, channels).
+
+    ``at`` holds the indices of pixels (n,): the result is then (batch, n, channels).
+    """
+
+    kind: ClassVar[str] = "flow"
+    channels: int = size_field(2, "numbers of a pixel")
+    divisor: float = model_field(100.0, "what all numbers are divided by", above=0.0)
+
+    def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
+        """Make the block and the last layer."""
+        read = getattr(source, "options", None)
+        if not isinstance(read, FlowInput):
+            raise wrong_input_error(self, "a FlowInput", source)
+        return _FlowLayer(self, options, source, read.size)
+
+
+@final
+class _FlowLayer(OutputLayer):
+    def __init__(self, output: FlowOutput, options: BlockOptions, source: InputLayer, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.divisor, self.grid = output.divisor, grid
+        width = source.width
+        self.block = make_cross_block(
+            options, width=width, memory_width=options.latent_width, heads=1, residual=NoResidual
+        )
+        self.last = nn.Linear(width, output.channels)
+
+    def forward(self, latents: Tensor, source: InputLayer, tokens: InputTokens, at: Any) -> Decoded:
+        del source
+        queries = tokens.tokens
+        if at is not None:
+            queries = queries[:, check_at("at", at, queries.shape[1])]
+        flow = linear_activation(self.block(queries, latents), self.last) / self.divisor
+        return Decoded(flow.unflatten(1, self.grid) if at is None else flow)
