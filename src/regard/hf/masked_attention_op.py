@@ -23,7 +23,6 @@ from regard.kernels.operators.operator import Operator, load_saved, refuse_secon
 from regard.kernels.request import Terms
 from regard.kernels.results import empty_token_major
 from regard.kernels.select import select
-from regard.kernels.tracing import is_eager_backward
 from regard.masks.dense_mask import Keep
 from regard.tensors import is_traced
 from regard.validation import make_request
@@ -158,9 +157,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     if grad_output is None:
         grad_output = saved[0].new_zeros(saved[0].shape)
     of_sinks = ctx.needs_input_grad[-1]
-    is_eager = is_eager_backward(grad_output, grad_lse, query, key, value, others[-1])
-    backward = _BACKWARD.compute if is_eager else _BACKWARD.torch_op
-    *of_tokens, of_sink = backward(grad_output, grad_lse, query, key, value, *saved, of_sinks, *others)
+    tensors = (grad_output, grad_lse, query, key, value)
+    *of_tokens, of_sink = _BACKWARD.call_backward((*tensors, others[-1]), *tensors, *saved, of_sinks, *others)
     return *of_tokens, *(None,) * (len(others) - 1), of_sink if of_sinks else None
 
 

@@ -26,7 +26,7 @@ from regard.kernels.operators.operator import Operator, refuse_second_derivative
 from regard.kernels.reference.scan import ScanRequest, ScanResult, scan_chunks
 from regard.kernels.results import accumulation_dtype, empty_token_major
 from regard.kernels.support import unsupported_reason
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward, is_exported_to_onnx
+from regard.kernels.tracing import is_eager, is_exported_to_onnx
 
 MAX_SCAN_DIM = 1024
 """Largest head_dim and value_dim that the kernel supports."""
@@ -49,10 +49,7 @@ def _native(request: ScanRequest) -> ScanResult:
     Raises ShapeError or DtypeError if the tensors do not fit, OptionError if a log_decay is above 0.
     """
     request.check()
-    compute = SCAN.torch_op
-    if is_eager(*request.tensors):
-        compute = SCAN.compute_with_grad if any_requires_grad(*request.tensors) else SCAN.compute
-    return ScanResult(*compute(*request))
+    return ScanResult(*SCAN.call(request.tensors, *request))
 
 
 def _reference(request: ScanRequest) -> ScanResult:
@@ -148,9 +145,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     inputs = ctx.saved_tensors
     if grad_output is None:
         grad_output = inputs[0].new_zeros(1).expand(ctx.output_shape)
-    eager = is_eager_backward(grad_output, grad_state, *inputs)
-    backward = SCAN_BACKWARD.compute if eager else SCAN_BACKWARD.torch_op
-    results = backward(grad_output, grad_state, *inputs, ctx.scale)
+    tensors = (grad_output, grad_state, *inputs)
+    results = SCAN_BACKWARD.call_backward(tensors, *tensors, ctx.scale)
     given = (None if part is None else gradient for gradient, part in zip(results, inputs, strict=True))
     return (*given, None)
 

@@ -6,6 +6,7 @@ differentiated, it marks gradients from the kernel for which torch has no deriva
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NoReturn, final
 
 import torch
@@ -39,6 +40,11 @@ class _Identity(Function):
         """Save the implementation's name for the error message."""
         del output
         _, ctx.impl = inputs
+
+    @staticmethod
+    @abstractmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Compute the gradient."""
 
 
 @final

@@ -19,7 +19,7 @@ from regard.kernels.extension import native
 from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
 from regard.kernels.results import accumulation_dtype, empty_token_major
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
+from regard.kernels.tracing import any_requires_grad, is_eager
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """output, lse, normalizer, rounding.
@@ -234,10 +234,9 @@ def compute_gradients(
     results: list[Tensor | None] = [None] * len(given)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
     wanted = [needed[index] for index in _SUMMED_INDICES]
-    eager = is_eager_backward(grad_output, grad_lse, *given[:3], *(given[at] for at in _SUMMED_INDICES), *of_weights)
-    backward = ATTENTION_BACKWARD.compute if eager else ATTENTION_BACKWARD.torch_op
-    *results[:3], of_bias, of_table, of_sinks = backward(
-        grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
+    *results[:3], of_bias, of_table, of_sinks = ATTENTION_BACKWARD.call_backward(
+        (grad_output, grad_lse, *given[:3], *(given[at] for at in _SUMMED_INDICES), *of_weights),
+        *(grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights),
     )
     for index, is_wanted, gradient in zip(_SUMMED_INDICES, wanted, (of_bias, of_table, of_sinks), strict=True):
         results[index] = gradient if is_wanted else None

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator
-from regard.kernels.tracing import is_eager
 
 
 def choose_blocks(
@@ -33,9 +32,8 @@ def choose_blocks(
     float64 is not supported: its weights would be compared without rounding.
     """
     query, compressed = query.detach(), compressed.detach()
-    compute = BLOCK_IMPORTANCE.compute if is_eager(query, compressed, visible) else BLOCK_IMPORTANCE.torch_op
-    chosen, certain = compute(query, compressed, visible, blocks, block, compressed_block, stride, count)
-    return chosen, certain
+    tensors = (query, compressed, visible)
+    return BLOCK_IMPORTANCE.call(tensors, *tensors, blocks, block, compressed_block, stride, count)
 
 
 def _block_importance(

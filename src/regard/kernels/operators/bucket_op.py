@@ -35,7 +35,6 @@ from regard.kernels.sorted_tokens import (
     sort_into_chunks,
     sort_into_tiles,
 )
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _LOG2_E = 1.4426950408889634
 _NUM_SEEDS = 2**62
@@ -110,11 +109,7 @@ def bucket_attention(
         request.dropout,
         seed,
     )
-    compute = BUCKET_ATTENTION.torch_op
-    if is_eager(query, key, value):
-        learning = any_requires_grad(query, key, value)
-        compute = BUCKET_ATTENTION.compute_with_grad if learning else BUCKET_ATTENTION.compute
-    return compute(query, key, value, *terms)
+    return BUCKET_ATTENTION.call((query, key, value), query, key, value, *terms)
 
 
 def _sort_rounds(terms: BucketArguments) -> list[_Round]:
@@ -384,11 +379,6 @@ def _with_rows(tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor
     return tokens if tokens.stride(3) == 1 else tokens.contiguous()
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Save the inputs and results."""
-    save_for_backward(ctx, inputs, output)
-
-
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """Compute the gradients of query, key and value; None for the other inputs."""
     rest = (None,) * len(BucketArguments._fields)
@@ -396,10 +386,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     if grad_output is None:
         return (None, None, None, *rest)
     results, inputs = load_saved(ctx)
-    backward = BUCKET_ATTENTION_BACKWARD.torch_op
-    if is_eager_backward(grad_output, *results, *inputs[:3]):
-        backward = BUCKET_ATTENTION_BACKWARD.compute
-    grad_query, grad_key, grad_value = backward(grad_output, *results, *inputs)
+    tensors = (grad_output, *results, *inputs[:3])
+    grad_query, grad_key, grad_value = BUCKET_ATTENTION_BACKWARD.call_backward(tensors, grad_output, *results, *inputs)
     return (grad_query, None if inputs[1] is None else grad_key, grad_value, *rest)
 
 
@@ -417,7 +405,7 @@ BUCKET_ATTENTION = Operator(
     f"({_SCHEMA}) -> (Tensor output, Tensor normalizer)",
     compute=_compute,
     fake=_empty_results,
-    save=_save,
+    save=save_for_backward,
     differentiate=_differentiate,
     non_differentiable=(1,),
 )

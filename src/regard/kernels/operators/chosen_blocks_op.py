@@ -26,7 +26,6 @@ from regard.kernels.operators import attention_op
 from regard.kernels.operators.block_plan import BlockPlan
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
 from regard.kernels.results import empty_token_major
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _LOG2_E = math.log2(math.e)
 _MAX_BYTES = 16 << 20
@@ -50,11 +49,8 @@ def chosen_blocks(
     hidden. ``block`` is a multiple of 64, and ``scale`` is above 0. ``seed`` is the seed of ``dropout``; None without
     dropout.
     """
-    given = (query, key, value, chosen, stop, block, scale, dropout, seed)
-    if not is_eager(query, key, value, chosen):
-        return CHOSEN_BLOCKS.torch_op(*given)[0]
-    compute = CHOSEN_BLOCKS.compute_with_grad if any_requires_grad(query, key, value) else CHOSEN_BLOCKS.compute
-    return compute(*given)[0]
+    tensors = (query, key, value, chosen)
+    return CHOSEN_BLOCKS.call(tensors, *tensors, stop, block, scale, dropout, seed)[0]
 
 
 def _chosen_blocks(
@@ -169,9 +165,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     if grad_output is None:
         return (None,) * 9
     (output, normalizer), (query, key, value, *others) = load_saved(ctx)
-    eager = is_eager_backward(grad_output, query, key, value)
-    backward = CHOSEN_BLOCKS_BACKWARD.compute if eager else CHOSEN_BLOCKS_BACKWARD.torch_op
-    return (*backward(grad_output, query, key, value, output, normalizer, *others), *(None,) * 6)
+    tensors = (grad_output, query, key, value)
+    return (*CHOSEN_BLOCKS_BACKWARD.call_backward(tensors, *tensors, output, normalizer, *others), *(None,) * 6)
 
 
 _SCHEMA = "Tensor chosen, Tensor? stop, SymInt block, float scale, float dropout, Tensor? seed"

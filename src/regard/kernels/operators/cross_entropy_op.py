@@ -23,7 +23,6 @@ from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator, refuse_second_derivative
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.support import is_portable, unsupported_reason
-from regard.kernels.tracing import is_eager, is_eager_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -41,9 +40,7 @@ def cross_entropy(
     if not plain or unsupported_reason(logits, targets) is not None or is_portable() or logits.shape[1] == 0:
         return _torch_cross_entropy(logits, targets, smoothing, ignored)
     arguments = logits, targets.long(), smoothing, ignored
-    if is_eager(logits, targets):
-        return CROSS_ENTROPY.compute_with_grad(*arguments)[0]
-    return CROSS_ENTROPY.torch_op(*arguments)[0]
+    return CROSS_ENTROPY.call((logits, targets), *arguments)[0]
 
 
 def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:
@@ -110,9 +107,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """Compute the gradient of the logits."""
-    grad_loss, saved = gradients[0], ctx.saved_tensors
-    backward = CROSS_ENTROPY_BACKWARD.compute if is_eager_backward(grad_loss) else CROSS_ENTROPY_BACKWARD.torch_op
-    return backward(grad_loss, *saved, ctx.smoothing, ctx.ignored), None, None, None
+    inputs = (gradients[0], *ctx.saved_tensors, ctx.smoothing, ctx.ignored)
+    return CROSS_ENTROPY_BACKWARD.call_backward(gradients[:1], *inputs), None, None, None
 
 
 CROSS_ENTROPY_BACKWARD = Operator(

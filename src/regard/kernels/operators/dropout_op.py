@@ -18,7 +18,6 @@ from torch.nn import Parameter, functional
 from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator
 from regard.kernels.support import unsupported_reason
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _NUM_SEEDS = 2**63 - 1
@@ -34,29 +33,17 @@ def drop(tokens: Tensor, probability: float) -> Tensor:
     if not plain or unsupported_reason(tokens) is not None:
         return functional.dropout(tokens, probability, training=True)
     seed = torch.randint(_NUM_SEEDS, (), device="cpu")
-    if not is_eager(tokens):
-        dropped: Tensor = DROPOUT.torch_op(tokens, probability, seed)
-    elif any_requires_grad(tokens):
-        dropped = DROPOUT.compute_with_grad(tokens, probability, seed)
-    else:
-        dropped = DROPOUT.compute(tokens, probability, seed)
-    return dropped
+    return DROPOUT.call((tokens,), tokens, probability, seed)
 
 
 def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
     """Compute regard::dropout on a CPU."""
-    output = _empty_output(tokens, probability, seed)
+    output = torch.empty_like(tokens, memory_format=torch.contiguous_format)
     if tokens.numel() > 0:
         flat = tokens.contiguous().view(-1)
         threads = torch.get_num_threads()
         native.dropout(flat, output.view(-1), probability=probability, seed=int(seed), threads=threads)
     return output
-
-
-def _empty_output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
-    """Allocate the output; also the fake kernel for tracing."""
-    del probability, seed
-    return torch.empty_like(tokens, memory_format=torch.contiguous_format)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -69,15 +56,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """Apply the same mask to the gradient; the result is differentiable again."""
     (gradient,), (seed,) = gradients, ctx.saved_tensors
-    dropout = DROPOUT.compute if is_eager_backward(gradient) else DROPOUT.torch_op
-    return dropout(gradient, ctx.probability, seed), None, None
+    return DROPOUT.call_backward((gradient,), gradient, ctx.probability, seed), None, None
 
 
 DROPOUT = Operator(
     "dropout",
     "(Tensor input, float probability, Tensor seed) -> Tensor",
     compute=_dropout,
-    fake=_empty_output,
+    fake=lambda tokens, *_: torch.empty_like(tokens, memory_format=torch.contiguous_format),
     save=_save,
     differentiate=_differentiate,
     vmap=True,

@@ -16,9 +16,8 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 
 from regard.kernels.extension import native
-from regard.kernels.operators.operator import Operator, refuse_second_derivative
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
 from regard.kernels.results import empty_token_major
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 
 def gathered_keys(
@@ -35,13 +34,7 @@ def gathered_keys(
     ``positions`` are ascending and distinct, with -1 behind the last one; position_heads is 1, the number of key heads,
     or the number of heads. ``scale`` is above 0. ``seed`` is the seed of ``dropout``; None without dropout.
     """
-    given = (query, key, value, positions, scale, dropout, seed)
-    compute = GATHERED_KEYS.torch_op
-    if is_eager(query, key, value, positions):
-        compute = GATHERED_KEYS.compute
-        if any_requires_grad(query, key, value):
-            compute = GATHERED_KEYS.compute_with_grad
-    return compute(*given)
+    return GATHERED_KEYS.call((query, key, value, positions), query, key, value, positions, scale, dropout, seed)
 
 
 def _options(scale: float, dropout: float, seed: Tensor | None) -> dict[str, Any]:
@@ -49,71 +42,34 @@ def _options(scale: float, dropout: float, seed: Tensor | None) -> dict[str, Any
     return options if seed is None else options | {"dropout": dropout, "seed": int(seed)}
 
 
-def _gathered_keys(
-    query: Tensor, key: Tensor, value: Tensor, positions: Tensor, scale: float, dropout: float, seed: Tensor | None
-) -> Tensor:
+def _gathered_keys(query: Tensor, key: Tensor, value: Tensor, positions: Tensor, *numbers: Any) -> Tensor:
     """Compute regard::gathered_keys on a CPU."""
-    output = _empty_output(query, key, value, positions, scale, dropout, seed)
-    native.gathered_forward(query, key, value, positions, output, **_options(scale, dropout, seed))
+    output = empty_token_major(query, query.shape[2], value.shape[3])
+    native.gathered_forward(query, key, value, positions, output, **_options(*numbers))
     return output
 
 
-def _empty_output(
-    query: Tensor, key: Tensor, value: Tensor, positions: Tensor, scale: float, dropout: float, seed: Tensor | None
-) -> Tensor:
-    """Allocate the output; also the fake kernel for tracing."""
-    del key, positions, scale, dropout, seed
-    return empty_token_major(query, query.shape[2], value.shape[3])
-
-
 def _gathered_keys_backward(
-    grad_output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    positions: Tensor,
-    scale: float,
-    dropout: float,
-    seed: Tensor | None,
+    grad_output: Tensor, query: Tensor, key: Tensor, value: Tensor, positions: Tensor, *numbers: Any
 ) -> tuple[Tensor, ...]:
     """Compute regard::gathered_keys_backward on a CPU."""
-    gradients = _empty_gradients(grad_output, query, key, value, positions, scale, dropout, seed)
-    options = _options(scale, dropout, seed)
-    native.gathered_backward(grad_output, query, key, value, positions, *gradients, **options)
+    gradients = _empty_gradients(query, key, value)
+    native.gathered_backward(grad_output, query, key, value, positions, *gradients, **_options(*numbers))
     return gradients
 
 
-def _empty_gradients(
-    grad_output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    positions: Tensor,
-    scale: float,
-    dropout: float,
-    seed: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """Allocate the gradients; also the fake kernel for tracing."""
-    del grad_output, positions, scale, dropout, seed
-    return tuple(empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """Save the inputs; nothing else is needed."""
-    del output
-    ctx.set_materialize_grads(False)
-    *tensors, ctx.scale, ctx.dropout, seed = inputs
-    ctx.save_for_backward(*tensors, seed)
+def _empty_gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Allocate the gradients of query, key and value."""
+    return tuple(empty_token_major(tensor, tensor.shape[2], tensor.shape[3]) for tensor in tensors)
 
 
 def _differentiate(ctx: Any, grad_output: Tensor | None) -> tuple[Tensor | None, ...]:
     """Compute the gradients of query, key and value; there are no others."""
     if grad_output is None:
         return (None,) * 7
-    *tensors, seed = ctx.saved_tensors
-    eager = is_eager_backward(grad_output, *tensors)
-    backward = GATHERED_KEYS_BACKWARD.compute if eager else GATHERED_KEYS_BACKWARD.torch_op
-    return (*backward(grad_output, *tensors, ctx.scale, ctx.dropout, seed), None, None, None, None)
+    _, inputs = load_saved(ctx)
+    gradients = GATHERED_KEYS_BACKWARD.call_backward((grad_output, *inputs[:4]), grad_output, *inputs)
+    return (*gradients, None, None, None, None)
 
 
 _SCHEMA = "Tensor query, Tensor key, Tensor value, Tensor positions, float scale, float dropout, Tensor? seed"
@@ -121,7 +77,7 @@ GATHERED_KEYS_BACKWARD = Operator(
     "gathered_keys_backward",
     f"(Tensor grad_output, {_SCHEMA}) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
     compute=_gathered_keys_backward,
-    fake=_empty_gradients,
+    fake=lambda grad_output, query, key, value, *_: _empty_gradients(query, key, value),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
@@ -129,7 +85,7 @@ GATHERED_KEYS = Operator(
     "gathered_keys",
     f"({_SCHEMA}) -> Tensor output",
     compute=_gathered_keys,
-    fake=_empty_output,
-    save=_save,
+    fake=lambda query, key, value, *_: empty_token_major(query, query.shape[2], value.shape[3]),
+    save=lambda ctx, inputs, output: save_for_backward(ctx, inputs, ()),
     differentiate=_differentiate,
 )

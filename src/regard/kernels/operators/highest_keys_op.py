@@ -17,7 +17,6 @@ from torch import Tensor
 from regard.kernels.extension import native
 from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator
-from regard.kernels.tracing import is_eager
 
 
 def highest_keys(
@@ -39,8 +38,7 @@ def highest_keys(
     """
     query, key = query.detach(), key.detach()
     weight = None if weight is None else weight.detach()
-    compute = HIGHEST_KEYS.compute if is_eager(query, key, weight, first) else HIGHEST_KEYS.torch_op
-    return compute(query, key, weight, first, count, heads, summed, *terms)
+    return HIGHEST_KEYS.call((query, key, weight, first), query, key, weight, first, count, heads, summed, *terms)
 
 
 def _highest_keys(
@@ -54,7 +52,7 @@ def _highest_keys(
     *terms: Any,
 ) -> Tensor:
     """Compute regard::highest_keys on a CPU."""
-    positions = _empty_positions(query, key, weight, first, count, heads, summed, *terms)
+    positions = _empty_positions(query, count, heads)
     if key.shape[2] == 0:
         return positions.fill_(-1)
     if positions.numel():
@@ -63,18 +61,8 @@ def _highest_keys(
     return positions
 
 
-def _empty_positions(
-    query: Tensor,
-    key: Tensor,
-    weight: Tensor | None,
-    first: Tensor | None,
-    count: int,
-    heads: int,
-    summed: bool,
-    *terms: Any,
-) -> Tensor:
-    """Allocate the result; also the fake kernel for tracing."""
-    del key, weight, first, summed, terms
+def _empty_positions(query: Tensor, count: int, heads: int) -> Tensor:
+    """Allocate the result."""
     return query.new_empty((query.shape[0], heads, query.shape[2], count), dtype=torch.int32)
 
 
@@ -83,5 +71,5 @@ HIGHEST_KEYS = Operator(
     "(Tensor query, Tensor key, Tensor? weight, Tensor? first, SymInt count, SymInt heads, bool summed, "
     f"{SCHEMA}) -> Tensor positions",
     compute=_highest_keys,
-    fake=_empty_positions,
+    fake=lambda query, key, weight, first, count, heads, *_: _empty_positions(query, count, heads),
 )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import RefusedError
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _LIBRARY = torch.library.Library("regard", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take any strides
@@ -61,6 +62,7 @@ class Operator(Generic[Returned]):
         """The operator itself, for tracing."""
         self.compute = compute
         """The kernel, called directly, without gradients."""
+        self._has_derivative = save is not None and differentiate is not None
         if save is not None and differentiate is not None:
             self.compute_with_grad: Callable[..., Returned] = _make_autograd_function(
                 compute, save, differentiate, non_differentiable, num_returned
@@ -68,6 +70,21 @@ class Operator(Generic[Returned]):
             """The kernel, called directly, with gradients."""
         if vmap:
             _register_vmap(name, self.torch_op)
+
+    def call(self, tensors: Sequence[Tensor | None], *inputs: Any) -> Returned:
+        """Compute through the torch operator if torch is tracing, else by the kernel, with gradients if need be.
+
+        ``tensors`` are those of the inputs that may be traced, or have gradients.
+        """
+        if not is_eager(*tensors):
+            return self.torch_op(*inputs)
+        if self._has_derivative and any_requires_grad(*tensors):
+            return self.compute_with_grad(*inputs)
+        return self.compute(*inputs)
+
+    def call_backward(self, tensors: Sequence[Tensor | None], *inputs: Any) -> Returned:
+        """Compute in a backward pass, by calling the kernel unless gradients are differentiated again or batched."""
+        return self.compute(*inputs) if is_eager_backward(*tensors) else self.torch_op(*inputs)
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

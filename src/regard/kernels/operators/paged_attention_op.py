@@ -23,7 +23,7 @@ from regard.kernels.operators.operator import Operator
 from regard.kernels.request import is_scale_in_range, rebalance_scale
 from regard.kernels.results import empty_token_major
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
-from regard.kernels.tracing import any_requires_grad, is_eager
+from regard.kernels.tracing import any_requires_grad
 
 MAX_GROUP_SIZE = 64
 """Most query heads per key head."""
@@ -57,8 +57,7 @@ def paged_attention(
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
             query, scale = rebalance_scale(query, scale)
-    compute = PAGED_ATTENTION.compute if is_eager(query, *paged, terms.sinks) else PAGED_ATTENTION.torch_op
-    return compute(query, *paged, scale, *others)
+    return PAGED_ATTENTION.call((query, *paged, terms.sinks), query, *paged, scale, *others)
 
 
 def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) -> str | None:

@@ -22,7 +22,7 @@ from regard.kernels.operators.attention_op import empty_gradient, empty_normaliz
 from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
 from regard.kernels.results import accumulation_dtype, empty_token_major
-from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
+from regard.kernels.tracing import any_requires_grad, is_eager
 
 Results: TypeAlias = tuple[Tensor, ...]
 """output, lse if the operator returns it, normalizer."""
@@ -191,9 +191,10 @@ class ScoreOperator:
         tensors, terms = inputs[: len(self._tensors)], inputs[self._num_inputs :]
         summed = [self._num_inputs + KernelArguments._fields.index(name) for name in ("bias", "table")]
         needed = [ctx.needs_input_grad[index] for index in summed]
-        eager = is_eager_backward(grad_output, *grad_lse, *tensors, inputs[summed[0]])
-        backward = self.backward.compute if eager else self.backward.torch_op
-        *of_tensors, bias, table = backward(grad_output, *grad_lse, *tensors, *saved, *needed, *terms)
+        *of_tensors, bias, table = self.backward.call_backward(
+            (grad_output, *grad_lse, *tensors, inputs[summed[0]]),
+            *(grad_output, *grad_lse, *tensors, *saved, *needed, *terms),
+        )
         found[: len(tensors)] = of_tensors
         for index, is_needed, gradient in zip(summed, needed, (bias, table), strict=True):
             found[index] = gradient if is_needed else None

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator
-from regard.kernels.tracing import is_eager
 
 MAX_COLUMNS = 2**16
 """Columns of rotations up to which the kernel multiplies them."""
@@ -28,8 +27,7 @@ def find_buckets(
 ) -> Int[Tensor, "batch heads length rounds"]:
     """Hash float32 tokens into a product of ``factors`` buckets; those with NaN or infinity get bucket 0."""
     tokens = tokens.detach()
-    compute = FIND_BUCKETS.compute if is_eager(tokens, rotations) else FIND_BUCKETS.torch_op
-    return compute(tokens, rotations, list(factors))
+    return FIND_BUCKETS.call((tokens, rotations), tokens, rotations, list(factors))
 
 
 def _find_buckets(tokens: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor:
