@@ -97,10 +97,10 @@ class Checkpoint(TextModel):
         self.check_ids(text.ids)
         ids = torch.tensor([text.ids])
         options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
-        with torch.no_grad(), quiet_transformers(), self.explain_errors(name), self._record() as seen:
+        with torch.no_grad(), quiet_transformers(), self.explain_errors(name), self._record() as calls:
             output = self.model(**options, **({} if self.uses_regard else {"output_attentions": True}))
         if self.uses_regard:
-            layers = layers_of(number_calls(seen))
+            layers = layers_of(number_calls(calls))
         else:
             layers = _layers_of_weights(self, output.get("attentions"), len(text))
         hidden = _check_hidden(output.get("hidden_states"), layers=len(layers), tokens=len(text))

@@ -121,12 +121,12 @@ def _record(
     mask = torch.ones_like(source)
     encoder = model.get_encoder()
     with torch.no_grad():
-        with record(model) as seen:
+        with record(model) as calls:
             encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
         with record(model) as seen_later:
             model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=target)
     own, crossed = _split_decoder(number_calls(seen_later), source.shape[1], target.shape[1], checkpoint)
-    return layers_of(number_calls(seen)), layers_of(own), layers_of(crossed)
+    return layers_of(number_calls(calls)), layers_of(own), layers_of(crossed)
 
 
 def _split_decoder(

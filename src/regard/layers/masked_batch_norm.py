@@ -54,22 +54,22 @@ class MaskedBatchNorm(BatchNorm):
         check_visible_tokens(tokens, visible, self.weight.shape[0], self.weight)
         if visible is None:
             visible = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
-        shown = visible[..., None]
-        tokens = tokens.masked_fill(~shown, 0.0)
+        is_visible = visible[..., None]
+        tokens = tokens.masked_fill(~is_visible, 0.0)
         mean, variance = self.running_mean, self.running_variance
         if self.training:
-            mean, variance = self._statistics(tokens.to(mean), shown)
+            mean, variance = self._statistics(tokens.to(mean), is_visible)
         scale = self.weight * (variance + self.epsilon).rsqrt()
-        return ((tokens - mean) * scale + self.bias).masked_fill(~shown, 0.0).to(tokens.dtype)
+        return ((tokens - mean) * scale + self.bias).masked_fill(~is_visible, 0.0).to(tokens.dtype)
 
     def _statistics(
-        self, tokens: Float[Tensor, "batch length width"], shown: Bool[Tensor, "batch length 1"]
+        self, tokens: Float[Tensor, "batch length width"], is_visible: Bool[Tensor, "batch length 1"]
     ) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
         """Compute mean and variance of the visible tokens, and add them to the running averages."""
-        count = self.total(shown.sum())
+        count = self.total(is_visible.sum())
         divisor = count.clamp_min(1)
         mean = self.total(tokens.sum(dim=(0, 1))) / divisor
-        variance = self.total((tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1))) / divisor
+        variance = self.total((tokens - mean).masked_fill(~is_visible, 0.0).square().sum(dim=(0, 1))) / divisor
         if not self.is_averaging:
             return mean, variance
         with torch.no_grad():

@@ -57,17 +57,18 @@ class ExtraInput:
 
     def check(self, tensor: Tensor, request: Request) -> Tensor:
         """Return the tensor, expanded to its whole shape. Raises ShapeError, DtypeError, DeviceError or OptionError."""
-        wanted = (request.query.shape[0], self.heads, self._length(request), self.size)
-        check_tensor(self.name, tensor, f"a tensor {wanted}")
+        whole_shape = (request.query.shape[0], self.heads, self._length(request), self.size)
+        check_tensor(self.name, tensor, f"a tensor {whole_shape}")
         shape = tuple(tensor.shape)
         if not self.projected and len(shape) == 4:
             shape = (
-                tuple(whole if size == 1 else size for size, whole in zip(shape[:2], wanted, strict=False)) + shape[2:]
+                tuple(whole if size == 1 else size for size, whole in zip(shape[:2], whole_shape, strict=False))
+                + shape[2:]
             )
-        if shape != wanted:
+        if shape != whole_shape:
             raise ShapeError(
                 f"{self.name} does not fit the call",
-                expected=f"(batch, heads, {self.side} tokens, size) = {wanted}",
+                expected=f"(batch, heads, {self.side} tokens, size) = {whole_shape}",
                 got=str(tuple(tensor.shape)),
                 do=f"compute it from the tokens of the {self.side}",
             )
@@ -86,7 +87,7 @@ class ExtraInput:
                 got=str(tensor.device),
                 do="move it with .to(query.device)",
             )
-        return tensor.expand(wanted)
+        return tensor.expand(whole_shape)
 
     def _dtypes(self, request: Request) -> tuple[torch.dtype, ...]:
         own, wide = request.query.dtype, accumulation_dtype(request.query.dtype)

@@ -44,15 +44,15 @@ class _CleanTokens(NamedTuple):
     query: Float[Tensor, "batch heads queries head_dim"]
     key: Float[Tensor, "batch key_heads keys head_dim"]
     value: Float[Tensor, "batch heads keys value_and_one"]
-    left_out: Bool[Tensor, "batch heads keys"]
+    excluded: Bool[Tensor, "batch heads keys"]
     bad_query: Bool[Tensor, "batch heads queries"]
     bad_key: Bool[Tensor, "batch heads keys"]
     visible_keys: Bool[Tensor, "batch heads keys"]
 
     @property
     def of_keys(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed tensors: key, value and left_out."""
-        return self.key, self.value, self.left_out
+        """The summed tensors: key, value and excluded."""
+        return self.key, self.value, self.excluded
 
 
 class FeatureMechanism(LinearStateMechanism):
@@ -136,11 +136,11 @@ class FeatureMechanism(LinearStateMechanism):
         if high is not None:
             summed = max(first, min(queries + high, keys))
             aligned = _align_keys(tokens, first, high)
-        shown = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
+        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
         bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
         # Split, since the gradient of a slice is as large as the whole: one for each block would be quadratic.
         sizes, parts = self._block_sizes(tokens, queries), []
-        blocks = (tokens.query, shown, bad) if high is None else (tokens.query, shown, bad, *aligned.of_keys)
+        blocks = (tokens.query, visible, bad) if high is None else (tokens.query, visible, bad, *aligned.of_keys)
         for query, own_shown, own_bad, *of_keys in zip(*(side.split(sizes, dim=2) for side in blocks), strict=True):
             features = self.map_queries(query)
             if high is None:
@@ -170,7 +170,7 @@ class FeatureMechanism(LinearStateMechanism):
         self,
         key: Float[Tensor, "batch key_heads keys head_dim"],
         value: Float[Tensor, "batch heads keys value_and_one"],
-        left_out: Bool[Tensor, "batch heads keys"],
+        excluded: Bool[Tensor, "batch heads keys"],
     ) -> KeyFeatures:
         """Compute the features of some keys, for each head of the queries."""
         group = value.shape[1] // key.shape[1]
@@ -179,7 +179,7 @@ class FeatureMechanism(LinearStateMechanism):
             features = features.repeat_interleave(group, dim=1)
         if log_weight is not None:
             log_weight = log_weight.repeat_interleave(group, dim=1) if group > 1 else log_weight
-            log_weight = log_weight.masked_fill(left_out, HIDDEN_LOG_WEIGHT)
+            log_weight = log_weight.masked_fill(excluded, HIDDEN_LOG_WEIGHT)
         return KeyFeatures(features, value, log_weight, self.get_floor(key.dtype))
 
     def _block_sizes(self, tokens: _CleanTokens, length: int) -> list[int]:
@@ -190,7 +190,7 @@ class FeatureMechanism(LinearStateMechanism):
         return [size] * (length // size) + ([length % size] if length % size else [])
 
 
-def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
+def _clean_tokens(request: Request, visible: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
     """Replace numbers that are hidden or not finite by zeros, in the dtype of the sums."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
@@ -199,17 +199,17 @@ def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | 
     key = fill_zeros(key, bad_key)
     if group > 1:
         value, bad_key = value.repeat_interleave(group, dim=1), bad_key.repeat_interleave(group, dim=1)
-    shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
-    left_out = ~shown | bad_key
-    value = torch.cat([fill_zeros(value, left_out), (~left_out)[..., None].to(dtype)], dim=-1)
+    visible = torch.ones_like(bad_key) if visible is None else visible.expand_as(bad_key)
+    excluded = ~visible | bad_key
+    value = torch.cat([fill_zeros(value, excluded), (~excluded)[..., None].to(dtype)], dim=-1)
     return _CleanTokens(
         query=fill_zeros(query, bad_query),
         key=key,
         value=value,
-        left_out=left_out,
+        excluded=excluded,
         bad_query=bad_query,
-        bad_key=bad_key & shown,
-        visible_keys=shown,
+        bad_key=bad_key & visible,
+        visible_keys=visible,
     )
 
 
@@ -223,19 +223,19 @@ def _align_keys(tokens: _CleanTokens, first: int, high: int) -> _CleanTokens:
         behind = queries - front - side.shape[2]
         return torch.nn.functional.pad(side, (0, 0) * (side.dim() - 3) + (front, behind), value=fill)
 
-    left_out = in_step(tokens.left_out, True)
-    return tokens._replace(key=in_step(tokens.key), value=in_step(tokens.value), left_out=left_out)
+    excluded = in_step(tokens.excluded, True)
+    return tokens._replace(key=in_step(tokens.key), value=in_step(tokens.value), excluded=excluded)
 
 
 def _divide(
     products: Float[Tensor, "batch heads queries value_and_one"],
-    shown: Bool[Tensor, "batch heads queries"],
+    visible: Bool[Tensor, "batch heads queries"],
     bad: Bool[Tensor, "batch heads queries"],
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the quotients; 0 for queries without visible keys, NaN where a visible token is not finite."""
     means, total = products[..., :-1], products[..., -1:]
     # A query for which no key was summed, since each is hidden or not finite, has the quotient 0/0. It is computed as
     # 0/1, like all queries whose output is no quotient, so that they give all tokens gradients of 0.
-    undefined = bad | ~shown
+    undefined = bad | ~visible
     quotients = fill_zeros(means, undefined) / fill_tokens(total, undefined, 1.0)
-    return fill_nan(quotients, bad & shown)
+    return fill_nan(quotients, bad & visible)

@@ -117,8 +117,8 @@ def _log_gates(
     if forget is None:
         return None
     logits = forget[..., 0].double()
-    shown = torch.ones_like(logits, dtype=torch.bool) if visible is None else visible.expand_as(logits)
-    used = shown & (shown.cumsum(-1) > 1)
+    all_visible = torch.ones_like(logits, dtype=torch.bool) if visible is None else visible.expand_as(logits)
+    used = all_visible & (all_visible.cumsum(-1) > 1)
     bad = ~logits.isfinite()
     # Gradients of unused gates are 0 also where they are not finite: the NaN is added as a constant.
     gates = torch.nn.functional.logsigmoid(logits.masked_fill(bad | ~used, 0.0)).masked_fill(~used, 0.0)

@@ -42,12 +42,12 @@ class KeyPrefix:
         if lengths is not None:  # known also where tensors have no values
             batch = max(request.query.shape[0], lengths.shape[0])  # asked of any length, a request has one text
             return cls(lengths.to(request.device).expand(batch).contiguous())
-        shown = parts.visible_keys(frame, request.device)
-        assert shown is not None
-        if shown.shape[1] != 1 or not has_values(shown):
+        visible = parts.visible_keys(frame, request.device)
+        assert visible is not None
+        if visible.shape[1] != 1 or not has_values(visible):
             return None
-        lengths = shown[:, 0].sum(-1)
-        if not torch.equal(shown[:, 0], torch.arange(frame.keys, device=shown.device) < lengths[:, None]):
+        lengths = visible[:, 0].sum(-1)
+        if not torch.equal(visible[:, 0], torch.arange(frame.keys, device=visible.device) < lengths[:, None]):
             return None
         return cls(lengths.expand(request.query.shape[0]).contiguous())
 

@@ -94,8 +94,8 @@ class LinearStateMechanism(Mechanism):
         frame, parts = request.frame, causal_parts(request.mask, request.frame)
         assert parts is not None
         with disable_autocast(request.device):
-            shown = parts.visible_keys(frame, request.device)
-            output, _ = self.continue_from(LinearState(), request, shown, self.last_key(parts, frame), impl)
+            visible = parts.visible_keys(frame, request.device)
+            output, _ = self.continue_from(LinearState(), request, visible, self.last_key(parts, frame), impl)
             return output.to(request.query.dtype)
 
     @final
@@ -137,8 +137,8 @@ class LinearStateMechanism(Mechanism):
                 "mask must be causal, hide new keys, or both",
                 request,
             )
-        shown = parts.visible_keys(frame, request.device)
-        shown, last = None if shown is None else shown[..., known:], None if last is None else last - known
+        visible = parts.visible_keys(frame, request.device)
+        visible, last = None if visible is None else visible[..., known:], None if last is None else last - known
         with disable_autocast(request.device):
-            output, next_state = self.continue_from(state, request, shown, last, self.impl)
+            output, next_state = self.continue_from(state, request, visible, last, self.impl)
             return output.to(query.dtype), next_state()

@@ -127,34 +127,34 @@ class Linformer(AbsorbsProjections, Mechanism):
         # Tensors of the shapes of keys and values, without memory for their numbers.
         of_key, of_value = (query.new_zeros(1).expand(side.shape) for side in (key, value))
         request = self.make_request(query, of_key, of_value, mask, bias, inputs)
-        shown = self._visible_keys(request)
-        if shown is not None and shown.shape[1] > 1:  # other keys for each head
+        visible = self._visible_keys(request)
+        if visible is not None and visible.shape[1] > 1:  # other keys for each head
             return self.attend(request.replace(key=key.compute(), value=value.compute()))
-        return self._attend_absorbed(request, key, value, shown)
+        return self._attend_absorbed(request, key, value, visible)
 
     def _attend_absorbed(
         self,
         request: Request,
         key: TokenProjection,
         value: TokenProjection,
-        shown: Bool[Tensor, "#batch 1 keys"] | None,
+        visible: Bool[Tensor, "#batch 1 keys"] | None,
     ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output from (E X) W_K^T + (E 1) b_K^T and (F X) W_V^T + (F 1) b_V^T."""
         dtype = accumulation_dtype(request.query.dtype)
         keys, values = (side.tokens.to(dtype)[:, None] for side in (key, value))
         if value.tokens is key.tokens:
             values = keys
-        bad, left_out = _find_left_out(keys, values, shown)
+        bad, excluded = _find_excluded(keys, values, visible)
         of_key, of_value = self.projections
         with disable_autocast(request.device):
-            short_keys = short_values = _project(of_key, fill_zeros(keys, left_out))
+            short_keys = short_values = _project(of_key, fill_zeros(keys, excluded))
             if values is not keys or of_value is not of_key:
-                short_values = _project(of_value, fill_zeros(values, left_out))
-            kept = (~left_out)[..., None].to(dtype)
+                short_values = _project(of_value, fill_zeros(values, excluded))
+            kept = (~excluded)[..., None].to(dtype)
             projected_key = _project_width(short_keys, _project(of_key, kept), key)
             projected_value = _project_width(short_values, _project(of_value, kept), value)
             output = _attend_to_projected(request, projected_key, projected_value, "auto")
-        return _mark(output, bad, shown).to(request.query.dtype)
+        return _mark(output, bad, visible).to(request.query.dtype)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
@@ -162,17 +162,17 @@ class Linformer(AbsorbsProjections, Mechanism):
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         dtype = accumulation_dtype(request.query.dtype)
-        shown = self._visible_keys(request)
+        visible = self._visible_keys(request)
         key, value = request.key.to(dtype), request.value.to(dtype)
-        if self.sharing == "none" or (shown is not None and shown.shape[1] > 1):
+        if self.sharing == "none" or (visible is not None and visible.shape[1] > 1):
             key, value = (side.repeat_interleave(request.group, dim=1) for side in (key, value))
-        bad, left_out = _find_left_out(key, value, shown)
+        bad, excluded = _find_excluded(key, value, visible)
         of_key, of_value = self.projections
         with disable_autocast(request.device):
-            projected_key = _project(of_key, fill_zeros(key, left_out))
-            projected_value = _project(of_value, fill_zeros(value, left_out))
+            projected_key = _project(of_key, fill_zeros(key, excluded))
+            projected_value = _project(of_value, fill_zeros(value, excluded))
             output = _attend_to_projected(request, projected_key, projected_value, impl)
-        return _mark(output, bad, shown).to(request.query.dtype)
+        return _mark(output, bad, visible).to(request.query.dtype)
 
     @staticmethod
     def _visible_keys(request: Request) -> Bool[Tensor, "#batch #heads keys"] | None:
@@ -242,24 +242,24 @@ def _attend_to_projected(
     return attend("attention", impl, projected)
 
 
-def _find_left_out(
+def _find_excluded(
     key: Float[Tensor, "batch some_heads keys key_size"],
     value: Float[Tensor, "batch some_heads keys value_size"],
-    shown: Bool[Tensor, "#batch #some_heads keys"] | None,
+    visible: Bool[Tensor, "#batch #some_heads keys"] | None,
 ) -> tuple[Bool[Tensor, "batch some_heads keys"], Bool[Tensor, "batch some_heads keys"]]:
     """Return which tokens are not finite, and which the projections leave out: those and hidden ones."""
     bad = ~(is_finite(key) if value is key else is_finite(key) & is_finite(value))
-    return bad, bad if shown is None else bad | ~shown
+    return bad, bad if visible is None else bad | ~visible
 
 
 def _mark(
     output: Float[Tensor, "batch heads queries value_dim"],
     bad: Bool[Tensor, "batch some_heads keys"],
-    shown: Bool[Tensor, "#batch #some_heads keys"] | None,
+    visible: Bool[Tensor, "#batch #some_heads keys"] | None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Set outputs to 0 where no key is visible, and to NaN where a visible one is not finite."""
-    empty = (torch.zeros_like(bad) if shown is None else ~shown.expand_as(bad)).all(-1)
-    broken = (bad if shown is None else bad & shown).any(-1)
+    empty = (torch.zeros_like(bad) if visible is None else ~visible.expand_as(bad)).all(-1)
+    broken = (bad if visible is None else bad & visible).any(-1)
     empty, broken = (flag.repeat_interleave(output.shape[1] // flag.shape[1], 1) for flag in (empty, broken))
     return mark_heads(output, empty, broken)
 

@@ -28,24 +28,24 @@ class BlockSums:
     broken: Bool[Tensor, "batch heads blocks"]
 
     @classmethod
-    def of(cls, key: Tensor, shown: Bool[Tensor, "#batch #heads keys"] | None, block: int) -> BlockSums:
-        """Sum the ``shown`` keys (None: all) (batch, heads, keys, head_dim), which are counted from the first one.
+    def of(cls, key: Tensor, visible: Bool[Tensor, "#batch #heads keys"] | None, block: int) -> BlockSums:
+        """Sum the ``visible`` keys (None: all) (batch, heads, keys, head_dim), which are counted from the first one.
 
         With all keys, a last block that is not complete has a sum of 0.
         """
         blocks = count_blocks(key.shape[2], block)
-        if shown is None:  # sums of float32 cannot overflow, so they are finite if all keys are
+        if visible is None:  # sums of float32 cannot overflow, so they are finite if all keys are
             whole = key.shape[2] // block
             sums = key.detach()[:, :, : whole * block].unflatten(2, (whole, block)).sum(3, dtype=torch.float64)
             sums = torch.nn.functional.pad(sums, (0, 0, 0, blocks - whole))  # the last block is never compared
             broken = ~sums.isfinite().all(-1)
             return cls(sums.masked_fill(broken[..., None], 0.0), broken)
         key, finite = ranking_tokens(key)
-        shown = shown.expand(key.shape[:3])
-        number = ((shown.cumsum(-1) - 1) // block).clamp(min=0)
+        visible = visible.expand(key.shape[:3])
+        number = ((visible.cumsum(-1) - 1) // block).clamp(min=0)
         sums = key.new_zeros(*key.shape[:2], blocks, key.shape[3])
-        sums = sums.scatter_add(2, number[..., None].expand_as(key), key.masked_fill(~shown[..., None], 0.0))
-        return cls(sums, _scatter_flags(~finite & shown, number, blocks))
+        sums = sums.scatter_add(2, number[..., None].expand_as(key), key.masked_fill(~visible[..., None], 0.0))
+        return cls(sums, _scatter_flags(~finite & visible, number, blocks))
 
     def score(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows blocks"]:
         """Score the blocks for some queries."""

@@ -72,8 +72,8 @@ class MixtureOfBlocks(ChosenKeysMechanism):
         own = (visible.sum(-1, keepdim=True) - 1) // self.block
         parts = causal_parts(request.mask, request.frame)
         if parts is not None and (parts.high is None or parts.high >= request.frame.offset):
-            shown = parts.visible_keys(request.frame, request.device)
-            scores = BlockSums.of(request.repeated_key, shown, self.block).score(request.query[:, :, rows])
+            visible_keys = parts.visible_keys(request.frame, request.device)
+            scores = BlockSums.of(request.repeated_key, visible_keys, self.block).score(request.query[:, :, rows])
         else:
             scores = score_blocks_of_rows(request, rows, visible, number, self.block)
         at = torch.arange(scores.shape[3], device=request.device)

@@ -175,9 +175,9 @@ class NativeSparseAttention(ChosenKeysMechanism):
             # Such rows have no gradients, also where 0 would be multiplied by infinity.
             branches = [fill_zeros(branch, broken) for branch in branches]
             output = gates[0] * branches[0] + gates[1] * branches[1] + gates[2] * branches[2]
-        seen = prefix.visible_counts(request, request.frame.all_rows(request.device)) > 0
+        has_visible_key = prefix.visible_counts(request, request.frame.all_rows(request.device)) > 0
         # Hidden rows are 0 already, but a NaN in the gradient of such a row must not reach its gate.
-        return fill_nan(fill_zeros(output, ~seen), broken & seen).to(request.query.dtype)
+        return fill_nan(fill_zeros(output, ~has_visible_key), broken & has_visible_key).to(request.query.dtype)
 
     def _gates(
         self, request: Request, dtype: torch.dtype

@@ -105,8 +105,8 @@ class Nystromformer(Mechanism):
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
         assert parts is not None
-        shown = parts.visible_keys(request.frame, request.device)
-        group = 1 if shown is None or shown.shape[1] == 1 else request.group
+        visible = parts.visible_keys(request.frame, request.device)
+        group = 1 if visible is None or visible.shape[1] == 1 else request.group
         key, value = (side.to(dtype) for side in (request.key, request.value))
         if group > 1:
             key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
@@ -115,17 +115,17 @@ class Nystromformer(Mechanism):
             if min(request.frame.queries, request.frame.keys) <= self.landmarks:
                 output = attend("attention", impl, wide)
             else:
-                output = self._approximate(wide, shown, impl)
+                output = self._approximate(wide, visible, impl)
             if self.convolution is not None:
-                output = add_convolution(output, self.convolution.to(dtype), value, shown, request.frame)
+                output = add_convolution(output, self.convolution.to(dtype), value, visible, request.frame)
         return output.to(request.query.dtype)
 
     def _approximate(
-        self, request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None, impl: str
+        self, request: Request, visible: Bool[Tensor, "#batch #heads keys"] | None, impl: str
     ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the product of the three matrices and the values, from right to left."""
         queries, keys = request.frame.queries, request.frame.keys
-        key_segments = query_segments = Segments.of(keys, self.landmarks, shown, request.query)
+        key_segments = query_segments = Segments.of(keys, self.landmarks, visible, request.query)
         if queries != keys:
             query_segments = Segments.of(queries, self.landmarks, None, request.query)
         query_means, key_means = query_segments.means(request.query), key_segments.means(request.key)
@@ -141,7 +141,7 @@ class Nystromformer(Mechanism):
         broken = broken | ~mixed.isfinite().all(-1).all(-1)
         values = inverse @ mixed.masked_fill(broken[..., None, None], 0.0)
         mask: Mask | None = None
-        if shown is not None and key_segments.counts is not None:
+        if visible is not None and key_segments.counts is not None:
             # In a text with at most one key in each segment, attention to the segments is attention to the keys.
             single = (key_segments.counts <= 1).all(-1)[..., None, None]
             segment_values = key_segments.means(request.value).repeat_interleave(request.group, dim=1)
@@ -149,7 +149,7 @@ class Nystromformer(Mechanism):
             mask = keep(key_segments.counts[:, :, None] > 0)
         of_queries = request.replace(key=key_means, value=values, mask=mask)
         output = attend("attention", impl, of_queries)
-        empty = torch.zeros_like(broken) if shown is None else ~shown.any(-1).expand_as(broken)
+        empty = torch.zeros_like(broken) if visible is None else ~visible.any(-1).expand_as(broken)
         return mark_heads(output, empty, broken)
 
     def _invert(
@@ -194,32 +194,32 @@ class Segments:
 
     The p-th of n visible tokens belongs to segment floor(p segments / n). So the segments are equal if n is divisible,
     and hold at most one token each if there are fewer tokens than segments. Hidden tokens belong to no segment.
-    ``shown`` is None if all tokens are visible, ``counts`` then too. ``shares`` has 1 / count in the columns of a
+    ``visible`` is None if all tokens are visible, ``counts`` then too. ``shares`` has 1 / count in the columns of a
     segment's tokens and 0 elsewhere; None if the segments are equal.
     """
 
     segments: int
-    shown: Bool[Tensor, "#batch #heads length"] | None
+    visible: Bool[Tensor, "#batch #heads length"] | None
     counts: Int[Tensor, "#batch #heads segments"] | None
     shares: Float[Tensor, "#batch #heads segments length"] | None
 
     @classmethod
     def of(
-        cls, length: int, segments: int, shown: Bool[Tensor, "#batch #heads length"] | None, like: Tensor
+        cls, length: int, segments: int, visible: Bool[Tensor, "#batch #heads length"] | None, like: Tensor
     ) -> Segments:
         """Cut the visible tokens, of which there are ``length`` if all are, into ``segments``; dtype as ``like``."""
-        if shown is None and length % segments == 0:
+        if visible is None and length % segments == 0:
             return cls(segments, None, None, None)
-        visible = torch.ones(1, 1, length, dtype=torch.bool, device=like.device) if shown is None else shown
-        rank = visible.cumsum(-1) - 1
-        number = rank * segments // visible.sum(-1, keepdim=True).clamp(min=1)
-        belongs = (number[..., None, :] == torch.arange(segments, device=like.device)[:, None]) & visible[..., None, :]
+        flags = torch.ones(1, 1, length, dtype=torch.bool, device=like.device) if visible is None else visible
+        rank = flags.cumsum(-1) - 1
+        number = rank * segments // flags.sum(-1, keepdim=True).clamp(min=1)
+        belongs = (number[..., None, :] == torch.arange(segments, device=like.device)[:, None]) & flags[..., None, :]
         counts = belongs.sum(-1)
         shares = belongs.to(like.dtype) / counts.clamp(min=1).to(like.dtype)[..., None]
-        return cls(segments, shown, counts if shown is not None else None, shares)
+        return cls(segments, visible, counts if visible is not None else None, shares)
 
     def means(self, tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads segments size"]:
         """Compute the mean token of each segment; 0 for a segment without tokens."""
         if self.shares is None:
             return tokens.unflatten(2, (self.segments, -1)).mean(3)
-        return self.shares @ fill_zeros(tokens, None if self.shown is None else ~self.shown)
+        return self.shares @ fill_zeros(tokens, None if self.visible is None else ~self.visible)

@@ -35,12 +35,12 @@ class PageLayout:
         size = math.gcd(*counts.values())
         groups: list[int | None] = [window for window, count in counts.items() for _ in range(count // size)]
         numbers = {window: [n for n, size in enumerate(groups) if size == window] for window in counts}
-        seen = Counter[int | None]()
+        placed = Counter[int | None]()
         group, slot = [], []
         for window in windows:
-            group.append(numbers[window][seen[window] // size])
-            slot.append(seen[window] % size)
-            seen[window] += 1
+            group.append(numbers[window][placed[window] // size])
+            slot.append(placed[window] % size)
+            placed[window] += 1
         return cls(tuple(group), tuple(slot), tuple(groups), size)
 
     @property

@@ -213,16 +213,16 @@ class PagedCache(State):
                 parted[entry] = last
             going_on.add(last)
         kept = [len(pages[entry]) - (entry in parted) for entry in range(self.batch)]
-        wanted = [max(-(-length // size) - have, 0) for length, have in zip(lengths, kept, strict=True)]
-        taken = self.pool.take(sum(wanted))
-        for entry in (entry for entry, count in enumerate(wanted) if count):
-            new = tuple(taken.pop() for _ in range(wanted[entry]))
+        missing = [max(-(-length // size) - have, 0) for length, have in zip(lengths, kept, strict=True)]
+        taken = self.pool.take(sum(missing))
+        for entry in (entry for entry, count in enumerate(missing) if count):
+            new = tuple(taken.pop() for _ in range(missing[entry]))
             pages[entry] = pages[entry][: kept[entry]] + new
             if entry in parted:
                 self.pool.copy(parted[entry], new[0], self.lengths[entry] % size)
-        if not any(wanted):
+        if not any(missing):
             return PagedCache(self.pool, lengths, self._pages, self._page_table)
-        places = [(entry, kept[entry] + number) for entry in range(self.batch) for number in range(wanted[entry])]
+        places = [(entry, kept[entry] + number) for entry in range(self.batch) for number in range(missing[entry])]
         table = _pad_page_table(self._page_table, max(map(len, pages))).clone()
         rows, columns = torch.tensor(places).T
         numbers = [pages[entry][column].index for entry, column in places]
@@ -248,12 +248,12 @@ class PagedCache(State):
     def _check_tokens(self, key: Tensor, value: Tensor) -> None:
         """Raise ShapeError, DtypeError, DeviceError or RefusedError unless new tokens fit the pool."""
         for name, tensor, pages in (("key", key, self.pool.key), ("value", value, self.pool.value)):
-            wanted = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
+            shape = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
             _check_dtype_and_device(name, tensor, pages)
             if tensor.dim() != 4 or tensor.shape != (self.batch, pages.shape[1], key.shape[2], pages.shape[3]):
                 raise ShapeError(
                     f"{name} does not fit the paged cache",
-                    expected=f"{wanted}, as many new tokens in key and value",
+                    expected=f"{shape}, as many new tokens in key and value",
                     got=f"key {tuple(key.shape)}, value {tuple(value.shape)}",
                     do="make the pool with the sizes of the layer, and the cache with the batch of the tokens",
                 )

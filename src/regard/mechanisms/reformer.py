@@ -308,11 +308,12 @@ class Reformer(Mechanism):
             return pairs
         own = masks.window(0, 0)
         # Not(own) is ~own, which torch.compile cannot trace.
-        pairs, seen = pairs & Not(own), own if wide.mask is None else own & wide.mask
+        pairs, query_mask = pairs & Not(own), own if wide.mask is None else own & wide.mask
         alone = []
         for some in rows.split(_ROWS_AT_ONCE):
             others, itself = (
-                mask.dense(frame.queries, frame.keys, device=wide.device, rows=some).any(-1) for mask in (pairs, seen)
+                mask.dense(frame.queries, frame.keys, device=wide.device, rows=some).any(-1)
+                for mask in (pairs, query_mask)
             )
             alone.append((~others & itself).expand(*wide.query.shape[:2], -1))
         if not alone:

@@ -46,7 +46,7 @@ class _CleanTokens(NamedTuple):
     key: Float[Tensor, "batch heads keys head_dim"]
     value: Float[Tensor, "batch heads keys value_dim"]
     inputs: Mapping[str, Tensor]
-    left_out: Bool[Tensor, "batch heads keys"]
+    excluded: Bool[Tensor, "batch heads keys"]
     bad_query: Bool[Tensor, "batch heads queries"]
     bad_key: Bool[Tensor, "batch heads keys"]
     visible_keys: Bool[Tensor, "batch heads keys"]
@@ -125,9 +125,9 @@ class ScanMechanism(LinearStateMechanism):
             aligned = torch.nn.functional.pad(rows, (0, 0, before, keys - before - rows.shape[2]))
         scan = self.make_scan(aligned, tokens.key, tokens.value, tokens.inputs)
         log_decay, beta = scan.log_decay, scan.beta
-        if not is_false(tokens.left_out):
+        if not is_false(tokens.excluded):
             log_decay, beta = (
-                None if tensor is None else tensor.masked_fill(tokens.left_out[..., None], 0.0)
+                None if tensor is None else tensor.masked_fill(tokens.excluded[..., None], 0.0)
                 for tensor in (log_decay, beta)
             )
         request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale)
@@ -136,17 +136,17 @@ class ScanMechanism(LinearStateMechanism):
             output = output[:, :, before : before + rows.shape[2]]
         if first:
             output = torch.nn.functional.pad(output, (0, 0, first, 0))
-        shown = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
+        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
         bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
         # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
-        return fill_nan(fill_zeros(output, ~shown), bad & shown), matrix
+        return fill_nan(fill_zeros(output, ~visible), bad & visible), matrix
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"heads={self.heads}, head_dim={self.head_dim}, scale={self.factor:.4g}, impl={self.impl!r}"
 
 
-def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
+def _clean_tokens(request: Request, visible: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
     """Replace hidden and not finite numbers by zeros, in the dtype of the sums, for each head of the queries."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
@@ -157,15 +157,15 @@ def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | 
         key, value, bad_key = (side.repeat_interleave(group, dim=1) for side in (key, value, bad_key))
     for tensor in inputs.values():
         bad_key = bad_key | ~has_norm_below(tensor, MAX_NORM[dtype])
-    shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
-    left_out = ~shown | bad_key
+    visible = torch.ones_like(bad_key) if visible is None else visible.expand_as(bad_key)
+    excluded = ~visible | bad_key
     return _CleanTokens(
         query=fill_zeros(query, bad_query),
-        key=fill_zeros(key, left_out),
-        value=fill_zeros(value, left_out),
-        inputs={name: fill_zeros(tensor, left_out) for name, tensor in inputs.items()},
-        left_out=left_out,
+        key=fill_zeros(key, excluded),
+        value=fill_zeros(value, excluded),
+        inputs={name: fill_zeros(tensor, excluded) for name, tensor in inputs.items()},
+        excluded=excluded,
         bad_query=bad_query,
-        bad_key=bad_key & shown,
-        visible_keys=shown,
+        bad_key=bad_key & visible,
+        visible_keys=visible,
     )

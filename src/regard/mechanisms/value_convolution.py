@@ -22,7 +22,7 @@ def add_convolution(
     output: Float[Tensor, "batch heads queries value_dim"],
     filters: Float[Tensor, "heads size"],
     value: Float[Tensor, "batch key_heads keys value_dim"],
-    shown: Bool[Tensor, "#batch #heads keys"] | None,
+    visible: Bool[Tensor, "#batch #heads keys"] | None,
     frame: Frame,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Add the convolution of the visible values to an output; values hidden or beyond the ends count as 0.
@@ -32,8 +32,8 @@ def add_convolution(
     heads, size = filters.shape
     group = heads // value.shape[1]
     bad = ~is_finite(value)
-    bad = bad if shown is None else bad & shown
-    value = fill_zeros(value, bad if shown is None else bad | ~shown)
+    bad = bad if visible is None else bad & visible
+    value = fill_zeros(value, bad if visible is None else bad | ~visible)
     front, block = size // 2 - frame.offset, max(_MIN_BLOCK, size - 1)
     blocks = -(-frame.queries // block)
     ends = (front, (blocks + 1) * block - front - frame.keys)

@@ -85,12 +85,12 @@ def _differentiate_rows(
 
 def _has_other_leaf(result: Tensor, own: Tensor) -> bool:
     """Whether a result depends on a tensor with a gradient beside ``own``."""
-    waiting, seen = [result.grad_fn], set()
+    waiting, visited = [result.grad_fn], set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         leaf = getattr(node, "variable", None)
         if leaf is not None and leaf is not own:
             return True

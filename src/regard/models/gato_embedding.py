@@ -113,5 +113,5 @@ class GatoEmbedding(nn.Module):
                 got=f"{len(batch.pixels)}",
                 do="make the batch with GatoBatch.from_sequences",
             )
-        shown = is_patch[every]
-        return batch.pixels[shown], batch.places[shown]
+        is_patch_of_row = is_patch[every]
+        return batch.pixels[is_patch_of_row], batch.places[is_patch_of_row]

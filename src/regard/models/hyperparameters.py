@@ -68,12 +68,12 @@ def read_published(kind: type[Config], config: ConfigFile, **values: Any) -> Con
     return config.build(kind, **read, **values)
 
 
-def write_published(value: Any, *, left_out: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a config, but for those ``left_out``, as a published config.json has them."""
+def write_published(value: Any, *, excluded: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a config, but for those in ``excluded``, as a published config.json has them."""
     return {
         declared.facts["stored"]: _to_json(declared, value)
         for declared in declared_fields(type(value))
-        if "stored" in declared.facts and declared.name not in left_out
+        if "stored" in declared.facts and declared.name not in excluded
     }
 
 

@@ -238,7 +238,7 @@ class LlamaConfig:
             unwritten.discard("softcap")
         written: dict[str, Any] = {
             "architectures": [kind.architecture],
-            **write_published(self, left_out=unwritten),
+            **write_published(self, excluded=unwritten),
             "num_key_value_heads": self.heads if self.key_value_heads is None else self.key_value_heads,
             "head_dim": self.head_width,
             kind.activation_field: _ACTIVATION_NAMES[self.activation],

@@ -213,9 +213,9 @@ class Perceiver(Model):
             )
         tokens: InputTokens = self.input(inputs, mask=mask)
         visible = tokens.visible
-        shown: Mask | None = None if visible is None else masks.keep(visible[:, None, None, :])
+        latent_mask: Mask | None = None if visible is None else masks.keep(visible[:, None, None, :])
         hidden = self.latents.latents.expand(tokens.tokens.shape[0], -1, -1)
-        hidden = self.cross(hidden, tokens.tokens, mask=shown)
+        hidden = self.cross(hidden, tokens.tokens, mask=latent_mask)
         kept = [hidden]
         for _ in range(self.config.repeats):
             for layer in self.layers:

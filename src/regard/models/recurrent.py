@@ -158,19 +158,19 @@ class Recurrent(TokenModel):
     ) -> Float[Tensor, "batch length source"]:
         """The weights of the decoder's attention, one head. See ``EncoderDecoder.cross_attention_weights``."""
         self._check_attention()
-        with torch.no_grad(), record(self.decoder) as seen:
+        with torch.no_grad(), record(self.decoder) as calls:
             self._decode(source, target, mask)
-            queries = torch.cat([call.query for call in seen], dim=2)
-            return seen[0].mechanism.weights(queries, seen[0].key, mask=seen[0].mask)[:, 0]
+            queries = torch.cat([call.query for call in calls], dim=2)
+            return calls[0].mechanism.weights(queries, calls[0].key, mask=calls[0].mask)[:, 0]
 
     def step_with_weights(
         self, tokens: Tensor, state: RecurrentState
     ) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState, Float[Tensor, "rows source"]]:
         """Like ``step``, and also return the attention weights. See ``EncoderDecoder.step_with_weights``."""
         self._check_attention()
-        with record(self.decoder) as seen:
+        with record(self.decoder) as calls:
             logits, following = self.step(tokens, state)
-            return logits, following, state.groups.queries_to_rows(seen[-1].weights()[:, 0])[:, 0]
+            return logits, following, state.groups.queries_to_rows(calls[-1].weights()[:, 0])[:, 0]
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
         """The decoder's output for a known target."""
@@ -248,9 +248,9 @@ def _lengths_from_mask(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
     batch, length = source.shape
     if not mask.depends_on_query and mask.heads in (None, 1):
         mask.check(batch, 1, 1, length)
-        shown = mask.dense(1, length, device="cpu")[:, 0, 0].expand(batch, length)
-        lengths = shown.sum(-1)
-        if torch.equal(shown, torch.arange(length) < lengths[:, None]):
+        visible = mask.dense(1, length, device="cpu")[:, 0, 0].expand(batch, length)
+        lengths = visible.sum(-1)
+        if torch.equal(visible, torch.arange(length) < lengths[:, None]):
             return lengths
     raise RefusedError(
         "a recurrent model cannot skip tokens inside a source",

@@ -64,23 +64,23 @@ def select_text_part(folder: ModelFolder) -> ModelFolder:
             do='load it with transformers: import regard.hf, and from_pretrained(folder, attn_implementation="regard")',
         )
     shared = {name: config.fields[name] for name in _SHARED if name in config.fields}
-    text, left_out = _select_text(folder.stored)
+    text, skipped = _select_text(folder.stored)
     fields = {**_DEFAULTS[expected], **shared, **own.fields, "model_type": expected}
     # The two configs may contradict each other; a matrix that is shared may have either name.
     fields["tie_word_embeddings"] = not {_OUTPUT, _EMBEDDING} <= set(text)
-    folder.note(f"{folder.path}: its language model was loaded; {left_out} tensors of the parts for pictures were not")
+    folder.note(f"{folder.path}: its language model was loaded; {skipped} tensors of the parts for pictures were not")
     return folder.part(ConfigFile(fields, config.path), text)
 
 
 def _select_text(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, StoredTensor], int]:
     """Return the tensors of the language model by their names in a folder of its own, and count the others."""
     text: dict[str, StoredTensor] = {}
-    left_out = 0
+    skipped = 0
     for name, tensor in stored.items():
         if name.startswith(_FOR_PICTURES):
-            left_out += 1
+            skipped += 1
             continue
         prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
         renamed = _PREFIXES.get(prefix, "") + name.removeprefix(prefix)
         text[renamed] = tensor
-    return text, left_out
+    return text, skipped

@@ -117,20 +117,20 @@ class TransformerState:
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """Select the rows ``entries`` of the state, in that order."""
         groups, left = self.groups.select(entries)
-        seen, kept = (None, entries) if self.visible_keys is None else (self.visible_keys[entries], left)
+        visible, kept = (None, entries) if self.visible_keys is None else (self.visible_keys[entries], left)
         caches = tuple(cache.select(kept, left) for cache in self.caches)
         lengths, memory_mask = self.lengths, self.memory_mask
         if left is not None and lengths is not None:
             lengths = lengths[left]
             memory_mask = masks.padding(lengths)
-        return TransformerState(caches, self.length, groups, seen, lengths, memory_mask)
+        return TransformerState(caches, self.length, groups, visible, lengths, memory_mask)
 
     def next_step_mask(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
         """The self-attention mask of the next step, and ``visible_keys`` after it."""
         if self.visible_keys is None:
             return masks.causal(), None
-        seen = torch.cat([self.visible_keys, self.groups.query_one_hot], dim=1)
-        return masks.keep(self.groups.rows_to_queries(seen[:, None])[:, None]), seen
+        visible = torch.cat([self.visible_keys, self.groups.query_one_hot], dim=1)
+        return masks.keep(self.groups.rows_to_queries(visible[:, None])[:, None]), visible
 
 
 @final
@@ -217,7 +217,7 @@ class Transformer(TokenModel, BlockDecoder):
         """Read ``tokens`` (rows,), and return the logits of the next token and the next state."""
         check_step(tokens, state, TransformerState, self.vocab_sizes[1])
         hidden = self._embed(tokens[:, None], self.target_words, state.length)
-        mask, seen = state.next_step_mask()
+        mask, visible = state.next_step_mask()
         caches = []
         for block, known in zip(self._decoder_blocks, state.caches, strict=True):
             hidden, cache = block(
@@ -225,12 +225,12 @@ class Transformer(TokenModel, BlockDecoder):
                 mask=mask,
                 memory_mask=state.memory_mask,
                 cache=known,
-                own_shared=None if seen is None else state.groups,
+                own_shared=None if visible is None else state.groups,
                 memory_shared=state.groups,
             )
             caches.append(cache)
         logits = linear_activation(self.decoder_norm(hidden)[:, 0], self.output)
-        return logits, replace(state, caches=tuple(caches), length=state.length + 1, visible_keys=seen)
+        return logits, replace(state, caches=tuple(caches), length=state.length + 1, visible_keys=visible)
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, before the output layer."""

@@ -76,9 +76,9 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
     """Convert the request for FlexAttention and call ``kernel``, which is ``flex_attention``, compiled or not."""
     key, value = request.key, request.value
     if request.mask is not None:
-        seen = find_visible_keys(request)
-        if not bool(seen.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
-            hidden = ~seen[..., None].to(request.device)
+        visible = find_visible_keys(request)
+        if not bool(visible.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
+            hidden = ~visible[..., None].to(request.device)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
     result: Any = kernel(
         _fill_head(request.query),
@@ -138,8 +138,8 @@ def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"
     group = torch.repeat_interleave(tiles.row_start[:, -1] - tiles.row_start[:, 0])
     counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK_SIZE, dtype=torch.int32)
     counts.index_put_((group, tiles.key_tile.long()), columns[tiles.bitmap.long()].int(), accumulate=True)
-    seen = (counts > 0).flatten(1)[:, : request.frame.keys].unflatten(0, (tiles.batch, tiles.heads))
-    return seen.unflatten(1, (-1, request.group)).any(2) if tiles.heads > 1 else seen
+    visible = (counts > 0).flatten(1)[:, : request.frame.keys].unflatten(0, (tiles.batch, tiles.heads))
+    return visible.unflatten(1, (-1, request.group)).any(2) if tiles.heads > 1 else visible
 
 
 def _make_score_mod(request: Request) -> ScoreMod | None:

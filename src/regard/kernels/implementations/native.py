@@ -70,8 +70,8 @@ def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
     """Compute attention and statistics with the kernel, which makes a second pass for ``received``."""
     scaled = request.with_rebalanced_scale
-    seen = observe_op.observe(scaled.query, scaled.key, scaled.value, top, rows, to_kernel_arguments(scaled))
-    return seen if scaled is request else replace(seen, output=seen.output.to(request.query.dtype))
+    observation = observe_op.observe(scaled.query, scaled.key, scaled.value, top, rows, to_kernel_arguments(scaled))
+    return observation if scaled is request else replace(observation, output=observation.output.to(request.query.dtype))
 
 
 def _auto_skips(request: Request) -> str | None:

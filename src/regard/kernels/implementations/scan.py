@@ -114,9 +114,9 @@ def _scan_backward(grad_output: Tensor, grad_state: Tensor | None, *inputs: Any)
         for gradient in gradients:
             gradient.zero_()
         return gradients
-    wanted = (None if of is None else gradient for gradient, of in zip(gradients, request.tensors, strict=True))
+    results = (None if of is None else gradient for gradient, of in zip(gradients, request.tensors, strict=True))
     options: dict[str, Any] = {"scale": request.scale, "threads": torch.get_num_threads()}
-    native.scan_backward(grad_output, grad_state, *request.tensors, *wanted, **options)
+    native.scan_backward(grad_output, grad_state, *request.tensors, *results, **options)
     return gradients
 
 

@@ -193,10 +193,10 @@ def _find_visible_keys(request: Request, mask: Mask) -> Bool[Tensor, "#batch #ke
         key = torch.arange(keys, device=request.device)
         after = torch.ones_like(key, dtype=torch.bool) if low is None else key >= low
         return (after if high is None else after & (key <= queries - 1 + high))[None, None]
-    seen = mask.dense(queries, keys, device=request.device).any(-2).expand(-1, -1, keys)
-    if seen.shape[1] > 1 and request.group > 1:
-        seen = seen.unflatten(1, (-1, request.group)).any(2)
-    return seen
+    visible = mask.dense(queries, keys, device=request.device).any(-2).expand(-1, -1, keys)
+    if visible.shape[1] > 1 and request.group > 1:
+        visible = visible.unflatten(1, (-1, request.group)).any(2)
+    return visible
 
 
 BACKEND = Backend("sdpa", unavailable_reason=lambda: None, details=_details)  # every torch has the kernel

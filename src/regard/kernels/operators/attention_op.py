@@ -194,9 +194,9 @@ def _empty_gradients(
     )
 
 
-def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
-    """Allocate the gradient of a bias, a table or sinks; an empty tensor if it is not ``wanted``."""
-    return tensor.new_empty(tensor.shape) if wanted and tensor is not None else like.new_empty(0)
+def empty_gradient(tensor: Tensor | None, needs_grad: bool, like: Tensor) -> Tensor:
+    """Allocate the gradient of a bias, a table or sinks; an empty one without ``needs_grad``."""
+    return tensor.new_empty(tensor.shape) if needs_grad and tensor is not None else like.new_empty(0)
 
 
 _SUMMED_INDICES = [3 + KernelArguments._fields.index(name) for name in ("bias", "table", "sinks")]
@@ -223,23 +223,23 @@ def compute_gradients(
     grad_output: Tensor | None,
     grad_lse: Tensor | None,
     saved: SavedTensors,
-    given: Sequence[Any],
+    inputs: Sequence[Any],
     needed: Sequence[bool],
     *of_weights: Tensor | None,
 ) -> list[Tensor | None]:
-    """Compute the gradient of each of ``given`` (query, key, value and terms); None for those without one.
+    """Compute the gradient of each of ``inputs`` (query, key, value and terms); None for those without one.
 
     ``of_weights`` are the tensors that ``WEIGHT_GRADIENT_NAMES`` names.
     """
-    results: list[Tensor | None] = [None] * len(given)
+    results: list[Tensor | None] = [None] * len(inputs)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
-    wanted = [needed[index] for index in _SUMMED_INDICES]
+    needs_grad = [needed[index] for index in _SUMMED_INDICES]
     *results[:3], of_bias, of_table, of_sinks = ATTENTION_BACKWARD.call_backward(
-        (grad_output, grad_lse, *given[:3], *(given[at] for at in _SUMMED_INDICES), *of_weights),
-        *(grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights),
+        (grad_output, grad_lse, *inputs[:3], *(inputs[at] for at in _SUMMED_INDICES), *of_weights),
+        *(grad_output, grad_lse, *inputs[:3], *saved, *needs_grad, *inputs[3:], *of_weights),
     )
-    for index, is_wanted, gradient in zip(_SUMMED_INDICES, wanted, (of_bias, of_table, of_sinks), strict=True):
-        results[index] = gradient if is_wanted else None
+    for index, is_needed, gradient in zip(_SUMMED_INDICES, needs_grad, (of_bias, of_table, of_sinks), strict=True):
+        results[index] = gradient if is_needed else None
     return results
 
 

@@ -153,9 +153,9 @@ class ScoreOperator:
             saved = [grad_output, *saved[1:]] if self._returns_lse else saved
         summed = bias.to(accumulation_dtype(tensors[0].dtype))
         options = terms.to_kwargs() | ({"grad_lse": grad_lse[0]} if grad_lse else {})
-        wanted = summed if of_bias else None, table if of_table else None
+        of_sums = summed if of_bias else None, table if of_table else None
         run = getattr(native, f"{self._kernel}_backward")
-        run(grad_output, *tensors, *saved, *of_tensors, *wanted, **options)
+        run(grad_output, *tensors, *saved, *of_tensors, *of_sums, **options)
         if summed is not bias:
             bias.copy_(summed)
         return gradients

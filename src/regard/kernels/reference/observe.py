@@ -81,7 +81,7 @@ class _ObserveFunction(Function):
         again = torch.is_grad_enabled()
         problem = ctx.problem if again else _detach_problem(ctx.problem)
         leaves = _grad_leaves(problem)
-        wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        differentiated = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         sums: list[Tensor | None] = [None] * len(leaves)
         for rows in split_queries(problem):
             with torch.enable_grad(), full_precision(problem):
@@ -95,12 +95,12 @@ class _ObserveFunction(Function):
                 continue
             found = torch.autograd.grad(
                 [column for column, _ in pairs],
-                [leaves[index] for index in wanted],
+                [leaves[index] for index in differentiated],
                 [gradient for _, gradient in pairs],
                 allow_unused=True,
                 create_graph=again,
             )
-            for index, gradient in zip(wanted, found, strict=True):
+            for index, gradient in zip(differentiated, found, strict=True):
                 if gradient is not None:
                     total = sums[index]
                     sums[index] = gradient if total is None else total + gradient if again else total.add_(gradient)
