@@ -19,14 +19,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
-from regard.layers import DecoderBlock, EncoderBlock
+from regard.layers import DecoderBlock, DecoderCache, EncoderBlock
 from regard.masks import Mask
+from regard.models.beam_groups import BeamGroups
 from regard.models.kinds import ENCODER, TRANSLATOR
 from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.recording import record
+from regard.tensors import check_tensor
 from regard.text.pooling import Pooling
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -356,6 +359,10 @@ class BlockDecoder(EncoderDecoder, ABC):
     decoder: nn.ModuleList
 
     @abstractmethod
+    def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
+        """Encode ``source`` (batch, length) into the memory that the decoder attends to, (batch, length, width)."""
+
+    @abstractmethod
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, before the output layer."""
 
@@ -377,6 +384,17 @@ class BlockDecoder(EncoderDecoder, ABC):
         with record(self.attention_layers.alignment_layer) as calls:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.queries_to_rows(calls[-1].weights().mean(dim=1))[:, 0]
+
+    def _read_source(
+        self, source: Tensor, lengths: Tensor | None
+    ) -> tuple[tuple[DecoderCache, ...], BeamGroups, Mask | None]:
+        """Encode the source; return the caches of the layers, the rows of each source, and the mask of its padding."""
+        if lengths is not None:
+            check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
+        mask = None if lengths is None else masks.padding(lengths)
+        memory = self.encode(source, mask=mask)
+        caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
+        return caches, BeamGroups.one_per_row(len(source), source.device), mask
 
     @property
     def _decoder_blocks(self) -> Sequence[DecoderBlock]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast, final
 
 import torch
@@ -36,6 +36,7 @@ from regard.mechanisms.ragged_pages import RaggedStep
 from regard.mechanisms.state import StateBytes
 from regard.models.base import Decoder
 from regard.models.causal_state import CausalOutput, CausalState
+from regard.models.run_layers import run_layers
 from regard.positions.base import Rotation
 from regard.positions.rotary import text_of_length
 from regard.tensors import check_tensor
@@ -266,14 +267,10 @@ class CausalStack(Decoder, ABC):
         """Transform embedded tokens by all layers, under the layers' masks and ``mask``, and compute logits."""
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        kept = [tokens]
-        for block, own in zip(self._blocks, self.layer_masks, strict=True):
-            tokens = block(tokens, mask=own if mask is None else own & mask)
-            if keep_layers:
-                kept.append(tokens)
-        hidden = self.norm(tokens)
-        kept[-1] = hidden
-        return CausalOutput(hidden, self.compute_logits(hidden), tuple(kept) if keep_layers else None)
+        masks_of_layers = [own if mask is None else own & mask for own in self.layer_masks]
+        blocks = [partial(block, mask=own) for block, own in zip(self._blocks, masks_of_layers, strict=True)]
+        hidden, layers = run_layers(tokens, blocks, keep=keep_layers, norm=self.norm)
+        return CausalOutput(hidden, self.compute_logits(hidden), layers)
 
     def _run(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
         """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state.

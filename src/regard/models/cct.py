@@ -41,6 +41,7 @@ from regard.models.initial_weights import draw_weights
 from regard.models.label_names import labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.media_encoder import TokenGrid
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal
@@ -188,16 +189,11 @@ class Cct(ImageEncoder):
         """
         check_flag("keep_layers", keep_layers)
         refuse_mask(mask, "CCT", _NO_MASK_REASON)
-        tokens = self._embed(pixels)
-        kept = [tokens]
-        for layer in self.layers:
-            tokens = layer(tokens)
-            if keep_layers:
-                kept.append(tokens)
+        tokens, layers = run_layers(self._embed(pixels), self.layers, keep=keep_layers)
         hidden = self.norm(tokens)
         pooled = self.pooling(hidden)
         logits = None if self.head is None else self.head(pooled)
-        return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
+        return ImageOutput(hidden, pooled, logits, layers)
 
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, the same in each layer. Raises OptionError for no size."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -36,6 +37,7 @@ from regard.models.clip_tower import (
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.model_folder import ModelFolder
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.tensors import has_values
 from regard.text.pooling import OWN, Pooling
@@ -181,16 +183,12 @@ class ClipText(Encoder):
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
         tokens = self.token_embedding(ids) + self.positions.weight[: ids.shape[1]]
-        kept = [tokens]
         visible = causal() if mask is None else causal() & mask
-        for layer in self.layers:
-            tokens = layer(tokens, mask=visible)
-            if keep_layers:
-                kept.append(tokens)
+        tokens, layers = run_layers(tokens, [partial(layer, mask=visible) for layer in self.layers], keep=keep_layers)
         hidden = self.norm(tokens)
         pooled = hidden[torch.arange(ids.shape[0], device=ids.device), self._find_end(ids, mask)]
         embedding = None if self.projection is None else self.projection(pooled)
-        return ClipTextOutput(hidden, pooled, embedding, tuple(kept) if keep_layers else None)
+        return ClipTextOutput(hidden, pooled, embedding, layers)
 
     def embed(self, ids: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch vector"]:
         """Compute a vector of length 1 for each text: its embedding, or without a projection the end token's vector."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -38,6 +39,7 @@ from regard.models.hyperparameters import model_field, read_published, size_fiel
 from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
 from regard.models.media_encoder import TokenGrid
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.positions.learned_grid import interpolate_grid
 from regard.validation import check_mask
@@ -160,17 +162,13 @@ class ClipVision(ImageEncoder):
         """
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        tokens = self._embed_patches(pixels)
-        kept = [tokens]
-        for layer in self.layers:
-            tokens = layer(tokens, mask=mask)
-            if keep_layers:
-                kept.append(tokens)
+        blocks = [partial(layer, mask=mask) for layer in self.layers]
+        tokens, layers = run_layers(self._embed_patches(pixels), blocks, keep=keep_layers)
         pooled = self.norm(tokens[:, 0])
         if self.projection is not None:
             pooled = self.projection(pooled)
         logits = None if self.head is None else self.head(pooled)
-        return ImageOutput(tokens, pooled, logits, tuple(kept) if keep_layers else None)
+        return ImageOutput(tokens, pooled, logits, layers)
 
     def vectors_of(self, output: ImageOutput) -> Float[Tensor, "batch vector"]:
         """A vector of length 1 for each picture: the direction of ``.pooled``."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -47,6 +48,7 @@ from regard.models.masked_language_model import (
     tied_head_weights,
 )
 from regard.models.rotary_config import RotaryConfig
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Rotary
 from regard.positions.learned_grid import init_truncated_normal
@@ -235,15 +237,10 @@ class ModernBert(MaskedLanguageModel):
         check_mask(mask)
         self.check_ids(ids)
         tokens = self.dropout(self.embedding_norm(self.token_embedding(ids)))
-        kept = [tokens]
-        for number, layer in enumerate(self.layers):
-            tokens = layer(tokens, mask=self._layer_mask(number, mask))
-            if keep_layers:
-                kept.append(tokens)
-        hidden = self.norm(tokens)
-        kept[-1] = hidden
+        blocks = [partial(layer, mask=self._layer_mask(number, mask)) for number, layer in enumerate(self.layers)]
+        hidden, layers = run_layers(tokens, blocks, keep=keep_layers, norm=self.norm)
         logits = self.select_logits(hidden, logits_at)
-        return MaskedLanguageOutput(hidden, tuple(kept) if keep_layers else None, logits=logits)
+        return MaskedLanguageOutput(hidden, layers, logits=logits)
 
     @classmethod
     def make_weight_names(cls, config: ModernBertConfig) -> WeightNames:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
@@ -43,6 +44,7 @@ from regard.models.masked_language_model import (
     MaskedLanguageOutput,
     tied_head_weights,
 )
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import Row, WeightNames, bert_block_rows
 
 _ROWS = (
@@ -168,14 +170,10 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
         keep_layers: bool,
     ) -> MaskedLanguageOutput:
         """Compute the output from the embedding of tokens. See ``forward``."""
-        kept = [tokens]
-        for layer in self.layers:
-            tokens = layer(tokens, mask=mask)
-            if keep_layers:
-                kept.append(tokens)
+        tokens, layers = run_layers(tokens, [partial(layer, mask=mask) for layer in self.layers], keep=keep_layers)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
         logits = self.select_logits(tokens, logits_at)
-        return MaskedLanguageOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
+        return MaskedLanguageOutput(tokens, layers, pooled, logits)
 
     @classmethod
     def make_weight_names(cls, config: PostNormEncoderConfig) -> WeightNames:

@@ -33,7 +33,6 @@ from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.models import checkpoint_reader
 from regard.models.base import BlockDecoder, HiddenStates, SequenceOutput
-from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
 from regard.models.config_file import to_json_text
 from regard.models.language_model_files import (
@@ -64,7 +63,6 @@ from regard.models.t5_layers import (
     tables_of_layers,
 )
 from regard.models.weight_names import Origin, Row, WeightNames, attention_rows
-from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.text.pretrained_subwords import PretrainedSubwords
 from regard.text.sentence_tokenizer import SentenceTokenizer
@@ -147,13 +145,9 @@ class T5(BlockDecoder):
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> T5State:
         """Encode ``source``, and return the decoder's initial state. See ``EncoderDecoder.start``."""
-        if lengths is not None:
-            check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
-        mask = None if lengths is None else masks.padding(lengths)
-        memory = self.encode(source, mask=mask)
-        caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
+        caches, groups, mask = self._read_source(source, lengths)
         tables = compute_tables(self.decoder_biases, 1 - _FIRST_TABLE, 0)
-        return T5State(caches, BeamGroups.one_per_row(len(source), source.device), tables, lengths, mask)
+        return T5State(caches, groups, tables, lengths, mask)
 
     def step(self, tokens: Tensor, state: T5State) -> tuple[Float[Tensor, "rows vocabulary"], T5State]:
         """Read ``tokens`` (rows,), and return the logits of the next token and the next state."""

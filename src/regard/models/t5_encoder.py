@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from regard.masks import Mask
 from regard.models.base import Encoder, HiddenStates
 from regard.models.config_file import ConfigFile
 from regard.models.model_folder import ModelFolder
+from regard.models.run_layers import run_layers
 from regard.models.special_ids import find_missing_special_ids
 from regard.models.t5_config import T5Config
 from regard.models.t5_layers import (
@@ -65,14 +67,11 @@ class T5Encoder(Encoder):
         check_flag("keep_layers", keep_layers)
         check_ids("ids", ids, self.config.vocabulary)
         tokens = self.dropout(self.token_embedding(ids))
-        kept = [tokens]
         tables = compute_tables(self.biases, 1 - ids.shape[1], ids.shape[1] - 1)
-        for layer, bias in zip(self.layers, tables_of_layers(tables, len(self.layers)), strict=True):
-            tokens = layer(tokens, mask=mask, bias=bias)
-            if keep_layers:
-                kept.append(tokens)
-        kept[-1] = hidden = self.dropout(self.norm(tokens))
-        return HiddenStates(hidden, tuple(kept) if keep_layers else None)
+        biases = tables_of_layers(tables, len(self.layers))
+        layers = [partial(layer, mask=mask, bias=bias) for layer, bias in zip(self.layers, biases, strict=True)]
+        hidden, kept = run_layers(tokens, layers, keep=keep_layers, norm=lambda tokens: self.dropout(self.norm(tokens)))
+        return HiddenStates(hidden, kept)
 
     @property
     def max_tokens(self) -> None:

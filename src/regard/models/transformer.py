@@ -41,7 +41,6 @@ from regard.models.layer_mechanism import (
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.transformer_encoder import StackConfig, make_block, make_final_norm
 from regard.models.weight_names import same_names
-from regard.tensors import check_tensor
 
 
 @final
@@ -203,12 +202,7 @@ class Transformer(TokenModel, BlockDecoder):
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
         """Encode ``source``, and return the decoder's initial state. See ``EncoderDecoder.start``."""
-        if lengths is not None:
-            check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
-        mask = None if lengths is None else masks.padding(lengths)
-        memory = self.encode(source, mask=mask)
-        caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
-        groups = BeamGroups.one_per_row(len(source), source.device)
+        caches, groups, mask = self._read_source(source, lengths)
         return TransformerState(caches, 0, groups, self._init_visible_keys(source), lengths, mask)
 
     def step(

@@ -14,6 +14,7 @@ import math
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
@@ -41,6 +42,7 @@ from regard.models.layer_mechanism import (
     options_at_depth,
     share_projections,
 )
+from regard.models.run_layers import run_layers
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
 
@@ -134,15 +136,8 @@ class TransformerEncoder(Encoder):
         Raises ShapeError for more tokens than learned positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        tokens = self._embed(ids)
-        kept = [tokens] if keep_layers else []
-        for number, layer in enumerate(self.layers, start=1):
-            tokens = layer(tokens, mask=mask)
-            if number == len(self.layers):
-                tokens = self.norm(tokens)
-            if keep_layers:
-                kept.append(tokens)
-        return HiddenStates(tokens, tuple(kept) if keep_layers else None)
+        layers = [partial(layer, mask=mask) for layer in self.layers]
+        return HiddenStates(*run_layers(self._embed(ids), layers, keep=keep_layers, norm=self.norm))
 
     @property
     def max_tokens(self) -> int | None:
