@@ -12,7 +12,7 @@ from regard.list_files import is_hidden, list_entries, list_files, list_folders
 from regard.log import notes_to
 from regard.media import read_and_report_labelled
 from regard.media.files_with_texts import read_and_report_files_with_texts
-from regard.media.folders import has_files
+from regard.media.read import has_files
 from regard.text.documents import read_documents
 from regard.text.embedding_files import find_files
 from regard.text.labelled import LabelledText, read_labelled

@@ -1,24 +1,32 @@
-"""Read labelled files from a folder or a table, recognised by its name and content."""
+"""Read labelled files from a folder or a table, recognised by its name and content.
+
+flowers/daisy/1.jpg  flowers/daisy/old/2.png  flowers/rose/1.jpg ..      one folder per label, here daisy and rose
+flowers/train/daisy/1.jpg  flowers/test/daisy/2.jpg ..                   two sets: flowers/train and flowers/test
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.arguments import explain_arguments
 from regard.columns import Columns
 from regard.errors import DataError, OptionError
-from regard.list_files import list_folders
+from regard.list_files import list_entries, list_folders, walk, why_no_file
 from regard.log import log
-from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, MediaFile
 from regard.media.medium import Medium
 from regard.media.tables import is_table, names_files, read_table
 from regard.text.line import Line
+from regard.text.path_arguments import check_exists
 from regard.text.skip_counts import Skipped, keep_usable
 
 Entry = TypeVar("Entry", bound=MediaFile)
+SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
+"""Names of folders that are parts of a data set, and not labels."""
+_TRIED = 50
 
 
 @explain_arguments
@@ -49,13 +57,8 @@ def check_source(path: Path, kind: Medium, *, formats: str, values: str = "label
 
     ``formats`` are the readable formats, in words, and ``values`` the information about each file.
     """
-    if not path.exists():
-        raise DataError(
-            f"cannot read {path}",
-            expected=f"{kind.several} with {values}",
-            got="No such file or directory",
-            do="check the path" + "".join(own.hint for own in kind.formats if values == "labels"),
-        )
+    hints = "".join(own.hint for own in kind.formats if values == "labels")
+    check_exists(path, f"{kind.several} with {values}", do=f"check the path{hints}")
     if not path.is_dir() and not is_table(path):
         raise OptionError(
             f"{kind.several} with {values} cannot be read from {path.suffix or 'a file without a suffix'}",
@@ -98,7 +101,7 @@ def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None =
         if own is not None:
             yield from own.read(path)
         else:
-            yield from read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
+            yield from _read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
 
 
 @explain_arguments
@@ -131,3 +134,66 @@ def read_and_report(
         do="check the path, or the columns of the table (`columns=...`)",
     )
     return keep_usable(read, error)
+
+
+def has_files(folder: Path, kind: Medium) -> bool:
+    """Whether one of the first files of the folder's folders is named like one of this kind.
+
+    So is a folder without folders, whose files lack labels: ``read_folder`` says how to give them.
+    """
+    folders = list_folders(folder)
+    if not folders:
+        return any(map(kind.is_name, islice(walk(folder), _TRIED)))
+    return any(
+        kind.is_name(file)
+        for inner in folders
+        for file in islice((one for one in walk(inner) if one.is_file()), _TRIED)
+    )
+
+
+def _read_folder(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
+    """Read the files of a folder, by their names in order; hidden files and folders are ignored.
+
+    Raises DataError for a folder without folders, for one whose folders are parts of a data set, and for a label
+    without files of this kind.
+    """
+    folders = list_folders(folder)
+    if not folders:
+        raise DataError(
+            f"{folder} has no folders of {kind.several}",
+            expected="one folder for each label",
+            got=", ".join(sorted(one.name for one in folder.iterdir())[:5]) or "an empty folder",
+            do=f"arrange the files as LABEL/{kind.example}, or give a table of paths and labels: FILE.csv",
+        )
+    parts = [one.name for one in folders if one.name.lower() in SPLITS]
+    if len(parts) == len(folders):
+        train = next((name for name in parts if name.lower().startswith("train")), parts[0])
+        other = next((name for name in parts if name != train), None)
+        raise DataError(
+            f"the folders in {folder} are parts of a data set, and not labels",
+            expected="one folder for each label",
+            got=", ".join(parts),
+            do=f"`data={str(folder / train)!r}`"
+            + (f", and in training `validation={str(folder / other)!r}`" if other else ""),
+        )
+    for one in folders:
+        yield from _read_label(one, kind)
+
+
+def _read_label(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
+    found = False
+    for file in list_entries(folder):
+        if not file.is_file():
+            yield Skipped(str(file), why_no_file(file))
+        elif kind.is_name(file):
+            found = True
+            yield LabelledFile(file, folder.name, str(file))
+        else:
+            yield Skipped(str(file), f"a file is not named like a {kind.one}")
+    if not found:
+        raise DataError(
+            f"{folder} has no {kind.several}",
+            expected=f"{kind.several} of the label, such as {kind.example}",
+            got="an empty folder" if not any(folder.iterdir()) else "other files",
+            do=f"add {kind.several}, or remove the folder",
+        )

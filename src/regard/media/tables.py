@@ -8,7 +8,6 @@ Paths are relative to the folder of the table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES
 from regard.text.labelled.labelled_text import labels_of_value
 from regard.text.labelled.read import JSON_SUFFIXES
-from regard.text.labelled.tables import read_rows as read_table_rows
-from regard.text.line import skip_reason
-from regard.text.line_reader import LineReader
+from regard.text.labelled.read import read_rows as read_table_rows
+from regard.text.line_reader import LineReader, read_objects
 from regard.text.skip_counts import Skipped
 from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, find_name
 
@@ -67,8 +65,8 @@ def names_files(path: Path, kind: Medium) -> bool:
     try:
         with closing(LineReader(path)) as lines:
             if inner_suffix(path) in JSON_SUFFIXES:
-                line = next(iter(lines))
-                record = _parse_object(line.text) or {}
+                first_object = next(read_objects(lines))
+                record = {} if isinstance(first_object, Skipped) else first_object[1]
                 names, cells = list(record), [one if isinstance(one, str) else "" for one in record.values()]
                 first = cells
             else:
@@ -114,15 +112,11 @@ def read_rows(path: Path, kind: Medium, value: ValueColumn, *, columns: Columns 
 def _json_rows(path: Path, kind: Medium, value: ValueColumn, columns: Columns | None) -> Iterator[FileRow | Skipped]:
     fields: tuple[str, str] | None = None
     with closing(LineReader(path)) as lines:
-        for line in lines:
-            if line.problem is not None or not line.text.strip():
-                reason = "the line is blank" if line.problem is None else skip_reason(line)
-                yield Skipped(line.name, reason)
+        for entry in read_objects(lines):
+            if isinstance(entry, Skipped):
+                yield entry
                 continue
-            record = _parse_object(line.text)
-            if record is None:
-                yield Skipped(line.name, "the line is not a JSON object")
-                continue
+            line, record = entry
             fields = fields or _find_fields(list(record), columns, line.name, kind, value)
             file, found = (record.get(name) for name in fields)
             yield _make_row(file, found, path.parent, line.name)
@@ -193,11 +187,3 @@ def _columns_error(name: str, got: Sequence[str], kind: Medium, value: ValueColu
         got=", ".join(repr(cell[:30]) for cell in got[:8]),
         do=f'name the two, or give their numbers: `columns=("path", "{value.one}")` or `columns=(1, 2)`',
     )
-
-
-def _parse_object(text: str) -> dict[str, object] | None:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None

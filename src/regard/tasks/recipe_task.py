@@ -22,12 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.errors import DataError
 from regard.models.model import tokenizer_text
 from regard.tasks.low_rank_adapters import merge_adapters
 from regard.tasks.presets import Presets
 from regard.tasks.recipe_fields import Recipe, default_fields
 from regard.tasks.sentences import Indices
+from regard.text.path_arguments import check_exists
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task
 
@@ -144,13 +144,7 @@ def read_tokenizer(context: RunContext) -> Tokenizer | None:
 def check_data_files(paths: Sequence[Path], *, kind: str) -> None:
     """Raise DataError for a path that does not exist; ``kind`` is what the files hold, such as "texts"."""
     for path in paths:
-        if not path.exists():
-            raise DataError(
-                f"cannot read {path}",
-                expected=f"a file or a folder of {kind}",
-                got="No such file or directory",
-                do="check the path",
-            )
+        check_exists(path, f"a file or a folder of {kind}")
 
 
 def sample_rows(rows: int, count: int) -> list[int]:

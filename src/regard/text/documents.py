@@ -20,21 +20,19 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import list_files
-from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
+from regard.text.file_signatures import SIGNATURE_BYTES, SUFFIX_ADVICE, check_signature, find_advice
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
-from regard.text.path_arguments import PathLike, to_paths
+from regard.text.path_arguments import PathLike, check_exists, to_paths
 from regard.text.skip_counts import Skipped, keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
 FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, FILE.parquet, or a folder of such files"
 _HAS_FIELDS = (".jsonl", ".ndjson", *TABLE_SUFFIXES)
 _UNSUPPORTED_FORMATS = {
-    (".json", ".arrow"): "write one object per line, FILE.jsonl",
-    (".xls", ".xlsx", ".ods"): "save it as comma-separated values, FILE.csv",
+    **SUFFIX_ADVICE,
     (".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"): "save it as plain text",
-    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
 
@@ -63,7 +61,7 @@ def read_documents(
         _check_format(path)
     for path in paths:
         for file in _files(path):
-            if path.is_dir() and _advice(file) is not None:
+            if path.is_dir() and find_advice(file, _UNSUPPORTED_FORMATS) is not None:
                 yield Skipped(str(file), "a file is not plain text")
             elif inner_suffix(file) in _HAS_FIELDS:
                 yield from _read_lines(file, field, in_folder=path.is_dir())
@@ -145,21 +143,9 @@ def _not_utf8_error(file: Path, content: bytes, start: int) -> DataError:
     return DataError(f"{file} is not UTF-8", expected="plain text in UTF-8", got=got, do=do)
 
 
-def _advice(path: Path) -> str | None:
-    """The advice for a file of an unsupported format; None for others."""
-    suffix = inner_suffix(path)
-    return next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
-
-
 def _check_format(path: Path) -> None:
     """Raise DataError for a missing file, OptionError for an unsupported format."""
-    if not path.exists():
-        raise DataError(
-            f"cannot read {path}",
-            expected="a file or a folder of texts",
-            got="No such file or directory",
-            do="check the path",
-        )
-    do = None if path.is_dir() else _advice(path)
+    check_exists(path, "a file or a folder of texts")
+    do = None if path.is_dir() else find_advice(path, _UNSUPPORTED_FORMATS)
     if do is not None:
         raise OptionError(f"documents cannot be read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)

@@ -1,8 +1,12 @@
-"""Files that hold no plain text, recognised by their first bytes, and what to do with each."""
+"""Files that hold no plain text, recognised by their first bytes or their names, and what to do with each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from regard.errors import DataError
+from regard.text.gzip_io import inner_suffix
 
 _SIGNATURES = (
     (b"PAR1", "Parquet", "let the name of the file end in .parquet"),
@@ -28,3 +32,16 @@ def check_signature(start: bytes, name: str, *, expected: str) -> None:
     for signature, format_name, do in _SIGNATURES:
         if start.startswith(signature):
             raise DataError(f"{name} is not plain text", expected=expected, got=format_name, do=do)
+
+
+SUFFIX_ADVICE: Mapping[tuple[str, ...], str] = {
+    (".xls", ".xlsx", ".ods"): "save it as comma-separated values in UTF-8, FILE.csv",
+    (".json", ".arrow"): "write one object per line, FILE.jsonl",
+    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
+}
+"""Endings of names of files that no reader reads, and what to do with each."""
+
+
+def find_advice(path: Path, advice: Mapping[tuple[str, ...], str]) -> str | None:
+    """The advice for a file of an unsupported format, by its name; None for any other file."""
+    return next((do for suffixes, do in advice.items() if inner_suffix(path) in suffixes), None)

@@ -22,10 +22,11 @@ from typing import Any, final
 from regard.errors import DataError, OptionError
 from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
 from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
-from regard.text.line import MAX_LINE_BYTES, Line
+from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
 from regard.text.lookahead import Lookahead
 from regard.text.parquet_rows import read_parquet
 from regard.text.pipe_reader import PipeReader
+from regard.text.skip_counts import Skipped
 from regard.text.table_column import (
     PARQUET_SUFFIX,
     TABLE_SUFFIXES,
@@ -305,15 +306,32 @@ def _extract_field(line: str, name: str, field: str) -> str:
     return text
 
 
+def read_objects(lines: Iterable[Line]) -> Iterator[tuple[Line, dict[str, Any]] | Skipped]:
+    """The objects of JSON lines, each with its line; a ``Skipped`` for a line without one."""
+    for line in lines:
+        record = _parse_object(line.text)
+        if line.problem is not None:
+            yield Skipped(line.name, skip_reason(line))
+        elif record is None:
+            yield Skipped(line.name, "the line is not a JSON object" if line.text.strip() else "the line is blank")
+        else:
+            yield line, record
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
 def field_rows(lines: Iterable[Line]) -> Iterator[TableRow]:
     """The strings of JSON lines as rows of a table: the names of the first object's fields, then the cells of each."""
     names: list[str] | None = None
     for line in lines:
-        try:
-            record = json.loads(line.text)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(record, dict):
+        record = _parse_object(line.text)
+        if record is None:
             continue
         if names is None:
             names = [name for name, value in record.items() if isinstance(value, str)]

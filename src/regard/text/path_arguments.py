@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from regard.errors import ArgumentError, short_repr
+from regard.errors import ArgumentError, DataError, short_repr
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 """A path of a file or folder."""
@@ -30,3 +30,9 @@ def to_path(path: object) -> Path:
             do='for example ["train.csv"], or Path("train.csv")',
         )
     return Path(path)
+
+
+def check_exists(path: Path, expected: str, *, do: str = "check the path") -> None:
+    """Raise DataError for a path that does not exist, where ``expected`` was expected."""
+    if not path.exists():
+        raise DataError(f"cannot read {path}", expected=expected, got="No such file or directory", do=do)

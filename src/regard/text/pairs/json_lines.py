@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.log import log
 from regard.text.column_kinds import judge_columns
-from regard.text.line import skip_reason
-from regard.text.line_reader import LineReader
+from regard.text.line_reader import LineReader, read_objects
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.languages import find_sides
 from regard.text.pairs.pair import PairOrSkipped, make_pair
@@ -33,21 +31,15 @@ def read_json_lines(
     DataError if it is ambiguous.
     """
     with closing(LineReader(path)) as reader:
-        lines = Lookahead(reader, lambda line: len(line.raw))
-        for line in lines:
-            if line.problem is not None:
-                yield Skipped(line.name, skip_reason(line))
+        objects = Lookahead(read_objects(reader), lambda entry: 0 if isinstance(entry, Skipped) else len(entry[0].raw))
+        for entry in objects:
+            if isinstance(entry, Skipped):
+                yield entry
                 continue
-            record = _parse_object(line.text)
-            if record is None:
-                yield Skipped(
-                    line.name, "the line is blank" if not line.text.strip() else "the line is not a JSON object"
-                )
-                continue
+            line, record = entry[0], _unnest(entry[1])
             if fields is None:
-                others = [_parse_object(one.text) for one in lines.peek() if one.problem is None]
-                records = [record, *(one for one in others if one is not None)]
-                fields, is_guess = _find_fields(records, line.name, source, target)
+                others = [_unnest(other[1]) for other in objects.peek() if not isinstance(other, Skipped)]
+                fields, is_guess = _find_fields([record, *others], line.name, source, target)
                 if is_guess:
                     log.info(f"{path}: source from the field {fields[0]!r}, target from {fields[1]!r}")
             left, right = (record.get(name) for name in fields)
@@ -59,14 +51,10 @@ def read_json_lines(
                 yield make_pair(left, right, line.name)
 
 
-def _parse_object(text: str) -> Mapping[str, Any] | None:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(record, dict) and isinstance(record.get(_NESTED_FIELD), dict):
-        record = record[_NESTED_FIELD]
-    return record if isinstance(record, dict) else None
+def _unnest(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object in the field "translation", if there is one."""
+    inner = record.get(_NESTED_FIELD)
+    return inner if isinstance(inner, dict) else record
 
 
 def _find_fields(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from regard.columns import Columns, PairFormat
 from regard.errors import DataError, OptionError
+from regard.text.file_signatures import SUFFIX_ADVICE, find_advice
 from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
@@ -16,7 +17,7 @@ from regard.text.pairs.parallel_text import read_parallel_text
 from regard.text.pairs.subtitles import SUBTITLE_SUFFIXES, read_subtitles
 from regard.text.pairs.table import read_table
 from regard.text.pairs.tmx import read_tmx
-from regard.text.path_arguments import PathLike, to_paths
+from regard.text.path_arguments import PathLike, check_exists, to_paths
 from regard.text.skip_counts import keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
@@ -26,13 +27,11 @@ FORMATS = (
     "or two files of subtitles (.srt, .vtt)"
 )
 _UNSUPPORTED_FORMATS: dict[tuple[str, ...], str] = {
-    (".xls", ".xlsx", ".ods"): "save it as CSV UTF-8, FILE.csv",
-    (".json",): "write one object per line, FILE.jsonl",
+    **SUFFIX_ADVICE,
     (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export or convert it to TMX or .po",
     (".pot",): "give the .po files made from it: a template has no translations",
     (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, one sentence per line",
     (".ass", ".ssa", ".sub", ".sbv", ".ttml"): "convert the subtitles to SubRip, FILE.srt",
-    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress its text with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
 _PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
@@ -55,7 +54,7 @@ def read_pairs(paths: PathLike | Sequence[PathLike], where: PairFormat = PairFor
     paths = to_paths(paths)
     for path in paths:
         _check_format(path)
-        _check_exists(path)
+        check_exists(path, "a file or a folder of pairs")
     if any(inner_suffix(path) in SUBTITLE_SUFFIXES for path in paths):
         yield from read_subtitles(paths)
         return
@@ -95,7 +94,7 @@ def check_lines(path: Path) -> None:
     Tables pass, since ``LineReader`` reads a column of them.
     """
     others = {suffixes: do for suffixes, do in _UNSUPPORTED_FORMATS.items() if ".json" not in suffixes}
-    do = _find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
+    do = find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
     if do is not None:
         raise OptionError(
             f"the lines of {path} are not plain sentences",
@@ -126,25 +125,10 @@ def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], targe
         )
 
 
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise DataError(
-            f"cannot read {path}",
-            expected="a file or a folder of pairs",
-            got="No such file or directory",
-            do="check the path",
-        )
-
-
 def _check_format(path: Path) -> None:
-    do = _find_advice(path, _UNSUPPORTED_FORMATS)
+    do = find_advice(path, _UNSUPPORTED_FORMATS)
     if do is not None and not path.is_dir():
         raise OptionError(f"pairs cannot be read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
-
-
-def _find_advice(path: Path, formats: Mapping[tuple[str, ...], str]) -> str | None:
-    """Advice for a file of these formats; None for any other file."""
-    return next((do for suffixes, do in formats.items() if inner_suffix(path) in suffixes), None)
 
 
 def _is_catalogue(path: Path) -> bool:
