@@ -95,7 +95,7 @@ def test_finished_run_is_resumed_with_more_steps(folder):
     more = [*TRAIN[:-4], "--steps", "3", "--dtype", "float32"]
     output(*more, "--resume")
     assert json.loads((folder / "new" / "about.json").read_text())["trained"]["steps"] <= 3
-    assert "another pooling" in error_message(OutputExistsError, *more, "--resume", "--pooling", "cls")
+    assert "another --pooling" in error_message(OutputExistsError, *more, "--resume", "--pooling", "cls")
 
 
 def test_output_formats(folder):

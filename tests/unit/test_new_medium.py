@@ -60,7 +60,7 @@ class Sums(MediaEncoder):
     """Attention over the numbers of a table."""
 
     config_class = SumsConfig
-    kind = ModelKind("a model of tables", "the folder of one", "check the path", "regard classify", files=TABLES)
+    kind = ModelKind("a model of tables", "the folder of one", "check the path", "regard classify", reads=(TABLES,))
     inputs = "numbers"
     processor_class = TableReader
 

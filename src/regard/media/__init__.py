@@ -1,8 +1,8 @@
-"""Media: texts, pictures, sounds; and files with labels: a folder per label, or a table of paths and labels."""
+"""Media: texts, pairs, pictures, sounds; and files with labels: a folder per label, or a table of paths and labels."""
 
 from regard.media.labelled_file import Labelled, LabelledFile, LabelledOrSkipped, MediaFile
 from regard.media.labels import check_labels, label_matrix
-from regard.media.medium import TEXTS, LabelledFormat, Medium
+from regard.media.medium import PAIRS, TEXTS, LabelledFormat, Medium
 from regard.media.read import (
     check_source,
     describe_source,
@@ -13,6 +13,7 @@ from regard.media.read import (
 )
 
 __all__ = [
+    "PAIRS",
     "TEXTS",
     "Labelled",
     "LabelledFile",

@@ -1,4 +1,5 @@
-"""A medium, of which models read texts, pictures, sounds or another: the words for it, and how its files are found.
+"""A medium, of which models read texts, pairs, pictures, sounds or another: the words for it, how its files are found,
+and what is held out of it.
 
 A new medium is a value in the file that reads it, such as ``PICTURES`` in ``vision.picture_file``, and a model that
 makes its inputs (``models.media_encoder``). The commands that classify, embed and view it follow.
@@ -52,6 +53,9 @@ class Medium:
         formats: formats of labelled files beside folders and tables.
         chunk: how many are read at a time.
         batch: how many a model computes at a time, unless the user says another number.
+        copies: what messages call that in which examples are copies of each other, if not the whole: one and several.
+        held_out: the share of different examples that is held out for validation.
+        max_held_out: how many are held out at most, about.
     """
 
     one: str
@@ -66,6 +70,9 @@ class Medium:
     formats: tuple[LabelledFormat, ...] = ()
     chunk: int = 64
     batch: int = 32
+    copies: tuple[str, str] | None = None
+    held_out: float = 0.1
+    max_held_out: int = 2000
 
     def is_name(self, path: Path) -> bool:
         """Whether the name of a file has a suffix of this medium."""
@@ -78,3 +85,17 @@ class Medium:
 
 TEXTS = Medium("text", "texts", (".txt",), ("text",), "NAME.txt", accepts="strings", chunk=1024)
 """Texts, which are lines of a file, or files."""
+PAIRS = Medium(
+    "pair",
+    "pairs",
+    (".tsv", ".csv", ".parquet", ".jsonl", ".ndjson", ".tmx", ".po", ".mo"),
+    ("source", "src"),
+    "FILE.tsv",
+    models="a translator",
+    accepts="pairs of strings",
+    text_names=("target", "tgt"),
+    copies=("source", "sources"),
+    held_out=0.05,
+    max_held_out=1000,
+)
+"""Pairs of a source and its translation, which are rows of a file."""

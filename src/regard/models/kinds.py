@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.audio.sound_file import SOUNDS
-from regard.media import Medium
+from regard.media import PAIRS, TEXTS, Medium
 from regard.vision.picture_file import PICTURES
 
 _FOLDER_FILES = "check the path; a folder has config.json and model.safetensors"
@@ -26,9 +26,7 @@ class ModelKind:
         names: the names that a user may pass: folders, or names on the Hub.
         do: the advice if no model has the name.
         commands: the commands, or the functions, that use such a model.
-        texts: whether it reads texts.
-        pairs: whether it reads a source and writes a target.
-        files: the pictures or sounds that it reads; None for others.
+        reads: the media that it reads; of pairs it reads the source and writes the target.
         any_name: whether packaged models are of this kind, and names on the Hub without an owner are looked up.
     """
 
@@ -36,10 +34,23 @@ class ModelKind:
     names: str
     do: str
     commands: str
-    texts: bool = False
-    pairs: bool = False
-    files: Medium | None = None
+    reads: tuple[Medium, ...] = ()
     any_name: bool = False
+
+    @property
+    def texts(self) -> bool:
+        """Whether it reads texts."""
+        return TEXTS in self.reads
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it reads a source and writes a target."""
+        return PAIRS in self.reads
+
+    @property
+    def files(self) -> Medium | None:
+        """The pictures, sounds or other files that it reads; None for a model of none."""
+        return next((medium for medium in self.reads if medium not in (TEXTS, PAIRS)), None)
 
 
 ENCODER = ModelKind(
@@ -47,7 +58,7 @@ ENCODER = ModelKind(
     "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
     "check the spelling and, for the Hub, the network",
     commands="regard embed, regard view",
-    texts=True,
+    reads=(TEXTS,),
     any_name=True,
 )
 TRANSLATOR = ModelKind(
@@ -55,36 +66,35 @@ TRANSLATOR = ModelKind(
     "the folder of a translator, written by `regard train translate`, or of a T5",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
     commands="regard translate, regard evaluate translate, regard view --source, regard train translate --from",
-    pairs=True,
+    reads=(PAIRS,),
 )
 CLASSIFIER = ModelKind(
     "a text classifier, written by `regard train classify`",
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
     commands="regard classify, regard evaluate classify, regard view",
-    texts=True,
+    reads=(TEXTS,),
 )
 CLIP = ModelKind(
     "a CLIP with both towers",
     "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
     _FOLDER_FILES,
     commands="regard embed, with texts or pictures, and regard classify --labels",
-    texts=True,
-    files=PICTURES,
+    reads=(TEXTS, PICTURES),
 )
 AUDIO_ENCODER = ModelKind(
     "a model that reads sounds, such as a Conformer",
     "the folder of a model that reads sounds, a Conformer",
     _FOLDER_FILES,
     commands="Python: features, mask = model.processor([path]), then model(features, mask=mask)",
-    files=SOUNDS,
+    reads=(SOUNDS,),
 )
 IMAGE_ENCODER = ModelKind(
     "a model that reads pictures, such as a ViT",
     "the folder of a model that reads pictures, or a name on the Hub such as 'google/vit-base-patch16-224'",
     _FOLDER_FILES,
     commands="regard classify, regard evaluate classify, regard embed, regard train classify --from",
-    files=PICTURES,
+    reads=(PICTURES,),
 )
 MEDIA_ENCODER = ModelKind(
     "a model that reads pictures or sounds, such as a ViT or a Conformer",
@@ -98,14 +108,14 @@ MASKED_LANGUAGE_MODEL = ModelKind(
     "'google-bert/bert-base-uncased'",
     "check the path; to make one: regard train mlm --data text.txt --out model/",
     commands="regard embed, regard view, regard evaluate mlm, regard train classify --from, regard train mlm --from",
-    texts=True,
+    reads=(TEXTS,),
 )
 LANGUAGE_MODEL = ModelKind(
     "a language model, such as a GPT-2 or a Llama",
     "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
     commands="regard generate, regard evaluate lm, regard view, regard train lm --from",
-    texts=True,
+    reads=(TEXTS,),
 )
 GATO = ModelKind(
     "a Gato, written by `regard train gato`",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Bool
@@ -25,7 +25,7 @@ from regard.media import Labelled, LabelledFile, MediaFile, Medium
 from regard.tasks.sentences import Indices
 from regard.text.skip_counts import SkipCounts
 
-Say: TypeAlias = Callable[[str], None]
+Entry = TypeVar("Entry")
 
 _SHOWN = 5
 _IMBALANCED_SHARE = 0.75
@@ -112,13 +112,13 @@ def hold_out_files(
 
     Raises DataError for too few files to hold any out.
     """
-    held_out = np.array(hold_out(digests, labels, seed=seed))
-    has_labels = any(labels)
+    held_out = np.array(hold_out(digests, labels, seed=seed, share=kind.held_out, most=kind.max_held_out))
+    has_labels, (_, copies) = any(labels), kind.copies or (kind.one, kind.several)
     training, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if not len(training) or not len(held):
         raise DataError(
-            f"there are too few different {kind.several} to hold some out for validation",
-            expected=f"at least 2 different {kind.several}" + (" of a label" if has_labels else ""),
+            f"there are too few different {copies} to hold some out for validation",
+            expected=f"at least 2 different {copies}" + (" of a label" if has_labels else ""),
             got=kind.count(len(digests)),
             do=f"give more {kind.several}, or validation {kind.several}: `validation=...`"
             + ("; if the columns are swapped, name them, that of the label last: `columns=...`" if has_labels else ""),
@@ -130,9 +130,9 @@ def hold_out_files(
 
 def report_validation(digests: Sequence[str], others: Sequence[str], kind: Medium) -> None:
     """Report the numbers of files for training and of ``others`` for validation, and how many occur in both."""
-    known = len(set(others) & set(digests))
+    known, copies = len(set(others) & set(digests)), kind.copies or (kind.one, kind.several)
     if known:
-        occur = f"{kind.one} also occurs" if known == 1 else f"{kind.several} also occur"
+        occur = f"{copies[0]} also occurs" if known == 1 else f"{copies[1]} also occur"
         log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
     log.info(f"{kind.several}: {len(digests):,} for training; {len(others):,} for validation")
 
@@ -153,14 +153,36 @@ def choose_metric(
     return metric
 
 
-MAX_HELD_OUT = 2000
-_HELD_OUT_SHARE = 0.1
+def split_entries(
+    entries: Sequence[Entry],
+    others: Sequence[Entry] | None,
+    kind: Medium,
+    *,
+    digest: Callable[[Entry], str],
+    labels: Sequence[Sequence[str]],
+    seed: int,
+) -> tuple[list[Entry], list[Entry]]:
+    """The entries for training and for validation: ``others``, or without any those that ``hold_out_files`` chooses.
+
+    Entries with equal digests are copies of each other.
+    """
+    digests = [digest(entry) for entry in entries]
+    if others is not None:
+        report_validation(digests, [digest(entry) for entry in others], kind)
+        return list(entries), list(others)
+    training, held = hold_out_files(digests, labels, kind, seed=seed)
+    return [entries[index] for index in training.tolist()], [entries[index] for index in held.tolist()]
 
 
 def hold_out(
-    texts: Sequence[str], labels: Sequence[Sequence[str]], *, seed: int, most: int = MAX_HELD_OUT
+    texts: Sequence[str],
+    labels: Sequence[Sequence[str]],
+    *,
+    seed: int,
+    share: float = Medium.held_out,
+    most: int = Medium.max_held_out,
 ) -> list[bool]:
-    """For each text, whether it is held out: 10 % of the different texts of each set of labels, at most about ``most``.
+    """For each text, whether it is held out: a share of the different texts of each set of labels, about ``most``.
 
     A set of labels with two texts or more is in both parts. Sets with a single text are treated as one. A text that
     occurs with several sets belongs to the first. Every label is left in the training data.
@@ -176,7 +198,7 @@ def hold_out(
     parts = [members for members in groups.values() if len(members) > 1]
     single = [members[0] for members in groups.values() if len(members) == 1]
     parts += [single] if single else []
-    share = min(_HELD_OUT_SHARE, most / max(1, len(sets)))
+    share = min(share, most / max(1, len(sets)))
     in_training = Counter(label for own in labels_of.values() for label in own)
     generator = np.random.default_rng(seed)
     held_out: set[str] = set()

@@ -7,17 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from regard.log import notes_to
+from regard.media import PAIRS
+from regard.tasks.labelled_data import hold_out
 from regard.tasks.translation import TranslationRecipe, TranslationTask
-from regard.tasks.translation.data import hold_out
 from regard.train import RunContext, Settings
 from regard.translation import Translator
 
 HYPERPARAMETERS = {"layers": 1, "width": 16, "inner": 19}
 
 
+def hold_out_sources(sources, seed, most=PAIRS.max_held_out):
+    return hold_out(sources, [()] * len(sources), seed=seed, share=PAIRS.held_out, most=most)
+
+
 @given(some.lists(some.sampled_from("abcdefgh"), max_size=97), some.integers(0, 5))
 def test_repeated_sources_are_on_one_side_of_the_split(sources, seed):
-    is_held_out = hold_out(sources, seed=seed)
+    is_held_out = hold_out_sources(sources, seed)
     validation, training = (
         {one for one, out in zip(sources, is_held_out, strict=True) if out is side} for side in (True, False)
     )
@@ -26,7 +31,7 @@ def test_repeated_sources_are_on_one_side_of_the_split(sources, seed):
 
 
 def test_maximum_number_of_held_out_sources():
-    assert sum(hold_out([str(number) for number in range(997)], seed=1, most=7)) == 7
+    assert sum(hold_out_sources([str(number) for number in range(997)], 1, most=7)) == 7
 
 
 def prepare_task(folder, rows, seed=1, **options):

@@ -19,7 +19,7 @@ from regard.errors import DataError
 from regard.log import log
 from regard.media import TEXTS
 from regard.tasks.classification.recipe import ClassificationRecipe
-from regard.tasks.labelled_data import hold_out_files, report_conflicts, report_validation
+from regard.tasks.labelled_data import report_conflicts, split_entries
 from regard.tasks.medium_task import LabelledBatches
 from regard.tasks.numbered_batches import BatchesByLength
 from regard.tasks.sentences import Indices, Sentences, pad_rows
@@ -79,16 +79,12 @@ def split_texts(recipe: ClassificationRecipe, *, seed: int) -> tuple[list[Labell
     Raises DataError for files without texts, and for too few different texts to hold any out.
     """
     texts = read_and_report_labelled(recipe.data, recipe.where)
-    plain = [normalize_text(text.text) for text in texts]
-    report_conflicts(plain, texts, [frozenset(text.labels) for text in texts], TEXTS)
+    listed = [text.labels for text in texts]
+    report_conflicts([normalize_text(text.text) for text in texts], texts, list(map(frozenset, listed)), TEXTS)
     if recipe.where.columns is None or all(isinstance(column, int) for column in recipe.where.columns):
         _report_unknown_headers(texts)
-    if recipe.validation:
-        validation = read_and_report_labelled(recipe.validation, recipe.where)
-        report_validation(plain, [normalize_text(one.text) for one in validation], TEXTS)
-        return texts, validation
-    training, held = hold_out_files(plain, [text.labels for text in texts], TEXTS, seed=seed)
-    return [texts[index] for index in training.tolist()], [texts[index] for index in held.tolist()]
+    others = read_and_report_labelled(recipe.validation, recipe.where) if recipe.validation else None
+    return split_entries(texts, others, TEXTS, digest=lambda text: normalize_text(text.text), labels=listed, seed=seed)
 
 
 @final

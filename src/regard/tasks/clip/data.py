@@ -8,7 +8,7 @@ Batches of pairs, with pictures augmented.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from regard import masks
 from regard.log import log
-from regard.media import Medium
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.decoded_files import DecodedFiles, FileSet
@@ -84,7 +83,7 @@ def _number(values: Sequence[str]) -> Indices:
     return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
-PAIRS = Medium("pair", "pairs", PICTURES.suffixes, PICTURES.columns, PICTURES.example)
+PAIRS = replace(PICTURES, one="pair", several="pairs")
 """The noun for pairs in messages."""
 
 

@@ -28,6 +28,8 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.log import log
+from regard.media import PAIRS
+from regard.tasks.labelled_data import split_entries
 from regard.tasks.numbered_batches import BatchesByLength
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.tasks.translation.recipe import TranslationRecipe
@@ -127,19 +129,6 @@ class Batches(BatchesByLength):
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
 
-MAX_HELD_OUT = 1000
-_HELD_OUT_SHARE = 0.05
-
-
-def hold_out(sources: Sequence[str], *, seed: int, most: int = MAX_HELD_OUT) -> list[bool]:
-    """For each source, whether it is held out: 5 % of the different sources, at least one and at most ``most``."""
-    different = list(dict.fromkeys(sources))
-    count = min(most, max(1, round(_HELD_OUT_SHARE * len(different))), len(different) - 1)
-    chosen = np.random.default_rng(seed).permutation(len(different))[: max(0, count)]
-    held_out = {different[index] for index in chosen.tolist()}
-    return [source in held_out for source in sources]
-
-
 _ENCODING_BATCH = 10_000
 """Sentences to encode at a time."""
 
@@ -159,26 +148,11 @@ def split_pairs(recipe: TranslationRecipe, where: PairFormat, *, seed: int) -> t
     for files without pairs, and for too few different sources to hold any out.
     """
     pairs = _make_examples(read_and_report_pairs(recipe.data, where))
-    sources = [normalize_text(pair.text.source) for pair in pairs]
-    if recipe.validation:
-        validation = _make_examples(read_and_report_pairs(recipe.validation, where))
-        known = len({normalize_text(one.text.source) for one in validation} & set(sources))
-        if known:
-            occur = "source also occurs" if known == 1 else "sources also occur"
-            log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
-        return pairs, validation
-    held_out = hold_out(sources, seed=seed)
-    training = [one for one, is_held_out in zip(pairs, held_out, strict=True) if not is_held_out]
-    validation = [one for one, is_held_out in zip(pairs, held_out, strict=True) if is_held_out]
-    if not training or not validation:
-        raise DataError(
-            "there are too few different sources to hold some out for validation",
-            expected="at least 2 different sources",
-            got=f"{len(pairs)} pairs",
-            do="give more pairs, or validation pairs: `validation=...`",
-        )
-    log.info(f"pairs: {len(training):,} for training; {len(validation):,} held out for validation")
-    return training, validation
+    others = _make_examples(read_and_report_pairs(recipe.validation, where)) if recipe.validation else None
+    labels: list[tuple[str, ...]] = [()] * len(pairs)
+    return split_entries(
+        pairs, others, PAIRS, digest=lambda pair: normalize_text(pair.text.source), labels=labels, seed=seed
+    )
 
 
 def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
