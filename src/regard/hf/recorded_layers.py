@@ -14,19 +14,62 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from regard.errors import OptionError
 from regard.hf.check import check, pretrained_parts
 from regard.hf.recorded_call import make_mechanism, simplify_bias
-from regard.hf.token_buffer import TokenBuffer
 from regard.hf.visible_keys import VisibleKeys
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.layers.module_names import join_names
 from regard.log import log
 from regard.models.weight_names import abbreviate_names
 from regard.recording import CallSource, LayerCall
+
+
+@final
+class TokenBuffer:
+    """The keys or values of a layer's last call, in memory that may have room for more, without a token twice.
+
+    While a model generates, each call passes all tokens of its cache. If a call starts with the tokens of the last one,
+    bit for bit, only the new ones are appended, so that memory is linear in the number of tokens. The storage is a
+    copy: a static cache is written in place.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Tensor | None = None
+        self._length = 0
+
+    def store(self, tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads length size"]:
+        """Return a copy of ``tokens`` that shares memory with the tokens of earlier calls, where they are equal."""
+        length = tokens.shape[2]
+        with torch.inference_mode(False), torch.no_grad():
+            if self._memory is None or not self._is_extended_by(self._memory, tokens):
+                self._memory = tokens.detach().clone()
+            else:
+                if length > self._memory.shape[2]:
+                    self._memory = _with_room(self._memory, 2 * length)
+                self._memory[:, :, self._length : length] = tokens[:, :, self._length :]
+            self._length = length
+            return self._memory[:, :, :length]
+
+    def _is_extended_by(self, memory: Tensor, tokens: Tensor) -> bool:
+        """Whether ``tokens`` start with those that are stored; NaN equals nothing."""
+        return (
+            (tokens.dtype, tokens.device) == (memory.dtype, memory.device)
+            and tokens.shape[:2] == memory.shape[:2]
+            and tokens.shape[3] == memory.shape[3]
+            and tokens.shape[2] >= self._length
+            and torch.equal(tokens[:, :, : self._length], memory[:, :, : self._length])
+        )
+
+
+def _with_room(memory: Tensor, length: int) -> Tensor:
+    larger = memory.new_empty(*memory.shape[:2], length, memory.shape[3])
+    larger[:, :, : memory.shape[2]] = memory
+    return larger
 
 
 @final

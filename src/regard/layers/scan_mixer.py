@@ -3,6 +3,8 @@
     x = silu(convolution(projected tokens)),    query, key, value = parts of x
     output = W_o norm(mechanism(query, key, value, ...), gate)
 
+    convolution(x)_t = sum_{i = 0 .. kernel-1} w_i x_(t - kernel + 1 + i) + b        x before the text is 0
+
 Models replace an attention layer, its norm and often the feed-forward layer by such a block. The convolution mixes
 neighbours, so hidden tokens are 0 before it, as if they were not there: what they hold has no influence. Tokens are
 (batch, length, width).
@@ -21,11 +23,10 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import OptionError, RefusedError, ShapeError, short_repr
+from regard.errors import OptionError, RefusedError, ShapeError, check_flag, check_sizes, check_weights, short_repr
 from regard.fields import repr_of_fields
 from regard.kernels.operators.activation_op import activate
 from regard.kernels.request import Bias
-from regard.layers.short_convolution import ShortConvolution
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.key_value_cache import take_rows
@@ -33,6 +34,41 @@ from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.scan_mechanism import ScanMechanism
 from regard.mechanisms.state import State, StateBytes, wrong_state_error
 from regard.validation import check_mask, check_tokens
+
+
+@final
+@explain_arguments
+class ShortConvolution(nn.Module):
+    """Causal convolution of each of ``channels`` along the text, with ``kernel`` weights, and a ``bias`` or none."""
+
+    def __init__(self, channels: int, kernel: int, *, bias: bool = False) -> None:
+        super().__init__()
+        check_sizes(channels=channels, kernel=kernel)
+        check_weights(channels=channels, kernel=kernel)
+        check_flag("bias", bias)
+        self.kernel = kernel
+        self.weight = nn.Parameter(torch.empty(channels, 1, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "batch length channels"],
+        before: Float[Tensor, "batch earlier channels"] | None = None,
+    ) -> tuple[Float[Tensor, "batch length channels"], Float[Tensor, "batch earlier channels"]]:
+        """Return the convolved tokens, and the last kernel - 1 inputs, which the next call takes as ``before``."""
+        if before is None:
+            before = tokens.new_zeros(tokens.shape[0], self.kernel - 1, tokens.shape[2])
+        inputs = torch.cat([before, tokens], dim=1)
+        last = inputs[:, inputs.shape[1] - (self.kernel - 1) :]
+        if tokens.shape[1] == 0:
+            return tokens, last
+        channels = self.weight.shape[0]
+        convolved = nn.functional.conv1d(inputs.transpose(1, 2), self.weight, self.bias, groups=channels)
+        return convolved.transpose(1, 2), last
+
+    def extra_repr(self) -> str:
+        """Format the sizes for ``repr``."""
+        return f"{self.weight.shape[0]}, kernel={self.kernel}, bias={self.bias is not None}"
 
 
 @final
