@@ -101,6 +101,17 @@ class PatchEmbedding(nn.Module):
         return f"channels={self.channels}, width={self.weight.shape[0]}, patch_size={self.patch_size}"
 
 
+def check_patches(picture: tuple[int, int], patch: tuple[int, int]) -> None:
+    """Raise OptionError unless patches fill a picture, both (height, width) in pixels."""
+    if any(side % step for side, step in zip(picture, patch, strict=True)):
+        raise OptionError(
+            "patches do not fill the picture",
+            expected="a picture_size that is a multiple of patch_size in both directions",
+            got=f"picture_size={picture}, patch_size={patch}",
+            do="choose another size of the picture or of the patches",
+        )
+
+
 def check_side_pair(name: str, pair: object) -> None:
     """Raise OptionError unless ``pair`` is (height, width), two sizes in pixels."""
     if not isinstance(pair, tuple) or len(pair) != 2:

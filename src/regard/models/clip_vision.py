@@ -26,7 +26,7 @@ from torch.nn import functional
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_flag
 from regard.layers import PatchEmbedding
-from regard.layers.patch_embedding import check_side_pair
+from regard.layers.patch_embedding import check_patches, check_side_pair
 from regard.masks import Mask
 from regard.models.clip_tower import (
     LAYER_ROWS,
@@ -87,13 +87,7 @@ class ClipVisionConfig(ClipTowerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.picture_size[0] % self.patch_size[0]:
-            raise OptionError(
-                "patches do not fill the picture",
-                expected="a picture_size that is a multiple of patch_size",
-                got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
-                do="choose another size of the picture or of the patches",
-            )
+        check_patches(self.picture_size, self.patch_size)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, cast, final, get_origin, get_type_hints
@@ -58,7 +58,7 @@ class ConfigFile:
             return default
         size = self._read_integer(field, lowest=1)
         if divides is not None and self.size(divides) % size:
-            raise self._field_error(field, f"a divisor of {divides}={self.size(divides)}")
+            raise self.field_error(field, f"a divisor of {divides}={self.size(divides)}")
         return size
 
     def indices(self, field: str, *, default: tuple[int, ...], below: str) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class ConfigFile:
             for number in listed
         )
         if not valid:
-            raise self._field_error(
+            raise self.field_error(
                 field, f"an integer from 0 to {below} - 1 = {self.size(below) - 1}, or a list of them"
             )
         return tuple(listed)
@@ -88,28 +88,28 @@ class ConfigFile:
             isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= LARGEST_SIZE for number in value
         )
         if not valid or len(value) != 2:
-            raise self._field_error(field, f"an integer or a list of two, 1 to {LARGEST_SIZE}")
+            raise self.field_error(field, f"an integer or a list of two, 1 to {LARGEST_SIZE}")
         return value[0], value[1]
 
     def sizes(self, field: str, *, default: tuple[int, ...]) -> tuple[int, ...]:
         """Read a list of one or more integers, each from 1 to ``LARGEST_SIZE``."""
         listed = self.fields.get(field, list(default))
         if not isinstance(listed, list) or not listed or not all(_is_size(number) for number in listed):
-            raise self._field_error(field, f"a list of integers, 1 to {LARGEST_SIZE}")
+            raise self.field_error(field, f"a list of integers, 1 to {LARGEST_SIZE}")
         return tuple(listed)
 
     def listed(self, field: str, *, default: tuple[Any, ...]) -> tuple[Any, ...]:
         """Read a list whose members the dataclass checks."""
         listed = self.fields.get(field, list(default))
         if not isinstance(listed, list):
-            raise self._field_error(field, "a list with a member for each stage")
+            raise self.field_error(field, "a list with a member for each stage")
         return tuple(listed)
 
     def names(self, field: str, *, default: tuple[str, ...]) -> tuple[str, ...]:
         """Read a list of strings."""
         listed = self.fields.get(field, list(default))
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise self._field_error(field, "a list of strings")
+            raise self.field_error(field, "a list of strings")
         return tuple(listed)
 
     def flag(self, field: str, *, default: bool) -> bool:
@@ -122,7 +122,7 @@ class ConfigFile:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self._field_error(field, "an object, or null")
+            raise self.field_error(field, "an object, or null")
         return ConfigFile(value, self.path)
 
     def index(self, field: str, *, default: int, below: str) -> int:
@@ -131,7 +131,7 @@ class ConfigFile:
             return default
         index = self._read_integer(field, lowest=0)
         if index >= self.size(below):
-            raise self._field_error(field, f"less than {below}={self.size(below)}")
+            raise self.field_error(field, f"less than {below}={self.size(below)}")
         return index
 
     def number(self, field: str, *, default: float, below: float = math.inf) -> float:
@@ -139,7 +139,7 @@ class ConfigFile:
         value = self.fields.get(field, default)
         real = isinstance(value, int | float) and not isinstance(value, bool)
         if not real or not math.isfinite(value) or not 0 <= value < below:
-            raise self._field_error(
+            raise self.field_error(
                 field, "a number of 0 or more" + (f", less than {below:g}" if below < math.inf else "")
             )
         return float(value)
@@ -151,7 +151,7 @@ class ConfigFile:
             isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
             for number in listed
         ):
-            raise self._field_error(field, "a list of numbers")
+            raise self.field_error(field, "a list of numbers")
         return tuple(map(float, listed))
 
     def layer_types(self, layers: int, valid: Iterable[str]) -> tuple[str, ...] | None:
@@ -160,7 +160,7 @@ class ConfigFile:
         if listed is None:
             return None
         if not isinstance(listed, list) or len(listed) != layers or not all(option in options for option in listed):
-            raise self._field_error("layer_types", f"a list of {layers} strings, each one of {', '.join(options)}")
+            raise self.field_error("layer_types", f"a list of {layers} strings, each one of {', '.join(options)}")
         return tuple(listed)
 
     def choice(self, field: str, valid: Iterable[str], *, default: str) -> str:
@@ -168,13 +168,13 @@ class ConfigFile:
         options = list(valid)
         value = self.fields.get(field, default)
         if value not in options:
-            raise self._field_error(field, "one of " + ", ".join(options))
+            raise self.field_error(field, "one of " + ", ".join(options))
         return str(value)
 
     def require(self, field: str, only: object, *, default: object) -> None:
         """Raise unless the field, or its default, has the value ``only``, the one that is supported."""
         if self.fields.get(field, default) != only:
-            raise self._field_error(field, f"{json.dumps(only)}, the only supported value")
+            raise self.field_error(field, f"{json.dumps(only)}, the only supported value")
 
     def parse_dataclass(self, kind: type[Config]) -> Config:
         """Build the dataclass ``kind``, reading each field by its declared type; absent ones keep their defaults.
@@ -188,10 +188,15 @@ class ConfigFile:
         types = get_type_hints(kind)
         return {name: self._read_field(name, types[name]) for name in names if name in self.fields}
 
-    def build(self, kind: type[Config], **values: Any) -> Config:
-        """Build the dataclass ``kind`` from ``values``. Raises CheckpointError for values that the class refuses."""
+    def build(self, kind: Callable[..., Config], **values: Any) -> Config:
+        """Build the dataclass ``kind`` from ``values``, or call a function that does.
+
+        Raises CheckpointError for values that the class refuses.
+        """
         try:
             return kind(**values)
+        except CheckpointError:
+            raise
         except RegardError as error:
             raise CheckpointError(
                 f"{self.path} describes a model that cannot be built: {error.what}",
@@ -223,25 +228,25 @@ class ConfigFile:
 
     def _read_string(self, field: str) -> str:
         if not isinstance(self.fields[field], str):
-            raise self._field_error(field, "a string")
+            raise self.field_error(field, "a string")
         return str(self.fields[field])
 
     def _read_bool(self, field: str) -> bool:
         if not isinstance(self.fields[field], bool):
-            raise self._field_error(field, "true or false")
+            raise self.field_error(field, "true or false")
         return bool(self.fields[field])
 
     def options(self, field: str) -> dict[str, Any]:
         """Read an object of numbers, strings, bools, nulls, and lists of these; it is empty if it is absent."""
         options = self.fields.get(field, {})
         if not isinstance(options, dict):
-            raise self._field_error(field, _OPTIONS)
+            raise self.field_error(field, _OPTIONS)
         for name, value in options.items():
             for member in _flatten(value):
                 if not isinstance(member, _JSON_SCALARS):
-                    raise self._field_error(field, _OPTIONS)
+                    raise self.field_error(field, _OPTIONS)
                 if isinstance(member, int | float) and not (abs(member) <= LARGEST_SIZE or math.isinf(member)):
-                    raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
+                    raise self.field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
         return dict(options)
 
     def _read_integer(self, field: str, *, lowest: int) -> int:
@@ -254,10 +259,11 @@ class ConfigFile:
             )
         value = self.fields[field]
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST_SIZE:
-            raise self._field_error(field, f"an integer, {lowest} to {LARGEST_SIZE}")
+            raise self.field_error(field, f"an integer, {lowest} to {LARGEST_SIZE}")
         return value
 
-    def _field_error(self, field: str, expected: str) -> CheckpointError:
+    def field_error(self, field: str, expected: str) -> CheckpointError:
+        """Build the error for a field whose value is not what is expected."""
         return CheckpointError(
             f"{self.path} has an unusable {field!r}",
             expected=expected,

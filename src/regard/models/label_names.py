@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from regard.errors import CheckpointError, OptionError, short_repr
+from regard.errors import OptionError, short_repr
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field
 
@@ -21,12 +20,8 @@ def read_labels(config: ConfigFile, count: int) -> tuple[str, ...]:
     names = [named.get(str(number)) for number in range(count)] if isinstance(named, dict) else []
     strings = tuple(name for name in names if isinstance(name, str))
     if not isinstance(named, dict) or len(named) != count or len(strings) != count:
-        raise CheckpointError(
-            f"{config.path} has an unusable 'id2label'",
-            expected=f'an object with the names of the {count} labels of the head, "0" to "{count - 1}"',
-            got=json.dumps(named)[:80],
-            do="check that config.json and the weights belong together",
-        )
+        expected = f'an object with the names of the {count} labels of the head, "0" to "{count - 1}"'
+        raise config.field_error("id2label", expected)
     return strings
 
 

@@ -5,12 +5,11 @@ The sizes of the published models are partly constants in the code of these clas
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast, final
 
-from regard.errors import CheckpointError
 from regard.models.config_file import ConfigFile
+from regard.models.label_names import read_labels
 from regard.models.perceiver_inputs import (
     AudioInput,
     ConvolutionInput,
@@ -181,30 +180,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 def _read_labels(config: ConfigFile) -> tuple[str, ...]:
     """The names of the labels in their order, from "id2label"; without it there are two, as in ``transformers``."""
     named = config.fields.get("id2label")
-    if named is None:
-        return tuple(f"LABEL_{number}" for number in range(config.size("num_labels", default=2)))
-    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not numbers or not all(isinstance(named.get(number), str) for number in numbers):
-        raise CheckpointError(
-            f"{config.path} has an unusable 'id2label'",
-            expected='an object of names by number: {"0": "cat", "1": "dog"}',
-            got=json.dumps(named)[:80],
-            do="check that the file belongs to this model",
-        )
-    return tuple(named[number] for number in numbers)
+    return read_labels(config, len(named) if isinstance(named, dict) else config.size("num_labels", default=2))
 
 
 def _sizes(config: ConfigFile, field: str, default: tuple[int, ...]) -> tuple[int, ...]:
     """Read a list of as many sizes as the default has."""
-    listed = config.fields.get(field, default)
-    fits = isinstance(listed, list | tuple) and len(listed) == len(default)
-    if not fits or not all(
-        isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in listed
-    ):
-        raise CheckpointError(
-            f"{config.path} has an unusable {field!r}",
-            expected=f"a list of {len(default)} integers above 0",
-            got=json.dumps(listed)[:80],
-            do="check that the file belongs to this model",
-        )
-    return tuple(listed)
+    sizes = config.sizes(field, default=default)
+    if len(sizes) != len(default):
+        raise config.field_error(field, f"a list of {len(default)} integers above 0")
+    return sizes

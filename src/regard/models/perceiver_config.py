@@ -17,7 +17,6 @@ from regard.arguments import explain_arguments
 from regard.errors import (
     CheckpointError,
     OptionError,
-    RegardError,
     check_weights,
 )
 from regard.fields import check_fields, declare
@@ -176,23 +175,8 @@ class PerceiverConfig:
         named = config.fields.get("architectures")
         name = named[0] if isinstance(named, list) and len(named) == 1 else None
         if not isinstance(name, str) or name not in ARCHITECTURES:
-            raise CheckpointError(
-                f"{config.path} does not say what this Perceiver reads and returns",
-                expected='"architectures", a list of one of ' + ", ".join(ARCHITECTURES),
-                got=json.dumps(named)[:80],
-                do="check that the file belongs to this model",
-            )
-        try:
-            source, output = ARCHITECTURES[name].read(config)
-        except RegardError as error:
-            if isinstance(error, CheckpointError):
-                raise
-            raise CheckpointError(
-                f"{config.path} describes a model that cannot be built: {error.what}",
-                expected=error.expected,
-                got=error.got,
-                do="check that the file belongs to this model",
-            ) from error
+            raise config.field_error("architectures", "a list of one of " + ", ".join(ARCHITECTURES))
+        source, output = config.build(ARCHITECTURES[name].read, config=config)
         return read_published(cls, config, input=source, output=output)
 
     def to_hugging_face(self) -> dict[str, Any]:

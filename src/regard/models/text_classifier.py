@@ -12,7 +12,6 @@ section 3. The encoder is a BERT, a RoBERTa, a ModernBERT, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
@@ -277,12 +276,7 @@ def _check_labels(labels: object, *, several: bool) -> None:
 def _read_config(config: ConfigFile) -> TextClassifierConfig:
     labels, several = config.fields.get("labels"), config.fields.get("several", False)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise CheckpointError(
-            f"{config.path} has unusable labels",
-            expected='a list of strings in the field "labels"',
-            got=json.dumps(labels)[:80],
-            do="check that the file belongs to this model",
-        )
+        raise config.field_error("labels", "a list of strings")
     return config.build(
         TextClassifierConfig,
         labels=tuple(labels),
@@ -296,12 +290,7 @@ def _read_config(config: ConfigFile) -> TextClassifierConfig:
 def _read_encoder_fields(config: ConfigFile) -> ConfigFile:
     fields = config.fields.get("encoder")
     if not isinstance(fields, dict):
-        raise CheckpointError(
-            f"{config.path} does not describe the encoder",
-            expected='an object in the field "encoder"',
-            got=json.dumps(fields)[:80],
-            do="check that the file belongs to this model",
-        )
+        raise config.field_error("encoder", "an object that describes the encoder")
     return ConfigFile(fields, config.path)
 
 

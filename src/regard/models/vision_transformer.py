@@ -29,7 +29,7 @@ from regard.errors import (
 )
 from regard.fields import check_fields
 from regard.layers import ACTIVATIONS, Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PatchEmbedding, PreNorm
-from regard.layers.patch_embedding import check_side_pair
+from regard.layers.patch_embedding import check_patches, check_side_pair
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
@@ -116,14 +116,7 @@ class VisionTransformerConfig(ABC):
     def __post_init__(self) -> None:
         check_fields(self)
         check_weights(width=self.width, inner=self.inner)
-        for side, patch in zip(self.picture_size, self.patch_size, strict=True):
-            if side % patch:
-                raise OptionError(
-                    "patches do not fill the picture",
-                    expected="a picture_size that is a multiple of patch_size in both directions",
-                    got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
-                    do="choose another size of the picture or of the patches",
-                )
+        check_patches(self.picture_size, self.patch_size)
         if self.labels and self.pooler:
             raise OptionError(
                 "a model has a pooler or a head of labels, as published",
