@@ -169,5 +169,6 @@ def test_it_is_viewed(model, tmp_path):
     with regard.record(model) as seen, torch.no_grad():
         model(torch.tensor([[200.0, 90.0, 81.0, 70.0]]))
     np.testing.assert_allclose(reading.layers[0].attention.weights(), next(iter(seen)).weights()[0].numpy(), atol=1e-6)
+    assert "tables/few/0.num is a table, and --model is missing" in shell_message(run("view", PATHS[0]).exception)
     wrong = run("view", "A sentence.", "--model", "model")
     assert "reads tables, not texts" in shell_message(wrong.exception)

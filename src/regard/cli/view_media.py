@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,28 @@ MAX_FILES = 12
 
 
 def find_named_kind(arguments: list[str]) -> Medium | None:
-    """Pictures or sounds, if all arguments are files with names of this kind; else None."""
+    """Pictures, sounds or other files that a model reads, if all arguments are files with names of this kind."""
     from regard.audio.sound_file import SOUNDS
     from regard.vision.picture_file import PICTURES
 
-    def is_file(text: str, kind: Medium) -> bool:
-        try:
-            return kind.is_name(Path(text)) and Path(text).is_file()
-        except (OSError, ValueError):  # a text that is no valid path
-            return False
+    def find(media: Iterable[Medium]) -> Medium | None:
+        return next((kind for kind in media if all(kind.is_name(Path(path)) for path in arguments)), None)
 
-    kinds = (
-        kind for kind in (PICTURES, SOUNDS) if arguments and all(is_file(argument, kind) for argument in arguments)
-    )
-    return next(kinds, None)
+    if not arguments or not all(map(_is_file, arguments)):
+        return None
+    usual = find((PICTURES, SOUNDS))
+    if usual is not None:  # without an import of the models, which takes seconds
+        return usual
+    from regard.models.load import list_media
+
+    return find(list_media())
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a text that is no valid path
+        return False
 
 
 def read_media(

@@ -57,7 +57,7 @@ ENCODER = ModelKind(
     "a text encoder, such as a BERT",
     "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
     "check the spelling and, for the Hub, the network",
-    commands="regard embed, regard view",
+    commands="regard embed, regard view, regard train classify --from",
     reads=(TEXTS,),
     any_name=True,
 )
@@ -72,28 +72,29 @@ CLASSIFIER = ModelKind(
     "a text classifier, written by `regard train classify`",
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
-    commands="regard classify, regard evaluate classify, regard view",
+    commands="regard classify, regard evaluate classify, regard embed, regard view, regard train classify --from",
     reads=(TEXTS,),
 )
 CLIP = ModelKind(
     "a CLIP with both towers",
     "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
     _FOLDER_FILES,
-    commands="regard embed, with texts or pictures, and regard classify --labels",
+    commands="regard embed, with texts or pictures, regard classify --labels, regard view, regard train clip --from",
     reads=(TEXTS, PICTURES),
 )
 AUDIO_ENCODER = ModelKind(
     "a model that reads sounds, such as a Conformer",
     "the folder of a model that reads sounds, a Conformer",
     _FOLDER_FILES,
-    commands="Python: features, mask = model.processor([path]), then model(features, mask=mask)",
+    commands="regard classify, regard transcribe, regard embed, regard view, regard train classify --from, "
+    "regard train transcribe --from",
     reads=(SOUNDS,),
 )
 IMAGE_ENCODER = ModelKind(
     "a model that reads pictures, such as a ViT",
     "the folder of a model that reads pictures, or a name on the Hub such as 'google/vit-base-patch16-224'",
     _FOLDER_FILES,
-    commands="regard classify, regard evaluate classify, regard embed, regard train classify --from",
+    commands="regard classify, regard evaluate classify, regard embed, regard view, regard train classify --from",
     reads=(PICTURES,),
 )
 MEDIA_ENCODER = ModelKind(

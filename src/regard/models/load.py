@@ -11,6 +11,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, short_repr
+from regard.media import Medium
 from regard.models.adapter_folder import add_adapters_of
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
@@ -119,6 +120,12 @@ def find_class(folder: ModelFolder) -> type[Model]:
 def find_kind(folder: ModelFolder) -> ModelKind | None:
     """The kind of the model of a folder; None for an architecture that no class reads."""
     return find_class(folder).kind_of(folder) if has_class(folder) else None
+
+
+def list_media() -> list[Medium]:
+    """The pictures, sounds and other files that models read."""
+    media = (model.kind.files for model in _MODELS.values())
+    return list(dict.fromkeys(medium for medium in media if medium is not None))
 
 
 def has_class(folder: ModelFolder) -> bool:
