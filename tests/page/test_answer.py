@@ -8,7 +8,7 @@ from browser_page import BrowserPage, random_reading
 from test_page import MALICIOUS_TOKENS
 
 from regard.view import Answer, read
-from regard.view.answer_words import answer_words
+from regard.view.shares import answer_words
 from small_classifiers import TEXTS, classifier
 
 Show = Callable[..., BrowserPage]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from regard.bench import BenchReport, BenchSettings
-from regard.bench.formatting import format_seconds
 from regard.bench.page import Plot, render_page, render_report
 from regard.bench.report import BenchCase, BenchedMechanism
-from regard.bench.series import Series
+from regard.bench.svg_plot import Series
+from regard.bench.tables import format_seconds
 from regard.bench.timing import Timing
 from regard.comparison import ComparisonSummary
 

@@ -18,7 +18,7 @@ from regard.text.embedding_files import find_files
 from regard.text.labelled import LabelledText, read_labelled
 from regard.text.pairs import PairFormat
 from regard.text.pairs.read import read_and_report
-from regard.text.text_folder import TextFolder
+from regard.text.text_file import TextFolder
 from regard.vision.picture_file import PICTURES
 
 HIDDEN = ("._0.png", "._0.txt", ".ipynb_checkpoints/0-checkpoint.txt", ".ipynb_checkpoints/deep/0.png",

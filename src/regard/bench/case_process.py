@@ -8,6 +8,8 @@ allocator holds what an earlier case freed. It writes JSON lines:
 
 ``bytes`` is what the call added to the resident memory at its highest point: output and temporary memory, but not the
 tokens. A limit of the process's memory makes an allocation fail before the system kills other processes.
+
+Why a call failed, in one line.
 """
 
 from __future__ import annotations
@@ -24,12 +26,11 @@ from typing import Any
 
 import torch
 
-from regard.bench.available_memory import available_memory
-from regard.bench.failure import describe_failure
+from regard.bench.peak_memory import available_memory
 from regard.bench.problem import make_call, make_tokens
 from regard.bench.settings import BenchSettings
 from regard.comparison import MechanismChoice
-from regard.errors import RegardError
+from regard.errors import RegardError, class_and_line
 
 _WARM_UP_LENGTH = 8
 _STATUS = Path("/proc/self/status")
@@ -109,3 +110,13 @@ def _write(found: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def describe_failure(error: BaseException) -> str:
+    """Describe an error of a call; torch raises RuntimeError if memory runs out."""
+    if isinstance(error, RegardError):
+        return f"{error.what} (got {error.got})"
+    text = str(error)
+    if isinstance(error, MemoryError) or "alloc" in text or "out of memory" in text.lower():
+        return "not enough memory"
+    return class_and_line(error, 200)

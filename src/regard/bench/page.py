@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import final
 
-from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchReport
 from regard.bench.run_on_text import TextReport
-from regard.bench.series import Series, line_classes
-from regard.bench.svg_plot import draw_lines
-from regard.bench.tables import Table, describe_settings, report_tables
+from regard.bench.svg_plot import Series, draw_lines, line_classes
+from regard.bench.tables import Table, describe_settings, format_bytes, format_error, format_seconds, report_tables
 from regard.bench.text_tables import describe_text, text_report_tables
 from regard.escape_text import escape_text
 

@@ -22,8 +22,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.bench.case_process import describe_failure
 from regard.bench.choose_mechanisms import EXACT
-from regard.bench.failure import describe_failure
 from regard.bench.settings import BenchSettings
 from regard.bench.text_errors import replace_in
 from regard.bench.timing import Timing

@@ -1,4 +1,7 @@
-"""Lines on logarithmic axes as SVG, coloured by classes of the page's style, so that they suit light and dark pages."""
+"""Lines on logarithmic axes as SVG, coloured by classes of the page's style, so that they suit light and dark pages.
+
+A line of a plot, and the classes of its colour in the page's style.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
-
-from regard.bench.series import Series, line_classes
 
 _LEFT, _TOP, _BOTTOM = 70, 14, 46
 _RIGHT = 22
@@ -165,3 +166,25 @@ def _value_ticks(low: float, high: float) -> list[float]:
         if len(inside) >= _MIN_TICKS:
             return inside
     return [tick for tick in (low, high) if tick > 0]
+
+
+_COLOURS = 8
+_DASHES = 4
+
+
+@final
+@dataclass(frozen=True)
+class Series:
+    """A line: its name, its number (which chooses colour and dashes), and points (length, value).
+
+    Values are above 0 where axes are logarithmic.
+    """
+
+    name: str
+    number: int
+    points: tuple[tuple[int, float], ...]
+
+
+def line_classes(number: int) -> str:
+    """The classes of a line's colour and dashes in the page's style; 32 lines differ."""
+    return f"c{number % _COLOURS} d{number // _COLOURS % _DASHES}"

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 
 from regard.bench.choose_mechanisms import EXACT
-from regard.bench.formatting import format_error, format_seconds
 from regard.bench.replacement import neighbour_count
 from regard.bench.run_on_text import TextReport
-from regard.bench.tables import Table, report_tables
+from regard.bench.tables import Table, format_error, format_seconds, report_tables
 from regard.bench.text_errors import HeadError
 from regard.format_share import format_share
 

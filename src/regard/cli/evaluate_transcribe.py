@@ -19,8 +19,7 @@ from regard.columns import parse_columns
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
     from regard.transcription import Transcriber
-    from regard.transcription.measure import TranscriptionMeasure
-    from regard.transcription.scores import ErrorRate
+    from regard.transcription.scores import ErrorRate, TranscriptionMeasure
 
 NOTES = """
 [bold]Error rates[/bold] are substitutions, insertions and deletions over the words (WER) or characters (CER) of the \
@@ -109,7 +108,7 @@ def _measure(
 ) -> tuple[TranscriptionMeasure, list[FileWithText]]:
     """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
     from regard.audio.sound_file import SOUNDS
-    from regard.transcription.measure import TranscriptionMeasure
+    from regard.transcription.scores import TranscriptionMeasure
 
     measure, used = TranscriptionMeasure(transcriber.labels), list[Any]()
 

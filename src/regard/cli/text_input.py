@@ -95,7 +95,7 @@ def _explain_path(text: str) -> None:
 
 def _open_folder(folder: Path, field: str | None) -> Sequence[Line]:
     """Open the texts of a folder, and report what was left out. Raises OptionError for a ``field``."""
-    from regard.text.text_folder import TextFolder
+    from regard.text.text_file import TextFolder
 
     if field is not None:
         raise OptionError(

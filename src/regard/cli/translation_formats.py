@@ -38,7 +38,7 @@ def remarks(source: str, rendering: Rendering) -> list[str]:
 
 def to_one_line(text: str) -> str:
     """Replace tabs and line separators by spaces; the strings restored for placeholders may contain them."""
-    from regard.text.line_separators import LINE_SEPARATORS
+    from regard.text.line import LINE_SEPARATORS
 
     return re.sub(f"[{LINE_SEPARATORS}]", " ", text)
 

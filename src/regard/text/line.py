@@ -7,6 +7,8 @@ from typing import final
 
 from regard.errors import DataError
 
+LINE_SEPARATORS = r"\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
+"""Character class for a regular expression, without its brackets."""
 MAX_LINE_BYTES = 2**24
 """Maximum bytes per line: a longer one is taken for a file of another kind."""
 

@@ -7,17 +7,22 @@
 So the loss does not depend on how batches are sharded. A step depends on the weights, the optimizer state, the random
 number generators and the ``Progress``: a checkpoint holds all of them, and a run resumed from one gives the same bits
 as an uninterrupted run. Accelerate handles processes and machines: ``accelerate launch``, DDP or FSDP.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal closes): noted at once, acted on at the end of the step.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any, final
 
 import torch
@@ -33,7 +38,6 @@ from regard.train.progress import Progress
 from regard.train.reports import Report
 from regard.train.run_folder import RunFolder, TrainingState
 from regard.train.settings import Settings
-from regard.train.signals import InterruptHandler
 from regard.train.state_dicts import average_states
 from regard.train.task import Task, Validation
 
@@ -375,3 +379,39 @@ class Trainer:
         state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
         state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)
         state_dicts.set_rng_states(self._processes.select_own(checkpoint.random), self._processes.device)
+
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@final
+class InterruptHandler:
+    """Sets ``stop_requested`` on the first of the signals; a second one goes to the previous handler.
+
+    A signal that the process was told to ignore, as SIGHUP by ``nohup``, stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+        self._previous_handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> InterruptHandler:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous_handlers[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous_handlers.items():
+            signal.signal(number, handler)
+        self._previous_handlers = {}

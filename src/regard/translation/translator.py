@@ -31,8 +31,7 @@ from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, 
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.tokenizer import check_text, check_texts, iterate_texts
 from regard.text.words import Splitter, word_spans
-from regard.translation.batches import batch_by_length, pad_rows
-from regard.translation.cross_attention import cross_attention_weights
+from regard.translation.batches import batch_by_length, cross_attention_weights, pad_rows
 
 MAX_TOKENS = 4096
 """The maximum tokens of a sentence, for models without a limit of their own."""

@@ -20,9 +20,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float64
 
-from regard.view.diagonals import row_blocks, sum_diagonals
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_by_head
+from regard.view.usual_weights import row_blocks, sum_diagonals
 
 FIRST_TOKEN = "first token"
 """Name of the share of a token that is kept apart and is no special token."""

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from regard.escape_text import direction_of, escape_text
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
-from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.attention_layer import choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
 from regard.view.pack import ALPHABET, Json
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
+from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
 

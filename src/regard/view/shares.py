@@ -2,6 +2,13 @@
 
 share_ij = w_ij                       if no weight is below 0
          = |w_ij| / sum_k |w_ik|      if weights are signed: how much a key counts, for or against
+
+The words that the tokens of a classifier's answer attended to in the last layer.
+
+    cls     the attention of the first token, averaged over the heads
+    mean    the attention of all tokens, averaged over the tokens and the heads
+
+A word's share is the sum over its tokens; special tokens count as words of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +19,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from regard.view.attention_layer import AttentionLayer
+from regard.view.reading import Reading
+from regard.view.words_from_tokens import words_of
 
 SIGNED_NOTE = "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
 
@@ -45,3 +54,19 @@ def mean_shares(layer: AttentionLayer) -> Float64[np.ndarray, "queries keys"]:
     for shares in shares_by_head(layer):
         total += shares
     return total / layer.heads
+
+
+MAX_LABELS, MAX_WORDS = 6, 8
+"""Labels and words of an answer that views show."""
+
+
+def answer_words(reading: Reading) -> tuple[tuple[str, float], ...]:
+    """The words of a text and their shares, the largest first; none if the reading has no answer or no layer."""
+    if reading.answer is None or not reading.layers:
+        return ()
+    weights = mean_shares(reading.layers[-1])
+    row = weights[0] if reading.answer.pooling == "cls" else weights.mean(axis=0)
+    words = [(word.label, float(row[list(word.pieces)].sum())) for word in words_of(reading.tokens)]
+    special = [token for token, is_special in enumerate(reading.tokens.special) if is_special]
+    words += [(reading.tokens.surface(token), float(row[token])) for token in special]
+    return tuple(sorted(words, key=lambda one: -one[1]))

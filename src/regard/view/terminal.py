@@ -15,12 +15,11 @@ from rich.text import Text
 
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.findings import findings
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words
-from regard.view.shares import SIGNED_NOTE
+from regard.view.shares import MAX_LABELS, MAX_WORDS, SIGNED_NOTE, answer_words
 from regard.view.side_by_side import SideBySide
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_picture import print_pictures

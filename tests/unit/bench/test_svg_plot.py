@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from regard.bench.series import Series
-from regard.bench.svg_plot import draw_lines
+from regard.bench.svg_plot import Series, draw_lines
 
 
 @pytest.mark.parametrize("name", ["linear", "nystromformer:landmarks=64", "a<b&" * 10])

@@ -11,7 +11,7 @@ from regard.models import ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.models.ctc import LabelSpan, count_needed_tokens, decode_ctc_spans
 from regard.transcription import Transcriber
-from regard.transcription.measure import TranscriptionMeasure
+from regard.transcription.scores import TranscriptionMeasure
 from regard.transcription.text_labels import TextLabels
 from small_audio_models import audio_model
 from sound_files import sound_bytes, tone

@@ -12,8 +12,8 @@ from rich.console import Console
 import regard
 from regard.classification import Classifier
 from regard.view import print_readings, read
-from regard.view.answer_words import answer_words
 from regard.view.page_data import build_page_data
+from regard.view.shares import answer_words
 from regard.view.terminal import answer_line
 from small_classifiers import classifier
 

@@ -3,8 +3,7 @@
 import pytest
 from tokenizers import pre_tokenizers
 
-from regard.view.reading import Tokens
-from regard.view.shared_spans import _byte_of_letter
+from regard.view.reading import Tokens, _byte_of_letter
 
 
 def surfaces(text: str, pieces: list[str], spans: list[tuple[int, int]]) -> list[str]:

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.view import diagonals
-from regard.view.diagonals import by_distance, row_blocks, sum_diagonals
-from regard.view.usual_weights import UsualWeights
+from regard.view import usual_weights
+from regard.view.usual_weights import UsualWeights, by_distance, row_blocks, sum_diagonals
 from regard.view.words_from_tokens import Word
 
 
@@ -16,7 +15,7 @@ from regard.view.words_from_tokens import Word
 def test_sums_along_diagonals(block: int, queries: int, keys: int, seed: int) -> None:
     weights = np.random.default_rng(seed).random((queries, keys))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diagonals, "_BLOCK", block)
+        patch.setattr(usual_weights, "_BLOCK", block)
         sums = sum_diagonals(weights)
     expected = [np.trace(weights, offset=distance) for distance in range(1 - queries, keys)]
     np.testing.assert_allclose(sums, expected, rtol=1e-12)

@@ -26,8 +26,7 @@ from regard.tasks.sound_task import SoundTask
 from regard.tasks.transcription.data import Batches, report_unknown, select_long_enough, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.train import RunContext, Validation
-from regard.transcription.measure import TranscriptionMeasure
-from regard.transcription.scores import load_jiwer
+from regard.transcription.scores import TranscriptionMeasure, load_jiwer
 from regard.transcription.text_labels import TextLabels
 
 _BATCH = 32

@@ -1,8 +1,6 @@
 """Word alignments: reading them from files, extracting them from attention weights, and measuring them (AER)."""
 
-from regard.text.alignments.alignment import Alignment, Link
-from regard.text.alignments.error_rate import AlignmentScores, alignment_scores
-from regard.text.alignments.expand_links import expand_links
+from regard.text.alignments.alignment import Alignment, AlignmentScores, Link, alignment_scores, expand_links
 from regard.text.alignments.read import FORMS, AlignmentFile, read_alignments
 from regard.text.alignments.symmetrize import SYMMETRIZATIONS, symmetrized
 from regard.text.alignments.weights import links, word_weights

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from regard.text.line_separators import LINE_SEPARATORS
+from regard.text.line import LINE_SEPARATORS
 from regard.text.skip_counts import Skipped
 
 _SEPARATOR_RUN = re.compile(f"[{LINE_SEPARATORS}]+")

@@ -1,24 +1,30 @@
-"""Read sentence pairs from files of any supported format, chosen by the file name."""
+"""Read sentence pairs from files of any supported format, chosen by the file name.
+
+Sentence pairs from two parallel text files: line i of one is the translation of line i of the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import zip_longest
 from pathlib import Path
 
 from regard.columns import Columns, PairFormat
 from regard.errors import DataError, OptionError
 from regard.text.file_signatures import SUFFIX_ADVICE, find_advice
 from regard.text.gzip_io import inner_suffix
+from regard.text.line import Line, skip_reason
+from regard.text.line_reader import LineReader
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
 from regard.text.pairs.json_lines import read_json_lines
-from regard.text.pairs.pair import Pair, PairOrSkipped
-from regard.text.pairs.parallel_text import read_parallel_text
+from regard.text.pairs.pair import Pair, PairOrSkipped, make_pair
 from regard.text.pairs.subtitles import SUBTITLE_SUFFIXES, read_subtitles
 from regard.text.pairs.table import read_table
 from regard.text.pairs.tmx import read_tmx
 from regard.text.path_arguments import PathLike, check_exists, to_paths
-from regard.text.skip_counts import keep_usable
+from regard.text.skip_counts import Skipped, keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
 _JSON_SUFFIXES, _TMX_SUFFIXES = (".jsonl", ".ndjson"), (".tmx",)
@@ -152,3 +158,32 @@ def _field_names(columns: Columns | None) -> tuple[str, str] | None:
 
 
 _SUPPORTED_SUFFIXES = (*TABLE_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)
+
+
+def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
+    """Read the pairs of two files, plain or gzip.
+
+    Raises DataError, at the end of the files, if their numbers of lines differ: a line is missing, and every pair after
+    it would be wrong.
+    """
+    counts = [0, 0]
+    with closing(LineReader(source)) as sources, closing(LineReader(target)) as targets:
+        for left, right in zip_longest(sources, targets):
+            counts[0] += left is not None
+            counts[1] += right is not None
+            if left is not None and right is not None:
+                yield _pair_lines(left, right, f"line {left.number} of {sources.name} and {targets.name}")
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{source} and {target} differ in their number of lines, so their lines are not translations of each other",
+            expected="line i of one to be the translation of line i of the other",
+            got=f"{counts[0]:,} lines in {source}, {counts[1]:,} in {target}",
+            do="find the line that is missing in the shorter file",
+        )
+
+
+def _pair_lines(left: Line, right: Line, place: str) -> PairOrSkipped:
+    for line in (left, right):
+        if line.problem is not None:
+            return Skipped(line.name, skip_reason(line))
+    return make_pair(left.text, right.text, place)
