@@ -61,124 +61,68 @@ AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | Ep
 @final
 @dataclass(frozen=True)
 class _Page:
-    """A kind of page: its files, and the function that builds its data.
+    """A kind of page: its main part, its files, and the function that builds its data.
 
     A later script may use the names of the earlier ones. ``images`` is the source of images that the page may show.
     """
 
-    template: str
+    main: str
     styles: tuple[str, ...]
     scripts: tuple[str, ...]
     build: Callable[[Sequence[Any], str, int], Json]
+    readings: str = "Texts"
+    """The label of the tabs, one for each reading."""
     images: str = ""
+    body: str = ""
+    """Attributes of the body."""
+    has_heat_map: bool = True
 
 
+_WEIGHTS = ("decode", "attention", "colour", "dom")
+_CONTROLS = ("theme", "print", "skip", "tabs")
+_OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = _Page(
     "page.html",
-    styles=("page.css",),
+    styles=("page",),
     scripts=(
-        "decode.js",
-        "attention.js",
-        "colour.js",
-        "dom.js",
-        "state.js",
-        "theme.js",
-        "print.js",
-        "skip.js",
-        "tabs.js",
-        "place.js",
-        "token_level.js",
-        "scale.js",
-        "weight_row.js",
-        "findings.js",
-        "alignment.js",
-        "grid.js",
-        "heatmap.js",
-        "lines.js",
-        "head_statistics.js",
-        "weight_table.js",
-        "steps.js",
-        "word_step.js",
-        "weights_alone.js",
-        "shared_words.js",
-        "main.js",
+        *(*_OF_TEXTS, "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines", "head_statistics"),
+        *("weight_table", "steps", "word_step", "weights_alone", "shared_words", "main"),
     ),
     build=build_page_data,
 )
 _PICTURES = _Page(
     "picture.html",
-    styles=("page.css", "picture.css"),
+    styles=("page", "picture"),
     scripts=(
-        "decode.js",
-        "attention.js",
-        "colour.js",
-        "dom.js",
-        "windows.js",
-        "picture_state.js",
-        "theme.js",
-        "print.js",
-        "skip.js",
-        "tabs.js",
-        "picture_place.js",
-        "sound_axes.js",
-        "patches.js",
-        "patch_heads.js",
-        "labels.js",
-        "weight_table.js",
-        "steps.js",
-        "weights_alone.js",
-        "picture.js",
+        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patches", "patch_heads"),
+        *("labels", "weight_table", "steps", "weights_alone", "picture"),
     ),
     build=build_pictures_data,
+    readings="Pictures",
     images="data:",
 )
 _SIDE_BY_SIDE = _Page(
     "side_by_side.html",
-    styles=("page.css", "side_by_side.css"),
+    styles=("page", "side_by_side"),
     scripts=(
-        "decode.js",
-        "attention.js",
-        "colour.js",
-        "dom.js",
-        "state.js",
-        "theme.js",
-        "print.js",
-        "skip.js",
-        "tabs.js",
-        "place.js",
-        "token_level.js",
-        "mechanisms.js",
-        "exact_row.js",
-        "panels.js",
-        "compared_rows.js",
-        "head_masses.js",
-        "measures.js",
-        "side_by_side.js",
+        *(*_OF_TEXTS, "mechanisms", "exact_row", "panels", "compared_rows", "head_masses", "measures", "side_by_side"),
     ),
     build=build_side_by_side_data,
+    body=' class="side-by-side"',
 )
 _EPISODES = _Page(
     "episode.html",
-    styles=("page.css", "episode.css"),
+    styles=("page", "episode"),
     scripts=(
-        "decode.js",
-        "colour.js",
-        "dom.js",
-        "episode_state.js",
-        "theme.js",
-        "print.js",
-        "tabs.js",
-        "episode_frame.js",
-        "alternatives.js",
-        "observed.js",
-        "earlier_steps.js",
-        "strongest_sources.js",
-        "episode_heads.js",
-        "episode.js",
+        *("decode", "colour", "dom", "episode_state", "theme", "print", "tabs", "episode_frame", "alternatives"),
+        *("observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,
+    readings="Episodes",
     images="data:",
+    has_heat_map=False,
 )
+_SKIP = '<button id="skip" type="button">Skip to the heat map</button>\n'
 _PAGES: Mapping[type, _Page] = {
     Reading: _TEXTS,
     PairReading: _TEXTS,
@@ -263,24 +207,17 @@ def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
             do="record a call of the model, and convert its layers with layers_of",
         )
     page = _PAGES[type(readings[0])]
-    data = page.build(readings, model, MAX_VECTOR_CHARACTERS)
-    return fill_template(
-        page.template, styles=page.styles, scripts=page.scripts, title=readings[0].title, data=data, images=page.images
-    )
+    return _fill_template(page, title=readings[0].title, data=page.build(readings, model, MAX_VECTOR_CHARACTERS))
 
 
-def fill_template(
-    template: str, *, styles: Sequence[str], scripts: Sequence[str], title: str, data: Json, images: str = ""
-) -> str:
-    """Fill a template with style, script, title and data; all but the data are assets.
-
-    ``images`` is the source of images that the page may show, such as "data:"; "" is none.
-    """
-    style = "".join(map(_read_asset, styles))
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "})();\n"
+def _fill_template(page: _Page, *, title: str, data: Json) -> str:
+    """Fill the template with the page's main part, style and script, the title and the data."""
+    style = "".join(_read_asset(f"{name}.css") for name in page.styles)
+    scripts = "\n".join(_read_asset(f"{name}.js") for name in page.scripts)
+    script = '"use strict";\n(() => {\n' + scripts + "})();\n"
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
-        + (f"img-src {images}; " if images else "")
+        + (f"img-src {page.images}; " if page.images else "")
         + "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     title = escape_text(title).strip()
@@ -290,9 +227,13 @@ def fill_template(
         "style": style,
         "data": _safe_json(data),
         "script": script,
+        "body": page.body,
+        "skip": _SKIP if page.has_heat_map else "",
+        "readings": page.readings,
+        "main": _read_asset(page.main),
     }
     # One pass, so that an inserted text is never read as a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_asset(template))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_asset("shell.html"))
 
 
 def _read_asset(name: str) -> str:
