@@ -6,6 +6,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import torch
 from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
@@ -181,7 +182,7 @@ def test_steps_open_at_the_words_of_the_sentence_with_its_number(show: Show) -> 
     target = add_end_token(["Dog", "s", "bark"], groups=[2, 1])
     rows = np.array([[0.3, 0.3, 0.4, 0], [0.5, 0.1, 0.4, 0], [0, 0.25, 0.75, 0], [0, 0, 0.5, 0.5]], dtype=np.float32)
     flatter = np.full((4, 4), 0.25, dtype=np.float32)
-    layer = LayerWeights("one", np.stack([rows, flatter]), "distribution", "No scores.")
+    layer = LayerWeights("one", torch.from_numpy(np.stack([rows, flatter])), "distribution", "No scores.")
     opened = show(PairReading(Reading(target, (layer,), keys=source), 0, None, None, forced=True))
     assert opened.sentence().startswith(
         "In layer 0, all heads averaged, the step that wrote Dogs attends most to Hunde: "

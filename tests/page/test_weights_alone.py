@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST
 
@@ -23,7 +24,10 @@ def signed_reading(words: list[str] = WORDS, *, heads: int = 3) -> Reading:
     tokens = make_tokens(words)
     matrices = np.random.default_rng(11).normal(size=(2, heads, len(tokens), len(tokens))).astype(np.float32)
     matrices *= 2 / np.abs(matrices).max()
-    layers = tuple(LayerWeights(f"layers.{at}", one, "signed", "Nothing is scored.") for at, one in enumerate(matrices))
+    layers = tuple(
+        LayerWeights(f"layers.{at}", torch.from_numpy(one), "signed", "Nothing is scored.")
+        for at, one in enumerate(matrices)
+    )
     return Reading(tokens, layers)
 
 

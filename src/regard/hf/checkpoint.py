@@ -22,7 +22,7 @@ from regard.hf.read_source_and_target import read_source_and_target
 from regard.hf.recorded_layers import number_calls
 from regard.recording import LayerCall, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
-from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
+from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import TextModel, make_reading
 from regard.view.reading import PairReading, Reading
@@ -155,7 +155,7 @@ def _layers_of_weights(
     return tuple(
         LayerWeights(
             f"layers.{number}",
-            to_numpy(weights[0]),
+            to_float32(weights[0]),
             "non-negative" if _has_sinks(weights) else "distribution",
             OWN_CODE,
         )

@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float32
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard import masks
@@ -70,11 +67,6 @@ def check_number_of_weights(sizes: Sequence[tuple[int, int, int]]) -> None:
             got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
             do=f"pass fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
         )
-
-
-def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """Copy the tensor to a contiguous float32 array on the CPU."""
-    return np.asarray(to_float32(tensor))
 
 
 def to_float32(tensor: Tensor) -> Float32[Tensor, "..."]:
@@ -155,7 +147,7 @@ def _is_dot_product(steps: Steps, request: Request) -> bool:
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
     """Convert a call without steps to its weights."""
-    return LayerWeights(call.name, to_numpy(call.weights()[0]), call.mechanism.weights_are, reason)
+    return LayerWeights(call.name, to_float32(call.weights()[0]), call.mechanism.weights_are, reason)
 
 
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:

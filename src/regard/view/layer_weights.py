@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
+import torch
 from jaxtyping import Float32, Float64
+from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import check_choice
@@ -32,13 +34,13 @@ class LayerWeights(AttentionLayer):
     __repr__ = repr_of_fields
 
     name: str
-    matrices: Float32[np.ndarray, "_heads _queries _keys"]
+    matrices: Float32[Tensor, "_heads _queries _keys"]
     weights_are: WeightsAre
     reason: str
 
     def __post_init__(self) -> None:
         check_choice("kind of weights", self.weights_are, get_args(WeightsAre))
-        check_finite(self.name, self.matrices, expected="finite weights")
+        check_finite(self.name, self.matrices.numpy(), expected="finite weights")
 
     @property
     def heads(self) -> int:
@@ -63,26 +65,27 @@ class LayerWeights(AttentionLayer):
     @property
     def size(self) -> int:
         """Number of weights, heads x queries x keys."""
-        return int(self.matrices.size)
+        return self.matrices.numel()
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
     ) -> Float64[np.ndarray, "some_heads rows keys"]:
         """Weights of some queries (default: all) of some heads."""
         rows = self.matrices[heads.start : heads.stop]
-        return (rows if queries is None else rows[:, list(queries)]).astype(np.float64)
+        return np.asarray((rows if queries is None else rows[:, list(queries)]).double())
 
     def round_for_page(self, letters: int) -> LayerWeights:
         """Round the layer as a page does that stores ``letters`` characters per number."""
-        return replace(self, matrices=round_to_fixed(self.matrices, letters))
+        return replace(self, matrices=torch.from_numpy(round_to_fixed(self.matrices.numpy(), letters)))
 
     def pack(self, masks: list[str], letters: int) -> Json:
         """Encode the weights; a row of them is a vector like any other. See ``AttentionLayer.pack``."""
         del masks
+        matrices = self.matrices.numpy()
         return {
             "name": self.name,
-            "weights": pack_heads(self.matrices, letters),
+            "weights": pack_heads(matrices, letters),
             "weights_are": self.weights_are,
-            "largest": float(np.abs(self.matrices).max(initial=0.0)),
+            "largest": float(np.abs(matrices).max(initial=0.0)),
             "reason": self.reason,
         }

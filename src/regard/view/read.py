@@ -21,7 +21,7 @@ from regard.models.model import Model
 from regard.recording import LayerCall, Recording, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.attention_layer import AttentionLayer
-from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
+from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.rollout import latent_rollouts_by_head
@@ -110,7 +110,7 @@ def make_reading(
     return Reading(
         tokens=tokens_of(text),
         layers=layers,
-        hidden=None if hidden is None else to_numpy(torch.cat(tuple(hidden))),
+        hidden=None if hidden is None else np.asarray(to_float32(torch.cat(tuple(hidden)))),
         dropped=text.dropped,
         answer=answer,
         sink=0 if layers and len(text) > 1 and all(layer.is_causal for layer in layers) else None,
@@ -161,7 +161,7 @@ def _perceiver_layers(calls: Sequence[LayerCall]) -> tuple[LayerWeights, LayerWe
     queries, tokens = last.query.shape[2], first.key.shape[2]
     check_number_of_weights([(one.query.shape[1], queries, tokens) for one in (first, last)])
     by_head = latent_rollouts_by_head(call.weights()[0].double().cpu().numpy() for call in calls)
-    read, answered = (weights.astype(np.float32) for weights in by_head)
+    read, answered = (torch.from_numpy(weights.astype(np.float32)) for weights in by_head)
     return (
         LayerWeights(first.name, read, "distribution", _THROUGH_LATENTS),
         LayerWeights(last.name, answered, "distribution", _THROUGH_LATENTS),

@@ -20,7 +20,7 @@ from regard.mechanisms.base import Mechanism
 from regard.models.model import Model
 from regard.recording import LayerCall
 from regard.validation import make_request
-from regard.view.from_recording import to_numpy
+from regard.view.from_recording import to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import make_reading, record_text
 from regard.view.side_by_side import ComputedPanel, HeadMeasures, MechanismPanel, SideBySide
@@ -149,7 +149,7 @@ def _compute(
 
 def _to_layer(call: LayerCall, mechanism: Mechanism) -> LayerWeights:
     weights = mechanism.weights(call.query, call.key, mask=call.mask, bias=call.bias)
-    return LayerWeights(call.name, to_numpy(weights[0]), mechanism.weights_are, "")
+    return LayerWeights(call.name, to_float32(weights[0]), mechanism.weights_are, "")
 
 
 def _measures_of_heads(compared: Sequence[Comparison]) -> HeadMeasures:

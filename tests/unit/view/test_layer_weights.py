@@ -55,7 +55,7 @@ def record_layer(mechanism: Mechanism, queries: int = QUERIES, keys: int = KEYS)
 
 def one_head(*rows: list[float], weights_are: str = "signed") -> LayerWeights:
     """One head."""
-    return LayerWeights("one", np.array([rows], dtype=np.float32), weights_are, "no scores")
+    return LayerWeights("one", torch.tensor([rows]), weights_are, "no scores")
 
 
 def tokens(words: str) -> Tokens:
@@ -147,15 +147,16 @@ def test_large_negative_weight_is_a_finding() -> None:
 
 
 def test_rows_of_weights_are_encoded_as_vectors() -> None:
-    layer = LayerWeights("one", np.random.default_rng(5).normal(size=(2, 3, 5)).astype(np.float32), "signed", "why")
+    matrices = torch.from_numpy(np.random.default_rng(5).normal(size=(2, 3, 5)).astype(np.float32))
+    layer = LayerWeights("one", matrices, "signed", "why")
     assert choose_encoding([layer], room=layer.size * 16 // 3) == (0, 0.0)
     letters, error = choose_encoding([layer], room=1)
     assert letters == 2
     # Half a step of 91^2 - 1, in a row whose scale is at most 1.1 % above its largest weight.
-    assert 0 < error <= 1.011 * np.abs(layer.matrices).max() / (91**2 - 1)
+    assert 0 < error <= 1.011 * layer.matrices.abs().max().item() / (91**2 - 1)
     data = layer.pack([], letters)
     assert [len(head) for head in data["weights"]] == [3 * (1 + 5) * letters] * 2
-    assert data["largest"] == pytest.approx(np.abs(layer.matrices).max())
+    assert data["largest"] == pytest.approx(layer.matrices.abs().max().item())
     assert (data["weights_are"], data["reason"]) == ("signed", "why")
 
 

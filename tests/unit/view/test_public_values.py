@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 import regard
@@ -80,7 +81,7 @@ def test_one_reading_is_printed_as_a_list_of_one() -> None:
 @pytest.mark.parametrize("kind", ["softmax", "", None, 3])
 def test_another_kind_of_weights_is_refused(kind: object) -> None:
     with pytest.raises(OptionError, match=r"kind of weights(.|\n)*distribution, non-negative, signed"):
-        LayerWeights("one", np.ones((1, 2, 2), np.float32), kind, "no scores")
+        LayerWeights("one", torch.ones(1, 2, 2), kind, "no scores")
 
 
 @pytest.mark.parametrize("token", [-1, 2])

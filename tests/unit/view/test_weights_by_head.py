@@ -67,7 +67,7 @@ LAYERS: dict[str, Callable[[], AttentionLayer]] = {
         HEADS, QUERIES, KEYS, relative_vectors=relative_vectors(normal(1, 3, HEAD_DIM))
     ),
     "Gaussian": lambda: layer_of(HEADS, QUERIES, KEYS, centre=normal(HEADS, QUERIES), deviation=2.0),
-    "weights alone": lambda: LayerWeights("one", normal(HEADS, QUERIES, KEYS), "signed", "no scores"),
+    "weights alone": lambda: LayerWeights("one", torch.from_numpy(normal(HEADS, QUERIES, KEYS)), "signed", "no scores"),
     "windows": windows,
 }
 
