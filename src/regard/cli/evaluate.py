@@ -23,6 +23,7 @@ from regard.cli.shared_options import (
     check_score_format,
     drop_none,
     model_option,
+    option,
 )
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
@@ -109,21 +110,19 @@ class _ScoringOptions:
 def translate(
     data: Annotated[
         list[Path],
-        typer.Option(
+        option(
             "--data",
+            "Sources and references, in any format of the training data. Two text files: the source first.",
             metavar="PATH",
-            help="Sources and references, in any format of the training data. Two text files: the source first.",
-            show_default=False,
         ),
     ],
     model: Annotated[str | None, model_option("Folder of the translator to measure.")] = None,
     hypotheses: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--hypotheses",
+            "Measure these translations instead of a model: one per line, by any software.",
             metavar="FILE",
-            help="Measure these translations instead of a model: one per line, by any software.",
-            show_default=False,
         ),
     ] = None,
     *,

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.loaded_model import require_model
-from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
+from regard.cli.shared_options import (
+    Device,
+    ScoreFormat,
+    SkipBad,
+    TextColumns,
+    check_score_format,
+    model_option,
+    option,
+)
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
 
@@ -41,11 +49,8 @@ def register(evaluate: typer.Typer) -> None:
 def clip(
     data: Annotated[
         list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Pictures with their texts, in any format of the training data; repeat for more.",
-            show_default=False,
+        option(
+            "--data", "Pictures with their texts, in any format of the training data; repeat for more.", metavar="PATH"
         ),
     ],
     model: Annotated[

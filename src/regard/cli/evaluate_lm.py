@@ -23,6 +23,7 @@ from regard.cli.shared_options import (
     Weights,
     check_number_formats,
     check_score_format,
+    option,
 )
 from regard.cli.verb import Verb
 from regard.fields import option_field
@@ -113,10 +114,7 @@ class _Computation:
 )
 def lm(
     measurement: _Measurement,
-    stride: Annotated[
-        int | None,
-        typer.Option("--stride", min=1, help="Tokens by which it moves. Default: half of it.", show_default=False),
-    ] = None,
+    stride: Annotated[int | None, option("--stride", "Tokens by which it moves. Default: half of it.", min=1)] = None,
     *,
     computation: _Computation,
     weights: Annotated[Weights, Before("device")] = None,
@@ -145,7 +143,9 @@ def lm(
 def mlm(
     measurement: _Measurement,
     mask_share: MaskShare = 0.15,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed that decides which tokens are masked.")] = 1,
+    seed: Annotated[
+        int, option("--seed", "Random seed that decides which tokens are masked.", min=0, show_default=True)
+    ] = 1,
     *,
     computation: _Computation,
 ) -> None:

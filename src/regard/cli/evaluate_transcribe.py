@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.media_input import read_entries
-from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format, model_option
+from regard.cli.shared_options import (
+    Device,
+    ScoreFormat,
+    SkipBad,
+    TextColumns,
+    check_score_format,
+    model_option,
+    option,
+)
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
@@ -57,16 +65,13 @@ class _Example:
 def transcribe(
     data: Annotated[
         list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Sounds with their texts, in any format of the training data; repeat for more.",
-            show_default=False,
+        option(
+            "--data", "Sounds with their texts, in any format of the training data; repeat for more.", metavar="PATH"
         ),
     ],
     model: Annotated[str, model_option("Folder of the model to measure; required.")] = "",
     columns: TextColumns = None,
-    worst: Annotated[int, typer.Option("--worst", min=0, help="Number of the worst texts to show.")] = 5,
+    worst: Annotated[int, option("--worst", "Number of the worst texts to show.", min=0, show_default=True)] = 5,
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
     device: Device = None,

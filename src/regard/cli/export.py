@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.completion import model_completer
-from regard.cli.shared_options import format_option
+from regard.cli.shared_options import format_option, option
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import check_choice
@@ -56,9 +56,7 @@ def export(
             "Target format: transformers, onnx, ctranslate2, marian or pegasus.", FORMATS, show_default=False
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="New folder to write.", show_default=False)
-    ],
+    out: Annotated[Path, option("--out -o", "New folder to write.", metavar="FOLDER")],
 ) -> None:
     """Export a trained model to the format of another program, which then gives the same outputs."""
     check_choice("format", form, FORMATS)

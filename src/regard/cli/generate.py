@@ -27,6 +27,7 @@ from regard.cli.shared_options import (
     drop_none,
     format_option,
     model_option,
+    option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
@@ -217,7 +218,7 @@ def generate(
     chat: _ChatOptions,
     loading: _LoadingOptions,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out a prompt that cannot be used, and report it.")
+        bool, option("--skip-bad", "Leave out a prompt that cannot be used, and report it.", show_default=True)
     ] = False,
     device: Device = None,
     overwrite: Overwrite = False,

@@ -24,58 +24,54 @@ WEIGHT_FORMATS = ("int8",)
 SCORE_FORMATS = ("text", "json")
 
 
+def option(names: str, text: str, *, show_default: bool = False, **facts: Any) -> Any:
+    """An option of a command, with its names in the shell, separated by a space, and its help."""
+    return typer.Option(*names.split(), help=text, show_default=show_default, **facts)
+
+
 def model_option(text: str, *, metavar: str = "FOLDER") -> Any:
     """The option ``--model`` of a command whose model has no default; ``text`` is its help."""
-    return typer.Option("--model", metavar=metavar, help=text, show_default=False, autocompletion=model_completer())
+    return option("--model", text, metavar=metavar, autocompletion=model_completer())
 
 
 def format_option(text: str, formats: Sequence[str], *, show_default: bool = True) -> Any:
     """The option ``--format`` of a command that writes one of ``formats``; ``text`` is its help."""
-    return typer.Option(
-        "--format", metavar="FORMAT", help=text, show_default=show_default, autocompletion=choice_completer(formats)
+    return option(
+        "--format", text, metavar="FORMAT", autocompletion=choice_completer(formats), show_default=show_default
     )
 
 
 Texts = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TEXT", help="One or more texts, each in quotes.", show_default=False),
+    list[str] | None, typer.Argument(metavar="TEXT", help="One or more texts, each in quotes.", show_default=False)
 ]
 Data = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--data",
+        "Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data.",
         metavar="FILE",
-        help="Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data.",
-        show_default=False,
     ),
 ]
 Field = Annotated[
     str | None,
-    typer.Option(
-        "--field",
-        metavar="NAME",
-        help="Field with the text, for JSON lines; or its column, for a table (.csv, .tsv).",
-        show_default=False,
-    ),
+    option("--field", "Field with the text, for JSON lines; or its column, for a table (.csv, .tsv).", metavar="NAME"),
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--model",
+        "Folder or name of the model. Default: minilm.",
         metavar="MODEL",
-        help="Folder or name of the model. Default: minilm.",
-        show_default=False,
         autocompletion=model_completer(["minilm"]),
     ),
 ]
-OutputFile = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
-]
+OutputFile = Annotated[Path | None, option("--out -o", "Output file. Default: standard output.", metavar="FILE")]
 Truncate = Annotated[
     bool,
-    typer.Option(
-        "--truncate", help="Truncate texts at the model's limit and report it. Without it, longer texts are refused."
+    option(
+        "--truncate",
+        "Truncate texts at the model's limit and report it. Without it, longer texts are refused.",
+        show_default=True,
     ),
 ]
 Documents = Annotated[list[Path], option_of(LanguageModelRecipe, "data")]
@@ -88,71 +84,52 @@ Labels = Annotated[str, option_of(LabelFormat, "labels")]
 TextColumns = Annotated[str | None, option_of(ClipRecipe, "columns")]
 SkipBad = Annotated[bool, option_of(ClipRecipe, "skip_bad")]
 TokensPerBatch = Annotated[
-    int, typer.Option("--batch-tokens", min=1, help="Tokens per batch; lower it to save memory.")
+    int, option("--batch-tokens", "Tokens per batch; lower it to save memory.", min=1, show_default=True)
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
+Overwrite = Annotated[bool, option("--overwrite", "Replace the output if it exists.", show_default=True)]
+Resume = Annotated[bool, option("--resume", "Continue an interrupted run.", show_default=True)]
 
 Dtype = Annotated[
     str,
-    typer.Option(
+    option(
         "--dtype",
+        "Precision to compute in: float32 or bfloat16 (faster on processors with bfloat16 instructions).",
         metavar="DTYPE",
-        help="Precision to compute in: float32 or bfloat16 (faster on processors with bfloat16 instructions).",
         autocompletion=choice_completer(PRECISIONS),
+        show_default=True,
     ),
 ]
 
 Weights = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--weights",
-        metavar="FORMAT",
-        help="Format of the weights of linear layers: int8 (rounded; less memory, faster generation). "
+        "Format of the weights of linear layers: int8 (rounded; less memory, faster generation). "
         "Default: that of --dtype.",
-        show_default=False,
+        metavar="FORMAT",
         autocompletion=choice_completer(WEIGHT_FORMATS),
     ),
 ]
 
 Threshold = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--threshold",
+        "Least probability of a label, for models with several labels per text. Default: 0.5.",
         min=0.0,
         max=1.0,
-        help="Least probability of a label, for models with several labels per text. Default: 0.5.",
-        show_default=False,
     ),
 ]
 ClassifierBatchTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-tokens",
-        min=1,
-        help="Tokens per batch; lower it to save memory. Default: 8192.",
-        show_default=False,
-    ),
+    int | None, option("--batch-tokens", "Tokens per batch; lower it to save memory. Default: 8192.", min=1)
 ]
 
-ScoreFormat = Annotated[
-    str,
-    format_option("Output format: text or json.", SCORE_FORMATS),
-]
+ScoreFormat = Annotated[str, format_option("Output format: text or json.", SCORE_FORMATS)]
 Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="DEVICE", help="Device to compute on, such as cuda. Default: cpu.", show_default=False
-    ),
+    str | None, option("--device", "Device to compute on, such as cuda. Default: cpu.", metavar="DEVICE")
 ]
 BatchTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-tokens",
-        min=1,
-        help="Source subwords per batch; lower it to save memory. Default: 2048.",
-        show_default=False,
-    ),
+    int | None, option("--batch-tokens", "Source subwords per batch; lower it to save memory. Default: 2048.", min=1)
 ]
 
 

@@ -14,6 +14,7 @@ from regard.cli import train_classify
 from regard.cli.completion import model_completer
 from regard.cli.option_group import Before, expand_option_groups
 from regard.cli.progress import count_progress
+from regard.cli.shared_options import option
 from regard.cli.training_options import Training, describe_run, print_next_command, training_options
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
@@ -229,11 +230,10 @@ def translate(
     *,
     start: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from",
+            "Fine-tune this model: the folder of a translator or of a T5, or its name on the Hub.",
             metavar="MODEL",
-            help="Fine-tune this model: the folder of a translator or of a T5, or its name on the Hub.",
-            show_default=False,
             autocompletion=model_completer(),
         ),
         Before("prefix"),

@@ -10,7 +10,7 @@ import typer
 from regard.cli.loaded_model import require_model
 from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.output_file import check_output_file
-from regard.cli.shared_options import Device, OutputFile, Overwrite, format_option, model_option
+from regard.cli.shared_options import Device, OutputFile, Overwrite, format_option, model_option, option
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
@@ -55,27 +55,20 @@ def transcribe(
     model: Annotated[str, model_option("Folder that `regard train transcribe` wrote; required.")] = "",
     data: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--data",
-            metavar="FILE",
-            help="Folder of sounds, or file with one path per line, plain or gzip; - is standard input. A pipe is read "
+            "Folder of sounds, or file with one path per line, plain or gzip; - is standard input. A pipe is read "
             "without --data.",
-            show_default=False,
+            metavar="FILE",
         ),
     ] = None,
     out: OutputFile = None,
     form: Annotated[str, format_option("Output format: text, tsv or jsonl.", FORMATS)] = "text",
     field: Annotated[
-        str | None,
-        typer.Option(
-            "--field",
-            metavar="NAME",
-            help="Field of JSON lines, or column of a table, with the path.",
-            show_default=False,
-        ),
+        str | None, option("--field", "Field of JSON lines, or column of a table, with the path.", metavar="NAME")
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Write no text for an unusable sound, and report it.")
+        bool, option("--skip-bad", "Write no text for an unusable sound, and report it.", show_default=True)
     ] = False,
     device: Device = None,
     overwrite: Overwrite = False,

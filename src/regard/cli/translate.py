@@ -27,6 +27,7 @@ from regard.cli.shared_options import (
     drop_none,
     format_option,
     model_option,
+    option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
@@ -92,7 +93,7 @@ def translate(
     searching: TranslationSearchOptions,
     batch_tokens: BatchTokens = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Write an empty line for an unusable line and report it.")
+        bool, option("--skip-bad", "Write an empty line for an unusable line and report it.", show_default=True)
     ] = False,
     device: Device = None,
     overwrite: Overwrite = False,

@@ -13,7 +13,7 @@ from regard.cli.completion import complete_mechanism
 from regard.cli.loaded_model import open_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import count_progress, indeterminate_progress
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, option
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, read_media
@@ -68,12 +68,11 @@ def register(app: typer.Typer) -> None:
 
 Mechanisms = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--mechanism",
-        metavar="NAME,NAME",
-        help="Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
+        "Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
         "such as longformer:window=8,performer. Repeat for more.",
-        show_default=False,
+        metavar="NAME,NAME",
         autocompletion=complete_mechanism,
     ),
 ]
