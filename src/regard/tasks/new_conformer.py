@@ -20,7 +20,7 @@ import torch
 
 from regard.audio import AudioProcessor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_weights
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_attention, describe_weights
 from regard.tasks.presets import FineTuning, Presets, Size
 from regard.tasks.sound_recipe import SoundRecipe
 
@@ -125,6 +125,5 @@ def describe_model(recipe: SoundRecipe, size: Size | None, model: AudioEncoder, 
     """Describe the model in a line."""
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
-    mechanism = getattr(model.config, "mechanism", "dot_product")
-    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
+    attention = describe_attention(model.config)
     return f"{name}, {processor.rate:,} samples a second, {model.bands} bands{attention}, {describe_weights(model)}"

@@ -10,18 +10,13 @@ A Perceiver of the same size reads bytes: a layer more, as wide, and a quarter a
 
 Fine-tuning: Devlin et al. 2019, "BERT", appendix A.3, with a peak of 2e-5 to 5e-5, batches of 16 or 32 and 2 to 4
 epochs. Low-rank adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for RoBERTa.
-
-The hyperparameters of a new Perceiver that reads texts byte by byte, in one flat config, which a recipe can change.
-
-Jaegle et al. 2021, "Perceiver IO: a general architecture for structured inputs and outputs", section 4.1: UTF-8 bytes,
-a trained vector for each and for its position, and no tokenizer.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -29,18 +24,21 @@ from regard import masks
 from regard.errors import CheckpointError
 from regard.models import (
     Encoder,
-    PerceiverConfig,
     PerceiverTextEncoder,
-    PositionOutput,
     TextClassifier,
-    TextInput,
     TransformerEncoder,
     TransformerEncoderConfig,
     load,
 )
 from regard.models.layer_mechanism import options_for_length
 from regard.tasks.classification.recipe import PERCEIVER, ClassificationRecipe, reads_bytes
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.hyperparameters import (
+    apply_hyperparameters,
+    describe_attention,
+    describe_layers,
+    describe_weights,
+)
+from regard.tasks.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
 from regard.tasks.presets import FineTuning, Presets, Size, split_model_name
 
 PRESETS = Presets(
@@ -52,61 +50,6 @@ PRESETS = Presets(
     vocabularies=((5_000, 2_000), (50_000, 4_000), (500_000, 8_000), (math.inf, 16_000)),
     fine_tuning=FineTuning(peak=5e-5, warmup=200, epochs=4, lora_peak=4e-4),
 )
-DEFAULT_MOST_BYTES = 2048
-"""The positions of the published model."""
-
-
-@final
-@dataclass(frozen=True)
-class TextPerceiverConfig:
-    """The hyperparameters of a text encoder.
-
-    Args:
-        max_length: positions of the input and of the queries: the most bytes of a text, and two special tokens.
-        input_width: size of the vector of a byte, and of a hidden state.
-        latents, width, layers, repeats, heads, cross_heads, query_key_width, value_width, widening, cross_widening,
-            activation, dropout: as in ``PerceiverConfig``.
-        query_heads: heads of the queries of positions.
-
-    ``build`` raises as ``PerceiverConfig`` and its parts.
-    """
-
-    max_length: int = DEFAULT_MOST_BYTES
-    input_width: int = 64
-    latents: int = 32
-    width: int = 128
-    layers: int = 3
-    repeats: int = 1
-    heads: int = 4
-    cross_heads: int = 4
-    query_heads: int = 4
-    query_key_width: int | None = None
-    value_width: int | None = None
-    widening: int = 2
-    cross_widening: int = 2
-    activation: str = "gelu"
-    dropout: float = 0.1
-
-    def build(self) -> PerceiverTextEncoder:
-        """Make the encoder, with random weights and the tokenizer of bytes."""
-        return PerceiverTextEncoder(
-            PerceiverConfig(
-                TextInput(max_length=self.max_length, width=self.input_width),
-                PositionOutput(self.query_heads, self.query_key_width or self.input_width),
-                latents=self.latents,
-                width=self.width,
-                layers=self.layers,
-                repeats=self.repeats,
-                heads=self.heads,
-                cross_heads=self.cross_heads,
-                query_key_width=self.query_key_width,
-                value_width=self.value_width,
-                widening=self.widening,
-                cross_widening=self.cross_widening,
-                activation=self.activation,
-                dropout=self.dropout,
-            )
-        )
 
 
 DEFAULT_MOST_TOKENS = 512
@@ -186,10 +129,8 @@ def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifi
     config: Any = model.encoder.config
     kind = f"Perceiver {size.name} of bytes" if reads_bytes(recipe.model) else f"Transformer encoder {size.name}"
     name = f"the encoder of {recipe.start}" if recipe.start else kind
-    mechanism = getattr(config, "mechanism", "dot_product")
-    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
     position = f", positions {config.position}" if hasattr(config, "position") else ""
-    layers = f"{describe_layers(config.layers, config.width)}{attention}{position}"
+    layers = f"{describe_layers(config.layers, config.width)}{describe_attention(config)}{position}"
     return f"{name}, {layers}, {model.config.pooling} pooling, {describe_weights(model)}"
 
 

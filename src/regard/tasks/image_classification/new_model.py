@@ -23,8 +23,7 @@ from regard.models import (
     VitConfig,
 )
 from regard.models.initial_weights import choose_deviation
-from regard.tasks.hyperparameters import Config, apply_hyperparameters, describe_weights
-from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
+from regard.tasks.hyperparameters import Config, apply_hyperparameters, describe_attention, describe_weights
 from regard.tasks.image_classification.presets import (
     choose_convolutions,
     choose_model,
@@ -32,6 +31,7 @@ from regard.tasks.image_classification.presets import (
     choose_window,
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
+from regard.tasks.new_perceiver import PicturePerceiverConfig
 from regard.tasks.presets import Size
 from regard.vision import ImageProcessor
 
@@ -114,8 +114,7 @@ def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: 
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
     height, width = model.picture_size
-    mechanism = getattr(model.config, "mechanism", "dot_product")
-    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
+    attention = describe_attention(model.config)
     patches = getattr(model.config, "patch_size", None)
     shown = "" if patches is None else f" in patches of {patches[0]} x {patches[1]}"
     colours = {1: "grey", 3: "RGB"}.get(model.channels, f"{model.channels} channels")

@@ -37,7 +37,12 @@ from regard.errors import check_choice, renamed_arguments, unknown_name_error
 from regard.log import log
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
 from regard.models.config_file import ConfigFile
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.hyperparameters import (
+    apply_hyperparameters,
+    describe_attention,
+    describe_layers,
+    describe_weights,
+)
 from regard.tasks.presets import Presets, Size
 from regard.tasks.translation.recipe import CELLS, KINDS, SIZES, T5_MODEL, TranslationRecipe
 from regard.text.placeholders import ProtectedPair
@@ -238,5 +243,4 @@ def describe_model(recipe: TranslationRecipe, size: Size, model: EncoderDecoder)
     if recipe.model == T5_MODEL:
         return f"T5 {size.name}, {describe_layers(config.layers, config.width)}, {weights}"
     layers = f"{describe_layers(config.layers, config.width)}, {config.norm}-norm"
-    layers += "" if config.mechanism == "dot_product" else f", attention {config.mechanism}"
-    return f"Transformer {size.name}, {layers}, {weights}"
+    return f"Transformer {size.name}, {layers}{describe_attention(config)}, {weights}"
