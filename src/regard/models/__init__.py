@@ -17,13 +17,7 @@ from regard.models.clip import (
 )
 from regard.models.clip_text import ClipText, ClipTextConfig, ClipTextOutput
 from regard.models.clip_vision import ClipVision, ClipVisionConfig
-from regard.models.conformer import (
-    Conformer,
-    ConformerConfig,
-    conformer_large,
-    conformer_medium,
-    conformer_small,
-)
+from regard.models.conformer import Conformer, ConformerConfig, conformer_large, conformer_medium, conformer_small
 from regard.models.ctc import ctc_loss, decode_ctc
 from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
@@ -48,12 +42,7 @@ from regard.models.mamba import Mamba, MambaConfig, mamba2_2_7b, mamba2_130m
 from regard.models.masked_language_model import MaskedLanguageOutput
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.models.model import Model
-from regard.models.modernbert import (
-    ModernBert,
-    ModernBertConfig,
-    modernbert_base,
-    modernbert_large,
-)
+from regard.models.modernbert import ModernBert, ModernBertConfig, modernbert_base, modernbert_large
 from regard.models.perceiver import (
     Perceiver,
     PerceiverOutput,
@@ -117,10 +106,7 @@ from regard.models.transformer import (
     transformer_big,
     transformer_tiny,
 )
-from regard.models.transformer_encoder import (
-    TransformerEncoder,
-    TransformerEncoderConfig,
-)
+from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.vit import Vit, VitConfig, vit_base, vit_large, vit_small, vit_tiny
 
 __all__ = [

@@ -22,10 +22,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    check_flag,
-    check_weights,
-)
+from regard.errors import check_flag, check_weights
 from regard.fields import check_fields, declared_fields
 from regard.layers import ACTIVATIONS, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock

@@ -28,12 +28,7 @@ from regard.errors import OptionError, ShapeError, check_flag, check_weights
 from regard.masks import Mask, causal
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
-from regard.models.clip_tower import (
-    LAYER_ROWS,
-    ClipTowerConfig,
-    make_layers,
-    make_projection,
-)
+from regard.models.clip_tower import LAYER_ROWS, ClipTowerConfig, make_layers, make_projection
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.model_folder import ModelFolder

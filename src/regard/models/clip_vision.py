@@ -28,12 +28,7 @@ from regard.errors import OptionError, check_flag
 from regard.layers import PatchEmbedding
 from regard.layers.patch_embedding import check_patches, check_side_pair
 from regard.masks import Mask
-from regard.models.clip_tower import (
-    LAYER_ROWS,
-    ClipTowerConfig,
-    make_layers,
-    make_projection,
-)
+from regard.models.clip_tower import LAYER_ROWS, ClipTowerConfig, make_layers, make_projection
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.image_encoder import ImageEncoder, ImageOutput

@@ -22,13 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    CheckpointError,
-    OptionError,
-    check_count,
-    check_flag,
-    check_weights,
-)
+from regard.errors import CheckpointError, OptionError, check_count, check_flag, check_weights
 from regard.fields import check_fields
 from regard.layers import ConformerBlock, ConvolutionSubsampling, MultiHeadAttention
 from regard.layers.convolution_subsampling import STRIDE

@@ -19,11 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    ShapeError,
-    check_size,
-    check_weights,
-)
+from regard.errors import ShapeError, check_size, check_weights
 from regard.fields import check_fields
 from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.masks import Mask

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    OptionError,
-    check_weights,
-    short_repr,
-)
+from regard.errors import OptionError, check_weights, short_repr
 from regard.fields import check_fields
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import (

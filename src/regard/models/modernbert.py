@@ -23,11 +23,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import (
-    OptionError,
-    check_flag,
-    check_weights,
-)
+from regard.errors import OptionError, check_flag, check_weights
 from regard.fields import check_fields
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm
 from regard.masks import Mask

@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    CheckpointError,
-    OptionError,
-    check_weights,
-)
+from regard.errors import CheckpointError, OptionError, check_weights
 from regard.fields import check_fields, declare
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import (

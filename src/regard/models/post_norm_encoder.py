@@ -21,9 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import (
-    check_weights,
-)
+from regard.errors import check_weights
 from regard.fields import SIZE, Facts, check_fields, declare
 from regard.layers import Dropout, encoder_block
 from regard.masks import Mask

@@ -23,12 +23,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import (
-    DataError,
-    OptionError,
-    RefusedError,
-    ShapeError,
-)
+from regard.errors import DataError, OptionError, RefusedError, ShapeError
 from regard.layers import Dropout
 from regard.layers.projection import linear_activation
 from regard.masks import Mask

@@ -17,15 +17,7 @@ from regard.errors import CheckpointError, short_repr
 from regard.fields import check_fields
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, write_published
-from regard.positions import (
-    DynamicScaling,
-    LinearScaling,
-    Llama3Scaling,
-    LongRopeScaling,
-    Rotary,
-    Scaling,
-    YarnScaling,
-)
+from regard.positions import DynamicScaling, LinearScaling, Llama3Scaling, LongRopeScaling, Rotary, Scaling, YarnScaling
 
 
 @final

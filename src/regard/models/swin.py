@@ -25,15 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    LARGEST_SIZE,
-    OptionError,
-    check_count,
-    check_flag,
-    check_size,
-    check_sizes,
-    check_weights,
-)
+from regard.errors import LARGEST_SIZE, OptionError, check_count, check_flag, check_size, check_sizes, check_weights
 from regard.fields import check_fields
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock

@@ -25,10 +25,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.layers import (
-    Dropout,
-    RMSNorm,
-)
+from regard.layers import Dropout, RMSNorm
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.models import checkpoint_reader
@@ -45,14 +42,7 @@ from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids, read_special_id
 from regard.models.t5_config import MODEL_TYPES, T5Config
-from regard.models.t5_encoder import (
-    EMBEDDING,
-    EMBEDDING_COPIES,
-    SIDES,
-    T5Encoder,
-    encoder_rows,
-    feed_forward_rows,
-)
+from regard.models.t5_encoder import EMBEDDING, EMBEDDING_COPIES, SIDES, T5Encoder, encoder_rows, feed_forward_rows
 from regard.models.t5_layers import (
     T5State,
     check_ids,

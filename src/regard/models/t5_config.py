@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    CheckpointError,
-    OptionError,
-    check_weights,
-)
+from regard.errors import CheckpointError, OptionError, check_weights
 from regard.fields import check_fields
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import (

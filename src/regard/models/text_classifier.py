@@ -21,14 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    CheckpointError,
-    OptionError,
-    RefusedError,
-    check_flag,
-    check_kind,
-    short_repr,
-)
+from regard.errors import CheckpointError, OptionError, RefusedError, check_flag, check_kind, short_repr
 from regard.fields import check_fields, declare
 from regard.layers import Dropout
 from regard.masks import Mask

@@ -21,11 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    ShapeError,
-    check_flag,
-    check_weights,
-)
+from regard.errors import ShapeError, check_flag, check_weights
 from regard.fields import SIZE, check_fields, declare
 from regard.layers import Dropout, encoder_block
 from regard.masks import Mask

@@ -22,11 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import (
-    OptionError,
-    check_flag,
-    check_weights,
-)
+from regard.errors import OptionError, check_flag, check_weights
 from regard.fields import check_fields
 from regard.layers import ACTIVATIONS, Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PatchEmbedding, PreNorm
 from regard.layers.patch_embedding import check_patches, check_side_pair

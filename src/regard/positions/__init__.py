@@ -9,14 +9,7 @@ from regard.positions.learned_grid import LearnedGrid
 from regard.positions.relative_2d import Relative2d
 from regard.positions.relative_sinusoidal import RelativeSinusoidal
 from regard.positions.rotary import Rotary
-from regard.positions.scaling import (
-    DynamicScaling,
-    LinearScaling,
-    Llama3Scaling,
-    LongRopeScaling,
-    Scaling,
-    YarnScaling,
-)
+from regard.positions.scaling import DynamicScaling, LinearScaling, Llama3Scaling, LongRopeScaling, Scaling, YarnScaling
 from regard.positions.shaw import ShawRelative
 from regard.positions.t5 import T5Buckets
 

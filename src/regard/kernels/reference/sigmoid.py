@@ -14,12 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.kernels.reference.attention import (
-    ScoreProblem,
-    full_precision,
-    make_dot_product_problem,
-    mark_bad_rows,
-)
+from regard.kernels.reference.attention import ScoreProblem, full_precision, make_dot_product_problem, mark_bad_rows
 from regard.kernels.reference.nonfinite_isolation import MaskedWeights
 from regard.kernels.reference.query_tiles import compute_in_tiles
 from regard.kernels.request import Request

@@ -14,12 +14,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.models.hyperparameters import size_field
-from regard.models.perceiver_inputs.base import (
-    InputLayer,
-    PerceiverInput,
-    TokenwiseLayer,
-    check_floats,
-)
+from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer, check_floats
 from regard.positions import FourierFeatures
 
 
