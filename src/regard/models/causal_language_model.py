@@ -8,17 +8,19 @@ With ``tied``, the output layer and the embedding share one matrix.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers import DecoderBlock
 from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.causal_stack import CausalStack
 from regard.models.check_token_ids import check_texts_of_ids
+from regard.models.initial_weights import init_from_normal
 from regard.models.kinds import LANGUAGE_MODEL
 from regard.models.language_model_files import LanguageModelFiles, find_ignored_fields, read_generation_config
 from regard.models.model import Model
@@ -58,6 +60,24 @@ class CausalLanguageModel(CausalStack, Model, ABC):
         super().__init__(config)
         self.end_id = config.end_ids[0] if config.end_ids else NO_END
         self.pad_id, self.start_id = config.pad_id, config.start_id
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+
+    @final
+    def _add_layers(self, layers: Iterable[DecoderBlock], norm: nn.Module) -> None:
+        """Add the layers, the final norm and the output layer behind the embedding, and draw the initial weights."""
+        self.layers, self.norm = nn.ModuleList(layers), norm
+        self.output = nn.Linear(self.config.width, self.config.vocabulary, bias=False)
+        self._init_weights()
+        self.tie()
+
+    def _init_weights(self) -> None:
+        """Draw the initial weights."""
+        init_from_normal(self, float(self.config.deviation))
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The length of the longest text that the model was trained for; None is no limit."""
+        return int(self.config.max_length)
 
     @property
     def width(self) -> int:

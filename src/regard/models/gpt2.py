@@ -135,14 +135,10 @@ class Gpt2(CausalLanguageModel):
 
     def __init__(self, config: Gpt2Config) -> None:
         super().__init__(config)
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = Learned(config.max_length, config.width)
         self.dropout = Dropout(config.embedding_dropout)
-        self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
-        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
-        self._init_weights()
-        self.tie()
+        layers = (_make_layer(config, depth) for depth in range(config.layers))
+        self._add_layers(layers, nn.LayerNorm(config.width, eps=config.epsilon))
 
     def forward(
         self,
@@ -180,11 +176,6 @@ class Gpt2(CausalLanguageModel):
         vectors = functional.embedding(positions.to(ids.device), self.positions.weight)
         embedded: Tensor = self.dropout(self.token_embedding(ids) + vectors)
         return embedded
-
-    @property
-    def max_tokens(self) -> int:
-        """The number of positions, the maximum length of a text."""
-        return self.config.max_length
 
     @classmethod
     def make_weight_names(cls, config: Gpt2Config) -> WeightNames:

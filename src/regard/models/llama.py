@@ -21,7 +21,7 @@ from typing import Self, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
@@ -41,7 +41,6 @@ from regard.masks import Mask
 from regard.mechanism_catalogue import mechanism as make_mechanism
 from regard.mechanisms import DotProduct, Mechanism
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
-from regard.models.initial_weights import init_from_normal
 from regard.models.layer_mechanism import (
     MIXERS,
     check_decodes,
@@ -108,18 +107,14 @@ class Llama(CausalLanguageModel):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         rotary = config.rotary.build(config.head_width)
         window_rotary = rotary if config.window_rotary is None else config.window_rotary.build(config.head_width)
-        self.layers = nn.ModuleList(
+        layers = (
             _make_layer(config, layer, rotary if config.layer_window(layer) is None else window_rotary)
             for layer in range(config.layers)
         )
+        self._add_layers(layers, _make_norm(config, config.width))
         self._check_mechanisms()
-        self.norm = _make_norm(config, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
-        init_from_normal(self, float(self.config.deviation))
-        self.tie()
 
     def embed(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_weights
@@ -23,7 +22,6 @@ from regard.layers import DecoderBlock, Mamba2Mixer, PreNorm, RMSNorm
 from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, read_published, size_field, write_published
-from regard.models.initial_weights import init_from_normal
 from regard.models.special_ids import end_ids_field, special_id_field
 from regard.models.weight_names import Row, WeightNames, mixer_rows
 
@@ -114,12 +112,8 @@ class Mamba(CausalLanguageModel):
 
     def __init__(self, config: MambaConfig) -> None:
         super().__init__(config)
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
-        self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
-        self.norm = RMSNorm(config.width, epsilon=config.epsilon)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
-        init_from_normal(self, float(config.deviation))
-        self.tie()
+        layers = (_make_layer(config) for _ in range(config.layers))
+        self._add_layers(layers, RMSNorm(config.width, epsilon=config.epsilon))
 
     @property
     def max_tokens(self) -> None:

@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from torch import nn
-
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_weights
 from regard.fields import check_fields
@@ -40,7 +38,6 @@ from regard.models.hyperparameters import (
     size_field,
     write_published,
 )
-from regard.models.initial_weights import init_from_normal
 from regard.models.rotary_config import RotaryConfig
 from regard.models.special_ids import end_ids_field, special_id_field
 from regard.models.weight_names import Row, WeightNames, mixer_rows
@@ -183,18 +180,9 @@ class Qwen3Next(CausalLanguageModel):
 
     def __init__(self, config: Qwen3NextConfig) -> None:
         super().__init__(config)
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         rotary = config.rotary.build(config.head_dim)
-        self.layers = nn.ModuleList(_make_layer(config, layer, rotary) for layer in range(config.layers))
-        self.norm = _make_norm(config, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
-        init_from_normal(self, float(config.deviation))
-        self.tie()
-
-    @property
-    def max_tokens(self) -> int:
-        """The length of the longest text that the model was trained for."""
-        return self.config.max_length
+        layers = (_make_layer(config, layer, rotary) for layer in range(config.layers))
+        self._add_layers(layers, _make_norm(config, config.width))
 
     @classmethod
     def make_weight_names(cls, config: Qwen3NextConfig) -> WeightNames:
