@@ -28,7 +28,7 @@ def choose_mechanisms(
     else:
         texts = [mechanisms] if isinstance(mechanisms, str) else mechanisms
         found = [choice for text in texts for choice in parse_choices(text)]
-    chosen = {one.label: one for one in [MechanismChoice(EXACT), *found]}
+    chosen = {listed.label: listed for listed in [MechanismChoice(EXACT), *found]}
     return tuple(chosen.values())
 
 

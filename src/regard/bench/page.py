@@ -100,14 +100,14 @@ def _plots(report: BenchReport) -> list[Plot]:
     plots = []
     for title, (value_of, format_value) in of_case.items():
         series = []
-        for number, one in enumerate(report.mechanisms):
-            cases = [report.case(one.label, length) for length in report.settings.lengths]
+        for number, mechanism in enumerate(report.mechanisms):
+            cases = [report.case(mechanism.label, length) for length in report.settings.lengths]
             values = [(case.length, value_of(case)) for case in cases]
             points = tuple(
                 (length, float(value)) for length, value in values if value is not None and (value > 0 or has_bars)
             )
             if points:
-                series.append(Series(one.label, number, points))
+                series.append(Series(mechanism.label, number, points))
         if series:
             plots.append(Plot(title, tuple(series), report.settings.lengths, format_value))
     return plots
@@ -162,16 +162,16 @@ def draw_bars(name: str, series: Sequence[Series], format_value: Callable[[float
 
     Returns an HTML element. A bar is a stretched SVG, since the page allows no style attributes.
     """
-    most = max(one.points[0][1] for one in series) or 1.0
-    bars = "".join(_draw_bar(one, most, format_value) for one in series)
+    most = max(line.points[0][1] for line in series) or 1.0
+    bars = "".join(_draw_bar(line, most, format_value) for line in series)
     return f'<ul class="bars" aria-label="{html.escape(name)}">{bars}</ul>'
 
 
-def _draw_bar(one: Series, most: float, format_value: Callable[[float], str]) -> str:
-    length, value = one.points[0]
+def _draw_bar(bar: Series, most: float, format_value: Callable[[float], str]) -> str:
+    length, value = bar.points[0]
     return (
-        f'<li class="s{one.number} {line_classes(one.number)}" title="{length:,} tokens">'
-        f"<span>{html.escape(one.name)}</span>"
+        f'<li class="s{bar.number} {line_classes(bar.number)}" title="{length:,} tokens">'
+        f"<span>{html.escape(bar.name)}</span>"
         f'<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="{100 * value / most:.3f}" height="1"/></svg>'
         f"<b>{html.escape(format_value(value))}</b></li>"

@@ -186,11 +186,12 @@ def _compare_neighbours(
         return {"nearest": None, "neighbours": None, "rank_correlation": None}
     ours, theirs = _other_cosines(exact), _other_cosines(other)
     count = neighbour_count(texts)
-    found = [_mark_largest(one, count) for one in (ours, theirs)]
-    ranks = [one.argsort(dim=-1).argsort(dim=-1).double() for one in (ours, theirs)]
+    found = [_mark_largest(vectors, count) for vectors in (ours, theirs)]
+    ranks = [vectors.argsort(dim=-1).argsort(dim=-1).double() for vectors in (ours, theirs)]
     centred = [rank - rank.mean(-1, keepdim=True) for rank in ranks]
     products = [
-        (one * another).sum(-1) for one, another in ((centred[0], centred[1]), *((one, one) for one in centred))
+        (one * another).sum(-1)
+        for one, another in ((centred[0], centred[1]), *((vectors, vectors) for vectors in centred))
     ]
     return {
         "nearest": float((ours.argmax(-1) == theirs.argmax(-1)).double().mean()),

@@ -111,8 +111,8 @@ class BenchReport:
         )
 
     def _label_of(self, mechanism: str) -> str:
-        labels = [one.label for one in self.mechanisms]
-        named = [one.label for one in self.mechanisms if one.name == mechanism]
+        labels = [benched.label for benched in self.mechanisms]
+        named = [benched.label for benched in self.mechanisms if benched.name == mechanism]
         if mechanism in labels:
             return mechanism
         if len(named) == 1:

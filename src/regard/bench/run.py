@@ -68,8 +68,8 @@ def measure(
     choices: Sequence[MechanismChoice], settings: BenchSettings, errors: ErrorSource, advance: Advance | None
 ) -> BenchReport:
     """Measure time and memory on random tokens, and the error on the tokens of ``errors``."""
-    for one in choices:
-        _check_buildable(one, settings)
+    for chosen in choices:
+        _check_buildable(chosen, settings)
     cases: list[BenchCase] = []
     in_process = torch.device(settings.device).type == "cpu" and CaseProcess.is_supported()
     with _threads(settings.threads), CaseProcess(settings) if in_process else nullcontext() as process:
@@ -137,23 +137,23 @@ def _measure_length(
     cases: dict[str, BenchCase] = {}
     ready: dict[str, Mechanism] = {}
     by_label = {choice.label: choice for choice in choices}
-    for one in choices:
-        case = BenchCase(one.label, length)
-        reason = _reason_to_skip(one, settings, length, earlier)
+    for chosen in choices:
+        case = BenchCase(chosen.label, length)
+        reason = _reason_to_skip(chosen, settings, length, earlier)
         if reason is not None:
-            cases[one.label] = _without_result(case, reason)
+            cases[chosen.label] = _without_result(case, reason)
             continue
         try:
-            mechanism = _build(one, settings, length)
+            mechanism = _build(chosen, settings, length)
             refused = refusal_reason(mechanism, settings, length)
         except RegardError as error:
             refused = describe_failure(error)
         if refused is not None:
-            cases[one.label] = replace(_without_result(case, refused), refused=refused)
+            cases[chosen.label] = replace(_without_result(case, refused), refused=refused)
             continue
-        cases[one.label] = case = _measure_first_call(case, one, settings, process)
+        cases[chosen.label] = case = _measure_first_call(case, chosen, settings, process)
         if not case.missing.keys() & {"time"}:
-            ready[one.label] = mechanism
+            ready[chosen.label] = mechanism
     if ready:
         tokens = make_tokens(settings, length)
         cases |= _measure_times(ready, cases, settings, tokens)

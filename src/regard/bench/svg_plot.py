@@ -66,7 +66,7 @@ def draw_lines(
 def _draw_plot(
     shape: _Shape, name: str, series: Sequence[Series], lengths: Sequence[int], format_value: Callable[[float], str]
 ) -> str:
-    values = [value for one in series for _, value in one.points]
+    values = [value for drawn in series for _, value in drawn.points]
     ticks = _value_ticks(min(values), max(values))
     right, bottom = float(_LEFT + shape.width), float(_TOP + shape.height)
     across = _Scale(float(lengths[0]), float(lengths[-1]), float(_LEFT), right)
@@ -89,10 +89,10 @@ def _draw_plot(
     ]
     middle = _LEFT + shape.width / 2
     parts.append(f'<text class="tick" x="{middle:.0f}" y="{bottom + 40:.0f}" text-anchor="middle">tokens</text>')
-    names = _label_places([(upward.place(one.points[-1][1]), one) for one in series], bottom + _BOTTOM)
-    for one in series:
-        line, end = _draw_line(one, across, upward, format_value)
-        parts.append(line + (_draw_name(one, end, right, names[one.number]) if shape.has_names else "") + "</g>")
+    names = _label_places([(upward.place(drawn.points[-1][1]), drawn) for drawn in series], bottom + _BOTTOM)
+    for drawn in series:
+        line, end = _draw_line(drawn, across, upward, format_value)
+        parts.append(line + (_draw_name(drawn, end, right, names[drawn.number]) if shape.has_names else "") + "</g>")
     return "".join([*parts, "</svg>"])
 
 
@@ -110,27 +110,27 @@ def _length_labels(lengths: Sequence[int], across: _Scale) -> list[tuple[float, 
 
 
 def _draw_line(
-    one: Series, across: _Scale, upward: _Scale, format_value: Callable[[float], str]
+    drawn: Series, across: _Scale, upward: _Scale, format_value: Callable[[float], str]
 ) -> tuple[str, tuple[float, float]]:
     """The line with its points, in a group that is still open, and the place where it ends."""
-    places = [(across.place(length), upward.place(value)) for length, value in one.points]
+    places = [(across.place(length), upward.place(value)) for length, value in drawn.points]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    name = html.escape(one.name)
+    name = html.escape(drawn.name)
     points = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4">'
         f"<title>{name}, {length:,} tokens: {format_value(value)}</title></circle>"
-        for (x, y), (length, value) in zip(places, one.points, strict=True)
+        for (x, y), (length, value) in zip(places, drawn.points, strict=True)
     )
-    line = f'<g class="series s{one.number} {line_classes(one.number)}"><path d="M{path}"/>{points}'
+    line = f'<g class="series s{drawn.number} {line_classes(drawn.number)}"><path d="M{path}"/>{points}'
     return line, places[-1]
 
 
-def _draw_name(one: Series, end: tuple[float, float], right: float, y: float) -> str:
+def _draw_name(drawn: Series, end: tuple[float, float], right: float, y: float) -> str:
     """The name of a line at the right, with a thin line to it from where the line ends."""
     x = right + _LABEL_GAP
     return (
         f'<path class="leader" d="M{end[0] + 6:.1f} {end[1]:.1f}L{x - 4:.0f} {y:.1f}"/>'
-        f'<text x="{x:.0f}" y="{y + 4:.1f}">{html.escape(_shorten(one.name))}</text>'
+        f'<text x="{x:.0f}" y="{y + 4:.1f}">{html.escape(_shorten(drawn.name))}</text>'
     )
 
 
@@ -140,7 +140,7 @@ def _shorten(name: str) -> str:
 
 def _label_width(series: Sequence[Series]) -> int:
     """The width of the longest label, so that none is cut off."""
-    longest = max(len(_shorten(one.name)) for one in series)
+    longest = max(len(_shorten(line.name)) for line in series)
     return max(_MIN_LABEL_WIDTH, math.ceil(_CHARACTER_WIDTH * longest))
 
 
@@ -154,7 +154,7 @@ def _label_places(ends: list[tuple[float, Series]], height: float) -> dict[int, 
     for index in range(len(places) - 1, -1, -1):
         places[index] = min(places[index], lowest)
         lowest = places[index] - _LABEL_DISTANCE
-    return {one.number: place for (_, one), place in zip(ends, places, strict=True)}
+    return {line.number: place for (_, line), place in zip(ends, places, strict=True)}
 
 
 def _value_ticks(low: float, high: float) -> list[float]:

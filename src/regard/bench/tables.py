@@ -107,19 +107,19 @@ def _memory_table(report: BenchReport) -> Table:
 def _error_table(report: BenchReport) -> Table:
     """Errors at the longest measured length of each mechanism."""
     rows, marks = [], set()
-    for one in report.mechanisms:
-        measured = [case for case in report.cases if case.mechanism == one.label and case.error is not None]
+    for benched in report.mechanisms:
+        measured = [case for case in report.cases if case.mechanism == benched.label and case.error is not None]
         if not measured:
             continue
         case = measured[-1]
         assert case.error is not None
-        mark = (_OWN_EQUATION if one.approximates != EXACT else "") + (_UNTRAINED if one.untrained else "")
-        mark += _LEFT_OUT if one.left_out else ""
-        mark += _CAUSAL if one.hides_later_keys and not report.settings.causal else ""
+        mark = (_OWN_EQUATION if benched.approximates != EXACT else "") + (_UNTRAINED if benched.untrained else "")
+        mark += _LEFT_OUT if benched.left_out else ""
+        mark += _CAUSAL if benched.hides_later_keys and not report.settings.causal else ""
         marks |= set(mark)
         rows.append(
             (
-                one.label + mark,
+                benched.label + mark,
                 f"{case.length:,}",
                 format_error(case.error.output_error),
                 format_share(case.error.mass_kept),

@@ -76,7 +76,7 @@ def _draw(table: Table, widths: Mapping[int, int]) -> RichTable:
 
 def _full_width(table: Table, number: int) -> int:
     """The cells of the longest text in a column."""
-    return max(cell_len(one) for one in (table.header[number], *(row[number] for row in table.rows)))
+    return max(cell_len(cell) for cell in (table.header[number], *(row[number] for row in table.rows)))
 
 
 def _least_width(table: Table, number: int) -> int:
@@ -84,4 +84,4 @@ def _least_width(table: Table, number: int) -> int:
     name = table.header[number]
     if name in _TEXTS:
         return min(_full_width(table, number), _LEAST_TEXT)
-    return max(cell_len(one) for one in (*name.split(), *(row[number] for row in table.rows)))
+    return max(cell_len(cell) for cell in (*name.split(), *(row[number] for row in table.rows)))

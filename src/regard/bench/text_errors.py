@@ -112,9 +112,9 @@ def replace_in(model: Encoder, choice: MechanismChoice, length: int, seed: int) 
         torch.default_generator.manual_seed(seed)
         replaced = replace_mechanism(model, choice.name, **choice.options_at(length))
     original = dict(model.named_parameters())
-    for name, one in replaced.model.named_parameters():
-        if name in original and torch.equal(one, original[name]):
-            one.data = original[name].data
+    for name, parameter in replaced.model.named_parameters():
+        if name in original and torch.equal(parameter, original[name]):
+            parameter.data = original[name].data
     return replaced
 
 

@@ -193,7 +193,7 @@ def _escape_error(error: RegardError) -> RegardError:
 
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed. torch has an error class for GPU memory, but only a message for CPU memory."""
-    names = {one.__name__ for one in type(error).__mro__}
+    names = {base.__name__ for base in type(error).__mro__}
     return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
 
 

@@ -85,7 +85,7 @@ def _spell_option(option: Spelling, value: ast.expr | None) -> str:
 def _words(value: object) -> Sequence[str] | None:
     """The parts of a value in the shell; None if one of them is left open."""
     if isinstance(value, dict):
-        return [f"{name}={'...' if one is ... else one}" for name, one in value.items()]
+        return [f"{name}={'...' if setting is ... else setting}" for name, setting in value.items()]
     parts = list(value) if isinstance(value, tuple | list) else [value]
     if any(part in (None, ..., "...") or isinstance(part, dict | tuple | list) for part in parts):
         return None

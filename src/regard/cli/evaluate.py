@@ -260,9 +260,9 @@ def _read_gold_alignments(
             f"{gold} has no line for them; the first is pair {min(alignment_file.unnamed) + 1:,}"
         )
     gold_pairs = [
-        (one, links)
-        for number, (one, links) in enumerate(zip(entries, alignment_file.alignments, strict=True))
-        if isinstance(one, Pair) and number not in alignment_file.unnamed
+        (pair, links)
+        for number, (pair, links) in enumerate(zip(entries, alignment_file.alignments, strict=True))
+        if isinstance(pair, Pair) and number not in alignment_file.unnamed
     ]
     if not gold_pairs:
         raise DataError(
@@ -271,7 +271,9 @@ def _read_gold_alignments(
             got=f"{len(entries):,} pairs, each without a line in the file or skipped as unusable",
             do="check that the file belongs to these pairs",
         )
-    translator.check_pairs([(one.source, one.target) for one, _ in gold_pairs], [one.place for one, _ in gold_pairs])
+    translator.check_pairs(
+        [(pair.source, pair.target) for pair, _ in gold_pairs], [pair.place for pair, _ in gold_pairs]
+    )
     return gold_pairs
 
 
@@ -280,8 +282,8 @@ def _score_alignments(translator: Translator, gold_pairs: Sequence[tuple[Pair, A
     from regard.text.alignments import alignment_scores
     from regard.text.words import token_spans
 
-    aligned = translator.aligned_pairs([(one.source, one.target) for one, _ in gold_pairs], split=token_spans)
-    return alignment_scores([one.token_alignment for one in aligned], [links for _, links in gold_pairs])
+    aligned = translator.aligned_pairs([(pair.source, pair.target) for pair, _ in gold_pairs], split=token_spans)
+    return alignment_scores([words.token_alignment for words in aligned], [links for _, links in gold_pairs])
 
 
 def _read_hypotheses(path: Path | None, entries: Sequence[PairOrSkipped]) -> list[str]:
@@ -297,7 +299,11 @@ def _read_hypotheses(path: Path | None, entries: Sequence[PairOrSkipped]) -> lis
             got=f"{len(texts):,}",
             do="check that both hold the same sentences in the same order",
         )
-    return texts if len(texts) < len(entries) else [text for text, one in zip(texts, is_usable, strict=True) if one]
+    return (
+        texts
+        if len(texts) < len(entries)
+        else [text for text, is_used in zip(texts, is_usable, strict=True) if is_used]
+    )
 
 
 def _read_lines(path: Path | None) -> list[str]:

@@ -117,11 +117,11 @@ def _measure(
 
     measure, used = TranscriptionMeasure(transcriber.labels), list[Any]()
 
-    def read(one: FileWithText) -> Any:
-        return transcriber.read(one.content, name=one.place)
+    def read(sound: FileWithText) -> Any:
+        return transcriber.read(sound.content, name=sound.place)
 
     for good, inputs in read_entries(sounds, read, SOUNDS, skip_bad=skip_bad):
-        texts = [one.text for one in good]
+        texts = [sound.text for sound in good]
         used += good
         for output in transcriber.model.run_inputs(inputs, batch=transcriber.batch):
             count = output.visible.shape[0]

@@ -242,9 +242,9 @@ def generate(
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
             for message, found in _continue_lines(generator, lines, chat, options, out, skip_bad=skip_bad):
-                for one in found:
-                    ends.add(one)
-                    file.write(_format(one, form, message if chat.chat else None, shows_prompt=shows_prompt))
+                for continuation in found:
+                    ends.add(continuation)
+                    file.write(_format(continuation, form, message if chat.chat else None, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(writing.max_tokens, generator.model.max_tokens)
     _report_prompts(generator)
@@ -269,9 +269,9 @@ class _Ends:
     def __init__(self, stop: Sequence[str]) -> None:
         self.stop, self.counts, self.total = stop, dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
 
-    def add(self, one: Continuation) -> None:
+    def add(self, continuation: Continuation) -> None:
         """Count a text by what ended it."""
-        self.counts[one.ended_by] += 1
+        self.counts[continuation.ended_by] += 1
         self.total += 1
 
     def report(self, max_tokens: int, context: int | None) -> None:
@@ -355,10 +355,15 @@ def _continue_lines(
             done += len(some)
 
 
-def _format(one: Continuation, form: str, message: str | None, *, shows_prompt: bool) -> str:
+def _format(continuation: Continuation, form: str, message: str | None, *, shows_prompt: bool) -> str:
     """A line, or a row of JSON; with the ``message`` of a chat beside the prompt that the template made of it."""
     if form == "text":
-        return f"{one.prompt if shows_prompt else ''}{one.text}\n"
+        return f"{continuation.prompt if shows_prompt else ''}{continuation.text}\n"
     record: dict[str, Any] = {} if message is None else {"message": message}
-    record |= {"prompt": one.prompt, "text": one.text, "ended_by": one.ended_by, "tokens": one.tokens}
-    return json.dumps(record | {"log_probability": round(one.log_probability, 6)}, ensure_ascii=False) + "\n"
+    record |= {
+        "prompt": continuation.prompt,
+        "text": continuation.text,
+        "ended_by": continuation.ended_by,
+        "tokens": continuation.tokens,
+    }
+    return json.dumps(record | {"log_probability": round(continuation.log_probability, 6)}, ensure_ascii=False) + "\n"

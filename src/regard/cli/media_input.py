@@ -136,9 +136,9 @@ def read_entries(
     """
     from regard.tasks.labelled_data import report_bad_files
 
-    def read_or_problem(one: Entry) -> Any:
+    def read_or_problem(entry: Entry) -> Any:
         try:
-            return read(one)
+            return read(entry)
         except DataError as error:
             return error
 
@@ -150,8 +150,8 @@ def read_entries(
         for begin in range(0, len(entries), medium.chunk):
             some = entries[begin : begin + medium.chunk]
             inputs = list(pool.map(read_or_problem, some))
-            problems += [one for one in inputs if isinstance(one, DataError)]
-            good = [number for number, one in enumerate(inputs) if not isinstance(one, DataError)]
+            problems += [found for found in inputs if isinstance(found, DataError)]
+            good = [number for number, found in enumerate(inputs) if not isinstance(found, DataError)]
             yield [some[number] for number in good], [inputs[number] for number in good]
             advance(begin + len(some))
     report_bad_files(problems, len(entries), medium, skip_bad=skip_bad)
@@ -195,7 +195,7 @@ def write_answers(
             file.flush()  # a program at the other end of the pipe may wait for these
             if problem is not None:
                 raise problem
-            broken += sum(one.problem is not None for one in some)
+            broken += sum(media_input.problem is not None for media_input in some)
     if broken:
         say(f"{medium.count(broken)} without {lacking}")
     if out is not None:
@@ -209,11 +209,11 @@ def _select_usable(
 
     ``lacking`` is what a broken file is without, such as "a label".
     """
-    for number, one in enumerate(some):
-        if one.problem is not None:
+    for number, media_input in enumerate(some):
+        if media_input.problem is not None:
             if not skip_bad:
-                return some[:number], one.problem
-            say(f"without {lacking}: {one.problem.what}")
+                return some[:number], media_input.problem
+            say(f"without {lacking}: {media_input.problem.what}")
     return some, None
 
 
@@ -226,7 +226,7 @@ def find_kind(kind: str | None, data: Sequence[Path]) -> str:
     from regard.media import describe_source
     from regard.vision.picture_file import PICTURES
 
-    media = [one for one in (SOUNDS, PICTURES) if data and describe_source(data[0], one) is not None]
+    media = [medium for medium in (SOUNDS, PICTURES) if data and describe_source(data[0], medium) is not None]
     return media[0].several if media else "texts"
 
 

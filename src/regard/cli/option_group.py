@@ -60,7 +60,7 @@ class GivenOptions:
         """The options that were given though ``kind`` has none of them, each with the groups that have it."""
         found = {}
         for name, value in self._values.items():
-            owners = [one for one, options in self._groups.items() if name in options]
+            owners = [group for group, options in self._groups.items() if name in options]
             option = self._groups[owners[0]][name]
             if kind not in owners and value not in (None, [], option.parameter.default):
                 found[option.spell(value)] = owners
@@ -80,13 +80,13 @@ def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[...
         signature = inspect.signature(command, eval_str=True)
         groups: dict[str, dict[Any, dict[str, Option]]] = {}
         listed: list[Option] = []
-        for name, one in signature.parameters.items():
-            groups[name] = {kind: options_of(kind, changes) for kind in _kinds(one.annotation)}
+        for name, parameter in signature.parameters.items():
+            groups[name] = {kind: options_of(kind, changes) for kind in _kinds(parameter.annotation)}
             merged = {
                 option.parameter.name: option for group in reversed(groups[name].values()) for option in group.values()
             }
             order = dict.fromkeys(option for group in groups[name].values() for option in group)
-            own = [Option(one, lambda value: value, _before(one.annotation))]
+            own = [Option(parameter, lambda value: value, _before(parameter.annotation))]
             listed += [merged[option] for option in order] if groups[name] else own
 
         @wraps(command)
@@ -99,7 +99,7 @@ def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[...
                     made[name] = kind.from_options(given) if hasattr(kind, "from_options") else make_group(kind, given)
                 elif group:
                     made[name] = GivenOptions(
-                        group, {option: values[option] for one in group.values() for option in one}
+                        group, {option: values[option] for owned in group.values() for option in owned}
                     )
             command(**made)
 
@@ -112,18 +112,20 @@ def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[...
 def options_of(kind: Any, changes: Changes, within: str = "") -> dict[str, Option]:
     """The options among the fields of a dataclass, by the fields' names after the name of the field ``within``."""
     annotations = get_type_hints(kind, include_extras=True)
-    declared = {one.name: one for one in declared_fields(kind)}
-    names = {name: Spelling(_flags(one)[0], is_switch=one.kind is bool) for name, one in declared.items()}
+    declared = {field.name: field for field in declared_fields(kind)}
+    names = {name: Spelling(_flags(field)[0], is_switch=field.kind is bool) for name, field in declared.items()}
     found: dict[str, Option] = {}
-    for one in fields(kind):
-        name, annotation = within + one.name, annotations[one.name]
+    for field in fields(kind):
+        name, annotation = within + field.name, annotations[field.name]
         if get_origin(annotation) is Annotated:
-            parameter = _parameter(name, inspect.Parameter.empty if one.default is MISSING else one.default, annotation)
-            found[name] = Option(parameter, lambda value: value, one.metadata.get("before", ()))
-        elif one.name in declared and is_dataclass(declared[one.name].kind):
-            found |= options_of(declared[one.name].kind, changes, f"{name}_")
-        elif one.name in declared and declared[one.name].facts.get("option") != "":
-            found[name] = _declared_option(name, declared[one.name], dict(changes.get(name, {})), names)
+            parameter = _parameter(
+                name, inspect.Parameter.empty if field.default is MISSING else field.default, annotation
+            )
+            found[name] = Option(parameter, lambda value: value, field.metadata.get("before", ()))
+        elif field.name in declared and is_dataclass(declared[field.name].kind):
+            found |= options_of(declared[field.name].kind, changes, f"{name}_")
+        elif field.name in declared and declared[field.name].facts.get("option") != "":
+            found[name] = _declared_option(name, declared[field.name], dict(changes.get(name, {})), names)
     return found
 
 
@@ -132,13 +134,15 @@ def option_of(kind: Any, name: str) -> Any:
     return options_of(kind, {})[name].parameter.annotation.__metadata__[0]
 
 
-def _declared_option(name: str, one: DeclaredField, change: dict[str, Any], names: Mapping[str, Spelling]) -> Option:
+def _declared_option(
+    name: str, declaration: DeclaredField, change: dict[str, Any], names: Mapping[str, Spelling]
+) -> Option:
     """The option of a declared field. It has no default in the shell if the help says what the default is.
 
     ``names`` spell the arguments that the help names.
     """
-    default, facts = change.pop("default", one.default), {**one.facts, **change}
-    kind, read = one.kind, facts.get("parse", lambda value: value)
+    default, facts = change.pop("default", declaration.default), {**declaration.facts, **change}
+    kind, read = declaration.kind, facts.get("parse", lambda value: value)
     if get_origin(kind) is tuple and "parse" not in facts:
         kind, read = list[get_args(kind)[0]], tuple  # type: ignore[misc]
     elif "parse" in facts:
@@ -150,7 +154,7 @@ def _declared_option(name: str, one: DeclaredField, change: dict[str, Any], name
     is_bounded = "above" not in facts and kind in (int, float)
     least, most = facts.get("shell_range", (facts.get("least"), facts.get("most")) if is_bounded else (None, None))
     option = typer.Option(
-        *_flags(one),
+        *_flags(declaration),
         metavar=facts.get("metavar", _METAVARS.get(kind, None if kind in (bool, int, float) else "NAME")),
         min=least,
         max=most,
@@ -166,9 +170,9 @@ def _declared_option(name: str, one: DeclaredField, change: dict[str, Any], name
 _METAVARS: Mapping[Any, str] = {Path: "PATH", list[Path]: "PATH"}
 
 
-def _flags(one: DeclaredField) -> list[str]:
+def _flags(declaration: DeclaredField) -> list[str]:
     """The names of the option of a declared field; one name if it is no option."""
-    return (one.facts.get("option") or f"--{one.name.replace('_', '-')}").split()
+    return (declaration.facts.get("option") or f"--{declaration.name.replace('_', '-')}").split()
 
 
 def _completer(facts: Mapping[str, Any]) -> Completer | None:
@@ -193,30 +197,30 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 def _before(annotation: Any) -> tuple[str, ...]:
     """The field before which an option of a command stands, if its type says one."""
-    return tuple(one.field for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Before))
+    return tuple(fact.field for fact in getattr(annotation, "__metadata__", ()) if isinstance(fact, Before))
 
 
 def _in_order(options: Iterable[Option]) -> list[inspect.Parameter]:
     """The parameters, each at its place, or before those that its option names."""
     options = list(options)
-    parameters = [one.parameter for one in options if not one.before]
-    for one in options:
-        places = [place for place, other in enumerate(parameters) if other.name in one.before]
-        if one.before:
-            parameters.insert(min(places, default=len(parameters)), one.parameter)
+    parameters = [option.parameter for option in options if not option.before]
+    for option in options:
+        places = [place for place, other in enumerate(parameters) if other.name in option.before]
+        if option.before:
+            parameters.insert(min(places, default=len(parameters)), option.parameter)
     return [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in parameters]
 
 
 def _given(kind: Any, options: Mapping[str, Option], values: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     """The fields of a dataclass that were given as options, by name; of a field that is a dataclass its own fields."""
     given: dict[str, Any] = {}
-    declared = {one.name: one.kind for one in declared_fields(kind)}
-    for one in fields(kind):
-        name = within + one.name
-        if is_dataclass(declared.get(one.name)):
-            given[one.name] = _given(declared[one.name], options, values, f"{name}_")
+    declared = {field.name: field.kind for field in declared_fields(kind)}
+    for field in fields(kind):
+        name = within + field.name
+        if is_dataclass(declared.get(field.name)):
+            given[field.name] = _given(declared[field.name], options, values, f"{name}_")
         elif name in options and values[name] is not None:
-            given[one.name] = options[name].read(values[name])
+            given[field.name] = options[name].read(values[name])
     return given
 
 

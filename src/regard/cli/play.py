@@ -232,10 +232,15 @@ def _print_table(played: list[PlayedEnvironment]) -> None:
     table.add_column("environment", overflow="fold")
     for column in ("return", "range", "expert", "random", "share"):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in played:
-        spread = f"{_number(one.model.mean)} ± {_number(one.model.deviation)}"
+    for environment in played:
+        spread = f"{_number(environment.model.mean)} ± {_number(environment.model.deviation)}"
         table.add_row(
-            one.environment, spread, _range(one.model), _mean(one.expert), _mean(one.random), _share(one.share)
+            environment.environment,
+            spread,
+            _range(environment.model),
+            _mean(environment.expert),
+            _mean(environment.random),
+            _share(environment.share),
         )
     PipedConsole(markup=False, highlight=False).print(table)
 

@@ -83,7 +83,7 @@ def transcribe(
 
     def answer(files: list[MediaInput]) -> list[str]:
         unit = transcriber.labels.tokenizer
-        return [format_transcription(one, form, unit) for one in _transcribe(transcriber, files)]
+        return [format_transcription(transcription, form, unit) for transcription in _transcribe(transcriber, files)]
 
     with open_media(sounds, data, field, SOUNDS) as lines:
         files = read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS, out)
@@ -129,6 +129,6 @@ def _transcribe(transcriber: Transcriber, some: list[MediaInput]) -> list[Transc
     """The transcriptions, in order; broken files have no text."""
     from regard.transcription import Transcription
 
-    good = [one for one in some if one.problem is None]
-    found = iter(transcriber.transcribe_features([one.content for one in good], [one.name for one in good]))
-    return [next(found) if one.problem is None else Transcription(one.name, "", ()) for one in some]
+    good = [sound for sound in some if sound.problem is None]
+    found = iter(transcriber.transcribe_features([sound.content for sound in good], [sound.name for sound in good]))
+    return [next(found) if sound.problem is None else Transcription(sound.name, "", ()) for sound in some]

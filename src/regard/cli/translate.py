@@ -201,7 +201,11 @@ def _add_alignments(
     wanted = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
     rest = iter(translated)
     while some := list(islice(rest, _ALIGNMENT_BATCH)):
-        to_align = [one for one in some if wanted and one.renderings[0].ids]
-        aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in to_align], split=split))
-        for one in some:
-            yield one, next(aligned) if wanted and one.renderings[0].ids else None
+        to_align = [translation for translation in some if wanted and translation.renderings[0].ids]
+        aligned = iter(
+            translator.aligned_all(
+                [(translation.source, translation.renderings[0]) for translation in to_align], split=split
+            )
+        )
+        for translation in some:
+            yield translation, next(aligned) if wanted and translation.renderings[0].ids else None

@@ -61,7 +61,10 @@ class Verb(TyperCommand):
 
     def _check_single_data(self, ctx: Any, args: list[str]) -> None:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        files = sum(isinstance(one, TyperOption) and "--data" in one.opts and not one.multiple for one in order)
+        files = sum(
+            isinstance(parameter, TyperOption) and "--data" in parameter.opts and not parameter.multiple
+            for parameter in order
+        )
         if files > 1:
             raise OptionError(
                 f"--data is given {'twice' if files == 2 else f'{files} times'}",

@@ -89,13 +89,13 @@ def _mark_top(weights: Tensor, top: int) -> Tensor:
 
 def _check_pair(exact: Tensor, other: Tensor, kind: str) -> None:
     """Raise an error unless both are tensors of floating-point numbers of one shape, dtype and device."""
-    for name, one in (("exact", exact), ("other", other)):
-        check_tensor(name, one, kind)
-        if one.dtype not in FLOATS or one.dim() == 0:
+    for name, weights in (("exact", exact), ("other", other)):
+        check_tensor(name, weights, kind)
+        if weights.dtype not in FLOATS or weights.dim() == 0:
             raise DtypeError(
                 f"{name} has the wrong dtype or no dimensions",
                 expected=f"floating-point {kind}",
-                got=short_repr(one),
+                got=short_repr(weights),
                 do="pass what Mechanism.weights or a call of a mechanism returns",
             )
     if exact.shape != other.shape:

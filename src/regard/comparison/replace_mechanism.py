@@ -66,7 +66,7 @@ def replace_mechanism(
     """
     check_kind("model", model, nn.Module, do='load one first: model = regard.load("minilm")')
     check_choice("mechanism", name, [row.name for row in catalogue()])
-    found = {at: one for at, one in model.named_modules() if isinstance(one, MultiHeadAttention)}
+    found = {at: module for at, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     chosen = _choose_layers(model, found, layers)
     made = {}
     for at in chosen:
@@ -130,7 +130,7 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(one.shape) for name, one in module.state_dict().items()}
+    return {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
 
 
 def _check_parameters(old: Mechanism, new: Mechanism, name: str) -> None:
@@ -183,15 +183,15 @@ def _replace(layer: MultiHeadAttention, new: Mechanism, name: str) -> list[str]:
     return notes
 
 
-def _usual_projection(layer: MultiHeadAttention, one: ExtraInput) -> nn.Linear | None:
+def _usual_projection(layer: MultiHeadAttention, extra: ExtraInput) -> nn.Linear | None:
     """Return the projection that the one of an extra input starts as a copy of; None if there is none of its size."""
     usual = {
         "query": layer.query_projection,
         "key": layer.key_projection,
         "value": layer.value_projection,
         None: None,
-    }[one.copied_from]
-    return usual if usual is not None and usual.out_features == one.heads * one.size else None
+    }[extra.copied_from]
+    return usual if usual is not None and usual.out_features == extra.heads * extra.size else None
 
 
 def _untrained(old: Mechanism, new: Mechanism) -> list[str]:

@@ -108,7 +108,7 @@ def run_episode(environment: Any, seed: int, act: Expert) -> Episode:
         action = act(environment, observation)
         flat = flatten_observation(environment.observation_space, observation)
         # Copied, since an environment may write into the arrays that it returned.
-        observations.append({key: one if isinstance(one, str) else np.array(one) for key, one in flat.items()})
+        observations.append({key: part if isinstance(part, str) else np.array(part) for key, part in flat.items()})
         observation, reward, has_ended, was_cut, _ = environment.step(action)
         actions.append(np.array(action))
         rewards.append(float(reward))

@@ -85,15 +85,15 @@ def environment_spaces(environment: Any) -> tuple[dict[str, Space], Space]:
     spec = getattr(environment, "spec", None)
     of = f" of {spec.id}" if spec is not None else ""
     spaces = {
-        key: to_space(one, name=f"the {WHOLE}{'' if key == WHOLE else f' {key!r}'}{of}")
-        for key, one in observation_parts(environment.observation_space).items()
+        key: to_space(part, name=f"the {WHOLE}{'' if key == WHOLE else f' {key!r}'}{of}")
+        for key, part in observation_parts(environment.observation_space).items()
     }
     return spaces, to_space(environment.action_space, is_action=True, name=f"the action{of}")
 
 
 def describe_spaces(tokenizer: StepTokenizer) -> dict[str, str]:
     """The spaces of a tokenizer as texts: the observation's spaces by their keys, and "action"."""
-    return {f"observation {key}": str(one) for key, one in tokenizer.observation.items()} | {
+    return {f"observation {key}": str(part) for key, part in tokenizer.observation.items()} | {
         "action": str(tokenizer.action)
     }
 
@@ -115,7 +115,9 @@ def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[
     parts = _parts(space)
     if parts is None:
         return {key or WHOLE: observation}
-    values = observation if isinstance(observation, Mapping) else {str(n): one for n, one in enumerate(observation)}
+    values = (
+        observation if isinstance(observation, Mapping) else {str(n): element for n, element in enumerate(observation)}
+    )
     flat: dict[str, Any] = {}
     for name, part in parts.items():
         flat |= flatten_observation(part, values[name], key=f"{key}/{name}" if key else name)
@@ -184,7 +186,7 @@ def _parts(space: Any) -> dict[str, Any] | None:
     kind = type(space).__name__
     if kind == "Dict":
         return dict(space.spaces)
-    return {str(number): one for number, one in enumerate(space.spaces)} if kind == "Tuple" else None
+    return {str(number): part for number, part in enumerate(space.spaces)} if kind == "Tuple" else None
 
 
 def _refused_error(space: Any, reason: str, name: str) -> RefusedError:

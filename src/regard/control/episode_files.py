@@ -48,8 +48,8 @@ def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             _check_directory(members, Path(path).stat().st_size)
-            for one in members:
-                _check_array_header(archive, one)
+            for info in members:
+                _check_array_header(archive, info)
             return {member.filename.removesuffix(_SUFFIX): _read_array(archive, member) for member in members}
     except Exception as error:  # OSError, BadZipFile, zlib.error, NotImplementedError, tokenize.TokenError ..
         raise file_error(path, str(error)[:200] or type(error).__name__) from error
@@ -81,13 +81,13 @@ def _check_directory(members: list[zipfile.ZipInfo], file_size: int) -> None:
         raise ValueError("two arrays have the same name")
     if sum(member.compress_size for member in members) > file_size:
         raise ValueError(f"the arrays take more than the {file_size:,} bytes of the file")
-    for one in members:
-        if not one.filename.endswith(_SUFFIX):
-            raise ValueError(f"{one.filename!r} is not an array")
-        if one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{one.filename} is compressed by method {one.compress_type}")
-        if one.file_size > _DEFLATE_RATIO * one.compress_size + _DEFLATE_SLACK:
-            raise ValueError(f"{one.filename} cannot have {one.file_size:,} bytes in {one.compress_size:,}")
+    for info in members:
+        if not info.filename.endswith(_SUFFIX):
+            raise ValueError(f"{info.filename!r} is not an array")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{info.filename} is compressed by method {info.compress_type}")
+        if info.file_size > _DEFLATE_RATIO * info.compress_size + _DEFLATE_SLACK:
+            raise ValueError(f"{info.filename} cannot have {info.file_size:,} bytes in {info.compress_size:,}")
     total = sum(member.file_size for member in members)
     if total > MAX_BYTES:
         raise ValueError(f"arrays of {total:,} bytes, more than {MAX_BYTES:,}")
@@ -143,12 +143,12 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
     steps = [observation for episode in episodes for observation in episode.observations]
     arrays: dict[str, Any] = {
         "environment": np.array(name),
-        "lengths": np.array([len(one) for one in episodes]),
+        "lengths": np.array([len(recorded) for recorded in episodes]),
         "actions": np.stack([action for episode in episodes for action in episode.actions]),
         "rewards": np.array([reward for episode in episodes for reward in episode.rewards], dtype=np.float64),
     }
     arrays |= {_PREFIX + key: np.stack([step[key] for step in steps]) for key in sorted(steps[0])}
-    others = [key for key, one in arrays.items() if not _is_read(one)]
+    others = [key for key, stored in arrays.items() if not _is_read(stored)]
     if others:
         raise DataError(
             "the episodes hold values that are neither numbers nor texts",
@@ -180,10 +180,10 @@ def read_episodes(path: str | Path) -> tuple[str, list[Episode]]:
     arrays = read_arrays(path)
     lengths = _check_arrays(path, arrays)
     ends = np.cumsum(lengths)
-    observed = {key.removeprefix(_PREFIX): one for key, one in arrays.items() if key.startswith(_PREFIX)}
+    observed = {key.removeprefix(_PREFIX): stored for key, stored in arrays.items() if key.startswith(_PREFIX)}
     episodes = []
     for start, end in zip(ends - lengths, ends, strict=True):
-        observations = [{key: _take(one, step) for key, one in observed.items()} for step in range(start, end)]
+        observations = [{key: _take(part, step) for key, part in observed.items()} for step in range(start, end)]
         episodes.append(
             Episode(observations, list(arrays["actions"][start:end]), arrays["rewards"][start:end].tolist())
         )

@@ -67,7 +67,7 @@ def plan(environment: Any) -> list[int]:
     """The actions of the shortest plan from the present state to a goal. Raises DataError if there is none."""
     grid = environment.unwrapped
     carried = grid.carrying
-    column, row = (int(one) for one in grid.agent_pos)
+    column, row = (int(place) for place in grid.agent_pos)
     key = carried.color if carried is not None and carried.type == "key" else None
     start = GridState((column, row), int(grid.agent_dir), key)
     previous: dict[GridState, tuple[GridState, int] | None] = {start: None}
@@ -129,7 +129,7 @@ def balance_cart_pole(environment: Any, observation: Any) -> int:
 
 def swing_up_pendulum(environment: Any, observation: Any) -> np.ndarray:
     """Torque (1,) that pumps energy, and balances near the top. The pendulum is a rod of mass 1 and length 1."""
-    cosine, sine, speed = (float(one) for one in observation)
+    cosine, sine, speed = (float(number) for number in observation)
     angle = math.atan2(sine, cosine)
     if cosine > 0.95 and abs(speed) < 2.0:
         torque = -(15.0 * angle + 3.0 * speed)

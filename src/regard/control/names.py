@@ -62,12 +62,12 @@ def value_texts(environment: str, key: str, space: DiscreteSpace | ContinuousSpa
     """The values of one part of an observation as texts: numbers, or what they stand for."""
     array = np.asarray(value)
     if isinstance(space, ContinuousSpace):
-        return tuple(_format(float(one)) for one in array.reshape(-1))
+        return tuple(_format(float(element)) for element in array.reshape(-1))
     if is_view(environment, key, space):
         return tuple(text for cell in array.reshape(-1, 3).tolist() for text in _cell_texts(*cell))
     if environment.startswith(_GRID) and key == "direction" and space == DiscreteSpace(4):
         return (_DIRECTIONS[int(array)],)
-    return tuple(str(int(one)) for one in array.reshape(-1))
+    return tuple(str(int(element)) for element in array.reshape(-1))
 
 
 def is_view(environment: str, key: str, space: DiscreteSpace | ContinuousSpace) -> bool:
@@ -97,7 +97,7 @@ def cell_grid(
 def action_names(environment: str, space: DiscreteSpace) -> tuple[str, ...]:
     """The names of the values of a discrete action."""
     known = _find(_ACTIONS, environment)
-    return known if len(known) == space.values else tuple(f"action {one}" for one in range(space.values))
+    return known if len(known) == space.values else tuple(f"action {number}" for number in range(space.values))
 
 
 def component_names(environment: str, space: DiscreteSpace | ContinuousSpace) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def component_names(environment: str, space: DiscreteSpace | ContinuousSpace) ->
     known = _find(_COMPONENTS, environment)
     if len(known) == space.size:
         return known
-    return ("action",) if space.size == 1 else tuple(f"action {one}" for one in range(space.size))
+    return ("action",) if space.size == 1 else tuple(f"action {number}" for number in range(space.size))
 
 
 def _cell_texts(kind: int, colour: int, state: int) -> tuple[str, str, str]:

@@ -38,5 +38,5 @@ def scale_pixels(patches: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def patch_places(rows: int, columns: int) -> NDArray[np.float32]:
     """The places of the patches of a grid, (rows * columns, 4): the intervals of rows and of columns, in [0, 1]."""
-    row, column = (one.reshape(-1) for one in np.mgrid[:rows, :columns])
+    row, column = (axis.reshape(-1) for axis in np.mgrid[:rows, :columns])
     return np.stack([row / rows, (row + 1) / rows, column / columns, (column + 1) / columns], axis=1).astype(np.float32)

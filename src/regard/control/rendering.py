@@ -77,7 +77,7 @@ def write_animation(path: Path, frames: Sequence[bytes], *, frames_per_second: f
     form = {".gif": "gif", ".webp": "webp"}.get(path.suffix.lower(), "png")
     options = {"lossless": True} if form == "webp" else {}
     with ExitStack() as opened:
-        pictures: list[Image.Image] = [opened.enter_context(Image.open(io.BytesIO(one))) for one in kept]
+        pictures: list[Image.Image] = [opened.enter_context(Image.open(io.BytesIO(frame))) for frame in kept]
         if form != "gif":  # one palette would hold for all frames
             pictures = [picture.convert("RGB") for picture in pictures]
         try:

@@ -83,9 +83,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute a sum, a product, a power, or a remainder, which is formatting for a text."""
-        for one in (left, right):
-            if isinstance(one, int):
-                check_bits(one.bit_length())
+        for operand in (left, right):
+            if isinstance(operand, int):
+                check_bits(operand.bit_length())
         if operator == "%" and isinstance(left, str):
             check_form(left, [right], self._budget)
         elif operator == "*":
@@ -103,20 +103,22 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         if owner is self:
             return __obj(*args)  # without the variables around it
         self._budget.charge(shallow_size(args) + shallow_size(options))
-        values = [*args, *(one for key, one in options.items() if key not in _VARIABLES)]
+        values = [*args, *(option for key, option in options.items() if key not in _VARIABLES)]
         if isinstance(owner, str | bytes | int | list | tuple | dict):
             self._budget.charge(shallow_size(owner))
-            for one in values[:1] if isinstance(owner, dict) else values:
-                self._budget.measure(one)
+            for value in values[:1] if isinstance(owner, dict) else values:
+                self._budget.measure(value)
             if isinstance(owner, list | tuple):
                 self._budget.measure(owner)
-            args = tuple(self._to_list(one) for one in args)
+            args = tuple(self._to_list(argument) for argument in args)
             check_result(name, [owner, *args, *values[len(args) :]], self._budget)
         elif not isinstance(__obj, Macro) and __obj not in (Namespace, dict):
-            for one in values:
-                self._budget.measure(one)
+            for value in values:
+                self._budget.measure(value)
             if __obj is generate_lorem_ipsum:  # paragraphs, and words in each
-                refuse_unless(math.prod(one for one in (5, 100, *values) if isinstance(one, int)) <= _MAX_NUMBER)
+                refuse_unless(
+                    math.prod(number for number in (5, 100, *values) if isinstance(number, int)) <= _MAX_NUMBER
+                )
         return self.charge_result(super().call(__context, __obj, *args, **options))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -164,9 +166,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def _charge_product(self, left: Any, right: Any) -> None:
         if isinstance(left, int) and isinstance(right, int):
             check_bits(left.bit_length() + right.bit_length())
-        for one, times in ((left, right), (right, left)):
-            if isinstance(one, str | bytes | list | tuple) and isinstance(times, int):
-                self._budget.charge(shallow_size(one) * max(times, 1))
+        for operand, times in ((left, right), (right, left)):
+            if isinstance(operand, str | bytes | list | tuple) and isinstance(times, int):
+                self._budget.charge(shallow_size(operand) * max(times, 1))
 
     def charge_result(self, result: Any) -> Any:
         """A result that is no larger than what it is made of, such as a slice."""
@@ -182,8 +184,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
         @functools.wraps(function)
         def charge_and_call(*args: Any, **options: Any) -> Any:
-            args = tuple(self._to_list(one) for one in args)
-            values = [one for one in (*args, *options.values()) if not isinstance(one, _CONTEXTS)]
+            args = tuple(self._to_list(argument) for argument in args)
+            values = [argument for argument in (*args, *options.values()) if not isinstance(argument, _CONTEXTS)]
             measure = shallow_size if name in _SHALLOW else self._budget.measure
             self._budget.charge(sum(map(measure, values)))
             if name == "string":  # the filter; the test of this name takes no time
@@ -218,8 +220,8 @@ class _ChargedNodes(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802 - named after the node
         self.generic_visit(node)
         node.expr = _call("charge_operand", node.expr)
-        for one in node.ops:
-            one.expr = _call("charge_operand", one.expr)
+        for operation in node.ops:
+            operation.expr = _call("charge_operand", operation.expr)
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802 - named after the node

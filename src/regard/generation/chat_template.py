@@ -64,7 +64,7 @@ class ChatTemplate:
         config = files.tokenizer_config or {}
         source: object = config.get("chat_template")
         if isinstance(source, list):  # several, each with a name
-            named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
+            named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
             source = named.get("default")
         if files.chat_template is not None:
             source = files.chat_template

@@ -181,7 +181,7 @@ class ContinuousBatching:
 
     def _enter(self, request: GenerationRequest) -> bool:
         """Take the pages that earlier prompts left for a request; False if its other pages or tokens do not fit yet."""
-        each = [self.search.rows * (len(one.ids) + one.limit) for one in (request, *self._running)]
+        each = [self.search.rows * (len(running.ids) + running.limit) for running in (request, *self._running)]
         if self._running and sum(each) > self.tokens:
             return False
         path = self.prefixes.find(request.ids[:-1])  # at least one token is read, for its logits
@@ -189,7 +189,7 @@ class ContinuousBatching:
         groups = self._layout.num_groups
         needed = self.count_pages(request) - groups * len(path)
         if self.pool.limit is not None:
-            taken = sum(one.num_pages for one in self._running) + groups * self.prefixes.num_pages
+            taken = sum(running.num_pages for running in self._running) + groups * self.prefixes.num_pages
             excess = -(-(taken + needed - self.pool.limit) // groups)
             if excess > self.prefixes.num_idle and self._running:
                 self.prefixes.release(path, 0)
@@ -275,7 +275,7 @@ def _find_seen(rows: list[TextRow]) -> Int[Tensor, "rows seen"]:
     """The tokens of each text and its prompt, padded with its first one."""
     seen = [torch.tensor(row.request.ids + row.text.ids) for row in rows]
     most = max(map(len, seen))
-    return torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
+    return torch.stack([torch.cat([call, call[:1].expand(most - len(call))]) for call in seen])
 
 
 def _start_rows(request: GenerationRequest, count: int) -> list[TextRow]:

@@ -150,7 +150,7 @@ def score_masked_texts(
         documents, model.tokenizer, length=length, masking=TokenMasking.of(model.tokenizer, share=share), seed=seed
     )
     nats, correct = score_masked(model, masked, batch_tokens=batch_tokens, advance=advance)
-    tokens = sum(int(one.chosen.sum()) for one in masked)
+    tokens = sum(int(part.chosen.sum()) for part in masked)
     return MaskedLanguageModelScores(len(texts), len(masked), tokens, correct, nats, length, share)
 
 
@@ -174,14 +174,14 @@ def score_masked(
             do="pass longer texts",
         )
     nats, correct, done = 0.0, 0, 0
-    ranked = sorted(texts, key=lambda one: -len(one.ids))
+    ranked = sorted(texts, key=lambda text: -len(text.ids))
     with torch.no_grad(), eval_mode(model):
-        for batch in cut_batches([len(one.ids) for one in ranked], tokens=batch_tokens):
+        for batch in cut_batches([len(text.ids) for text in ranked], tokens=batch_tokens):
             some = ranked[batch]
             logits, truth = predict(model, some)
             nats += float(cross_entropy(logits, truth, smoothing=0.0, ignored=_IGNORED).double().sum())
             correct += int((logits.argmax(dim=1) == truth).sum())
-            done += sum(len(one.ids) for one in some)
+            done += sum(len(text.ids) for text in some)
             if advance is not None:
                 advance(done)
     return nats, correct
@@ -192,8 +192,8 @@ def predict(model: MaskedLanguageModel, texts: Sequence[MaskedText]) -> tuple[Te
     lengths = [len(text.ids) for text in texts]
     ids = np.full((len(texts), max(lengths)), model.pad_id, dtype=np.int64)
     chosen = np.zeros(ids.shape, dtype=bool)
-    for row, one in enumerate(texts):
-        ids[row, : len(one.ids)], chosen[row, : len(one.ids)] = one.masked, one.chosen
+    for row, text in enumerate(texts):
+        ids[row, : len(text.ids)], chosen[row, : len(text.ids)] = text.masked, text.chosen
     mask = None if min(lengths) == max(lengths) else masks.padding(lengths)
     at: Any = torch.from_numpy(chosen).to(model.device)
     logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask, logits_at=at).logits

@@ -66,11 +66,11 @@ def check_result(name: str, values: Sequence[Any], budget: TemplateBudget) -> No
         budget.charge(
             budget.measure(values[0]) * max(1, *(len(value) for value in values[1:] if isinstance(value, str)), 1)
         )
-    for one in values[1:] if name in _ATTRIBUTE_FILTERS else values[2:] if name == "join" else ():
-        check_attribute(one)
+    for argument in values[1:] if name in _ATTRIBUTE_FILTERS else values[2:] if name == "join" else ():
+        check_attribute(argument)
     if name in MAXIMUM or name in SLOW:
-        for one in values:
-            refuse_unless(not isinstance(one, int) or budget.is_size(one))
+        for argument in values:
+            refuse_unless(not isinstance(argument, int) or budget.is_size(argument))
 
 
 def check_attribute(name: Any) -> None:
@@ -83,9 +83,9 @@ def check_form(form: str, values: Sequence[Any], budget: TemplateBudget) -> None
     refuse_unless(len(form) <= _MAX_FORM or ("%" not in form and "{" not in form))
     size = sum(map(budget.measure, values))
     widths = [width for match in _PERCENT.finditer(form) for width in match.groups() if width]
-    widths += [one for field in _FIELD.findall(form) for one in _DIGITS.findall(field.partition(":")[2])]
+    widths += [digits for field in _FIELD.findall(form) for digits in _DIGITS.findall(field.partition(":")[2])]
     if "*" in widths or _NESTED.search(form):  # a value says how wide another one is
-        numbers = [str(abs(one)) for value in values for one in _numbers_in(value)]
+        numbers = [str(abs(number)) for value in values for number in _numbers_in(value)]
         widths = [one for one in widths if one != "*"] + numbers
     refuse_unless(all(len(one) <= _MAX_DIGITS for one in widths))
     budget.charge(len(form) + (form.count("%") + form.count("{")) * (max(map(int, widths), default=0) + size))

@@ -103,7 +103,7 @@ def document_ids(text: str, tokenizer: Tokenizer, *, start_id: int | None, end_i
     text is tokenized in parts, see ``split_text``.
     """
     kind = np.uint16 if tokenizer.vocabulary <= 2**16 else np.uint32
-    before, after = ([] if one is None else [one] for one in (start_id, end_id))
+    before, after = ([] if token is None else [token] for token in (start_id, end_id))
     inner = (tokenizer.plain_ids([part])[0] for part in split_text(text))
     return np.concatenate([np.array(part, dtype=kind) for part in (before, *inner, after)])
 
@@ -159,7 +159,9 @@ def score_documents(
     """Measure the model on documents of token ids, the ids of ``texts``. See ``score_texts``."""
     check_count("batch_tokens", batch_tokens)
     choose_window(model, length, stride)
-    windows = [one for index, ids in enumerate(documents) for one in _windows(index, len(ids) - 1, length, stride)]
+    windows = [
+        window for index, ids in enumerate(documents) for window in _windows(index, len(ids) - 1, length, stride)
+    ]
     if not windows:
         raise OptionError(
             "the documents leave no token to predict",
@@ -171,7 +173,7 @@ def score_documents(
     with torch.no_grad(), eval_mode(model):
         for batch in _batches(windows, batch_tokens, equal=model.depends_on_length):
             nats += _score_batch(model, documents, batch)
-            tokens += sum(one.end - one.scored for one in batch)
+            tokens += sum(window.end - window.scored for window in batch)
             if advance is not None:
                 advance(tokens)
     unknown = model.unknown_id
@@ -247,14 +249,14 @@ def _batches(windows: list[_Window], most: int, *, equal: bool) -> Iterator[list
 
 def _score_batch(model: CausalLanguageModel, documents: Sequence[TokenIds], batch: Sequence[_Window]) -> float:
     """The sum of the losses of the scored tokens of a batch, in nats."""
-    longest = max(one.end - one.begin for one in batch)
+    longest = max(window.end - window.begin for window in batch)
     ids = np.zeros((len(batch), longest), dtype=np.int64)
     labels = np.full((len(batch), longest), _IGNORED, dtype=np.int64)
-    for row, one in enumerate(batch):
-        tokens = documents[one.document][one.begin : one.end + 1]
+    for row, window in enumerate(batch):
+        tokens = documents[window.document][window.begin : window.end + 1]
         ids[row, : len(tokens) - 1] = tokens[:-1]
-        labels[row, one.scored - one.begin : len(tokens) - 1] = tokens[1 + one.scored - one.begin :]
-    lengths = [one.end - one.begin for one in batch]
+        labels[row, window.scored - window.begin : len(tokens) - 1] = tokens[1 + window.scored - window.begin :]
+    lengths = [window.end - window.begin for window in batch]
     mask = None if min(lengths) == longest else masks.padding(lengths)
     logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask).logits
     targets = torch.from_numpy(labels).to(model.device)

@@ -72,12 +72,12 @@ class TextStream:
         if self.stopped_by is not None:
             return ""
         text = self._held + text
-        found = [(text.index(one), one) for one in self._stop if one in text]
+        found = [(text.index(string), string) for string in self._stop if string in text]
         if found:
-            end, self.stopped_by = min(found, key=lambda one: (one[0], -len(one[1])))
+            end, self.stopped_by = min(found, key=lambda place: (place[0], -len(place[1])))
             self._held = ""
             return text[:end]
-        longest = max((_overlap(text, one) for one in self._stop), default=0)
+        longest = max((_overlap(text, string) for string in self._stop), default=0)
         self._held = text[len(text) - longest :]
         return text[: len(text) - longest]
 

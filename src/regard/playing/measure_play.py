@@ -60,7 +60,7 @@ class PlayedEnvironment:
         return {
             "environment": self.environment,
             "seeds": list(self.seeds),
-            **{name: None if one is None else _statistics(one) for name, one in agents.items()},
+            **{name: None if agent is None else _statistics(agent) for name, agent in agents.items()},
             "share_of_expert": self.share,
         }
 

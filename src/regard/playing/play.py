@@ -52,7 +52,7 @@ def check_spaces(model: Gato, name: str, tokenizer: StepTokenizer) -> None:
 def _entries(model: Gato) -> Mapping[str, Any]:
     found = model.metadata.get("environments")
     if isinstance(found, Mapping):
-        return {str(name): one for name, one in found.items()}
+        return {str(name): value for name, value in found.items()}
     is_list = isinstance(found, Sequence) and not isinstance(found, str)
     return {str(name): None for name in found} if is_list and found is not None else {}
 

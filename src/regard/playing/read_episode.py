@@ -190,7 +190,7 @@ def _pieces(tokenizer: StepTokenizer, text: str) -> tuple[str, ...]:
     """The piece of text of each token, as ``tokenize_observation`` makes them."""
     assert tokenizer.tokenizer is not None
     ids = tokenizer.tokenizer.plain_ids([text])[0]
-    return tuple(tokenizer.tokenizer.decode([one]) for one in ids)
+    return tuple(tokenizer.tokenizer.decode([token]) for token in ids)
 
 
 def _last_row(call: LayerCall) -> np.ndarray:

@@ -149,7 +149,7 @@ def banned_token_ids(model: Decoder, subwords: SentenceTokenizer | None = None) 
     """
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
     special = {model.pad_id, model.start_id, unknown_id} - {*model.end_ids, None}
-    return torch.tensor(sorted(one for one in special if one is not None), dtype=torch.long, device=model.device)
+    return torch.tensor(sorted(token for token in special if token is not None), dtype=torch.long, device=model.device)
 
 
 def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], max_tokens: int | None) -> Int[Tensor, " batch"]:

@@ -250,7 +250,7 @@ class FinishedHypotheses:
         for number, tokens, worth, total in zip(*columns, strict=True):
             self._hypotheses[number].append(Hypothesis(tuple(tokens), worth, total, finished))
         for number in set(columns[0]):
-            self._hypotheses[number].sort(key=lambda one: (not one.finished, -one.score))
+            self._hypotheses[number].sort(key=lambda hypothesis: (not hypothesis.finished, -hypothesis.score))
             del self._hypotheses[number][self._best :]
         self.score_to_beat = torch.tensor([self._worst(those) for those in self._hypotheses]).to(score)
 

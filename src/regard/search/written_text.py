@@ -44,4 +44,4 @@ def make_hypotheses(texts: Iterable[WrittenText]) -> list[Hypothesis]:
         for text in texts
         if math.isfinite(text.log_probability)
     ]
-    return sorted(found, key=lambda one: -one.score)
+    return sorted(found, key=lambda written: -written.score)

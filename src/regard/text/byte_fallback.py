@@ -37,14 +37,14 @@ class ByteFallback:
     def replace_invalid(self, ids: Sequence[int], *, special: bool) -> list[int]:
         """The ids with the bytes of U+FFFD in place of invalid sequences; without special tokens unless ``special``."""
         repaired, run = list[int](), bytearray()
-        for one in ids:
-            if one in self._special_ids and not special:
+        for token in ids:
+            if token in self._special_ids and not special:
                 continue
-            byte = self._bytes.get(one)
+            byte = self._bytes.get(token)
             if byte is not None:
                 run.append(byte)
                 continue
-            repaired += [*self._spell(run), one]
+            repaired += [*self._spell(run), token]
             run.clear()
         return repaired + self._spell(run)
 

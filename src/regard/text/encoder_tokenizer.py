@@ -93,7 +93,7 @@ def _train_word_pieces(
     alphabet = _choose_alphabet(words, (size - len(SPECIAL_TOKENS)) // 2)
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token=_UNKNOWN, continuing_subword_prefix=_INSIDE))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    known = set("".join(one.removeprefix(_INSIDE) for one in alphabet))
+    known = set("".join(character.removeprefix(_INSIDE) for character in alphabet))
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=MIN_PAIR_COUNT,

@@ -127,7 +127,7 @@ class Pooling:
 
         ``limit`` is the model's limit in tokens; a smaller limit of the folder is kept.
         """
-        limits = [one for one in (limit, self.limit) if one is not None]
+        limits = [bound for bound in (limit, self.limit) if bound is not None]
         limit = min(limits, default=None)
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [

@@ -60,8 +60,8 @@ class PretrainedSubwords(SentenceTokenizer):
         texts = self._token_texts(ids)
         numbers, _ = group_into_words([text.encode() for text in texts], split)
         return [
-            Piece(text or self._special_name(one), number)
-            for one, text, number in zip(ids, texts, numbers, strict=True)
+            Piece(text or self._special_name(token), number)
+            for token, text, number in zip(ids, texts, numbers, strict=True)
         ]
 
     def words_of(self, ids: Sequence[int], split: Splitter = word_spans) -> tuple[str, ...]:
@@ -78,14 +78,14 @@ class PretrainedSubwords(SentenceTokenizer):
         context: list[int] = []
         pending: list[int] = []
         is_first = True
-        for place, one in enumerate(ids):
-            if one == self.unknown_id:
+        for place, token in enumerate(ids):
+            if token == self.unknown_id:
                 # A decoder drops it: without a text of its own, the words after it would be numbered wrongly.
-                texts[place], pending, is_first = self.tokenizer.token_text(one) or "", [], False
+                texts[place], pending, is_first = self.tokenizer.token_text(token) or "", [], False
                 continue
-            if self._special_name(one):
+            if self._special_name(token):
                 continue
-            pending.append(one)
+            pending.append(token)
             # Any token before will do, so that a decoder does not take the space of this one for the start of a text.
             before = context if context or is_first else pending
             added = self.tokenizer.decode(before + pending)[len(self.tokenizer.decode(before)) :]

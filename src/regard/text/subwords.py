@@ -109,7 +109,7 @@ class Subwords(SentenceTokenizer):
         count as one. ``words_of`` returns their texts.
         """
         numbers, _ = group_into_words(self._ids_to_bytes(ids), split)
-        return [Piece(self._pieces[one], word) for one, word in zip(ids, numbers, strict=True)]
+        return [Piece(self._pieces[token], word) for token, word in zip(ids, numbers, strict=True)]
 
     def words_of(self, ids: Sequence[int], split: Splitter = word_spans) -> tuple[str, ...]:
         """Return the texts of the words that ``pieces_of`` numbers."""
@@ -121,7 +121,7 @@ class Subwords(SentenceTokenizer):
     def _ids_to_bytes(self, ids: Sequence[int]) -> list[bytes]:
         """Bytes of each id. Raises DataError for an id outside the vocabulary."""
         check_kind("ids", ids, Sequence, do="tensor.tolist() gives the ids of a tensor")
-        wrong = next((at for at, one in enumerate(ids) if not self._is_id(one)), None)
+        wrong = next((at for at, token in enumerate(ids) if not self._is_id(token)), None)
         if wrong is not None:
             raise DataError(
                 "an id is outside this vocabulary",
@@ -129,7 +129,7 @@ class Subwords(SentenceTokenizer):
                 got=short_repr(ids[wrong]),
                 do="decode with the subwords that the model was trained with",
             )
-        return [self._bytes[one] for one in ids]
+        return [self._bytes[token] for token in ids]
 
 
 def read_subword_files(folder: Path) -> tuple[Subwords, Subwords] | None:

@@ -74,7 +74,7 @@ def find_column(header: Sequence[str], column: str | int, name: str, *, do: str 
     if isinstance(column, int):
         return column - 1
     names, column = [cell.strip() for cell in header], column.strip()
-    for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
+    for candidates, wanted in ((names, column), ([known.lower() for known in names], column.lower())):
         if wanted in candidates:
             return candidates.index(wanted)
     raise DataError(

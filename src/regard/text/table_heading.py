@@ -41,7 +41,7 @@ def has_heading(rows: Sequence[Sequence[str]], known: Sequence[bool] = ()) -> bo
     columns = judge_columns(rest)[: len(first)]
     evidence = [_compare(cell, column) for cell, column in zip(first, columns, strict=False)]
     usual = [name.strip().lower() in _USUAL_NAMES for name in first]
-    usual = [one or (place < len(known) and known[place]) for place, one in enumerate(usual)]
+    usual = [usual_name or (place < len(known) and known[place]) for place, usual_name in enumerate(usual)]
     cells = [place for place, cell in enumerate(first) if cell.strip()]
     are_different = len({first[place].strip().lower() for place in cells}) == len(cells)
     if True in evidence and (False not in evidence or any(usual)):

@@ -78,7 +78,7 @@ class TextFolder(Sequence[Line]):
     def __getitem__(self, index: slice) -> list[Line]: ...
     def __getitem__(self, index: int | slice) -> Line | list[Line]:
         if isinstance(index, slice):
-            return [self[one] for one in range(len(self))[index]]
+            return [self[number] for number in range(len(self))[index]]
         return _read(self._files[index], range(1, len(self) + 1)[index])
 
 

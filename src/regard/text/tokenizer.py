@@ -217,7 +217,7 @@ class Tokenizer:
         """Ids of all tokens that stand for no text, in ascending order: special, padding and unknown tokens."""
         added = {number for number, token in self._backend.get_added_tokens_decoder().items() if token.special}
         roles = {self._backend.token_to_id(name) for name in self.token_roles.values()}
-        framing = {one for side in self.frame for one in side}
+        framing = {special for side in self.frame for special in side}
         return tuple(sorted(one for one in added | roles | framing | {self._unknown_id} if one is not None))
 
     @property
@@ -278,7 +278,9 @@ class Tokenizer:
         """
         check_texts("texts", texts)
         with explain_tokenizer_errors("encode a text"):
-            found = [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+            found = [
+                encoding.ids for encoding in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            ]
         for number, ids in enumerate(found, start=1):
             self._check_embeddings(ids, number)
         return found
@@ -296,7 +298,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decode token ids to a text. Special tokens are dropped unless ``special``; each invalid sequence of UTF-8
         becomes one U+FFFD."""
-        numbers = [int(one) for one in ids]
+        numbers = [int(token) for token in ids]
         if self._byte_fallback is not None:
             numbers = self._byte_fallback.replace_invalid(numbers, special=special)
         with explain_tokenizer_errors("decode tokens"):
@@ -349,7 +351,7 @@ class Tokenizer:
         """Raise DataError if a token of text ``number`` has no vector in the model."""
         if self.num_embeddings is None or max(ids, default=0) < self.num_embeddings:
             return
-        missing = next(one for one in ids if not self._has_embedding(one))
+        missing = next(token for token in ids if not self._has_embedding(token))
         raise DataError(
             f"text {number} has a token that the model has no vector for",
             expected=f"token ids below {self.num_embeddings}, the vocabulary of the model",
@@ -368,7 +370,7 @@ class Tokenizer:
             tokens=tuple(whole.tokens),
             spans=tuple(whole.offsets),
             special=tuple(bool(flag) for flag in whole.special_tokens_mask),
-            unknown=tuple(one == self._unknown_id for one in whole.ids),
+            unknown=tuple(token == self._unknown_id for token in whole.ids),
             count=count,
         )
 
@@ -392,7 +394,7 @@ def _find_unknown_id(backend: tokenizers.Tokenizer) -> int | None:
     """Id of the unknown token; None if unknown text becomes bytes or letters instead."""
     own = getattr(backend.model, "unk_token", None)  # a Unigram model does not expose it
     found = [backend.token_to_id(name) for name in ([own] if own else ["<unk>", "[UNK]"])]
-    return next((int(one) for one in found if one is not None), None)
+    return next((int(number) for number in found if number is not None), None)
 
 
 def iterate_texts(texts: Any) -> Iterator[Any]:

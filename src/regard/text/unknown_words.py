@@ -23,9 +23,11 @@ def is_mostly_unknown(text: TokenizedText) -> bool:
     if not any(text.unknown):
         return False
     words = _select_alphanumeric(text.text, word_spans(text.text))
-    spans = _select_alphanumeric(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
+    spans = _select_alphanumeric(
+        text.text, [span for is_unknown, span in zip(text.unknown, text.spans, strict=True) if is_unknown]
+    )
     if not words:
-        return all(one or special for one, special in zip(text.unknown, text.special, strict=True))
+        return all(is_unknown or special for is_unknown, special in zip(text.unknown, text.special, strict=True))
     lacking = sum(any(start < stop and begin < end for begin, stop in spans) for start, end in words)
     return 2 * lacking > len(words)
 
@@ -41,4 +43,6 @@ def unknown_words_warning(texts: int, where: str) -> str:
 
 def _select_alphanumeric(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Select the spans that contain a letter or a digit."""
-    return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]
+    return [
+        (start, end) for start, end in spans if any(category(character)[0] in "LN" for character in text[start:end])
+    ]

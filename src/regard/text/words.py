@@ -74,13 +74,15 @@ def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tu
         last = max(last, first, bisect_left(begins, stop) - 1)
         numbers.append(len(starts) - 1)
     bounds = pairwise([*starts, len(spans)])
-    return numbers, tuple(_replace_invalid_bytes(text[spans[one][0] : spans[behind - 1][1]]) for one, behind in bounds)
+    return numbers, tuple(
+        _replace_invalid_bytes(text[spans[start][0] : spans[behind - 1][1]]) for start, behind in bounds
+    )
 
 
 def _byte_bounds(text: str, spans: Spans) -> tuple[list[int], list[int]]:
     """Starts and ends of words, in bytes."""
     bounds = [0, *(bound for span in spans for bound in span)]
-    places = list(accumulate(len(_to_bytes(text[one:other])) for one, other in pairwise(bounds)))
+    places = list(accumulate(len(_to_bytes(text[first:other])) for first, other in pairwise(bounds)))
     return places[::2], places[1::2]
 
 

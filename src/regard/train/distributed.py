@@ -201,7 +201,7 @@ class Processes:
         for name, tensor in tensors.items():
             by_rank = [torch.empty_like(tensor, device=self.device) for _ in range(self.shard.of)]
             torch.distributed.all_gather(by_rank, tensor.to(self.device))
-            gathered |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(by_rank)}
+            gathered |= {f"{name}|{rank}": choice.cpu() for rank, choice in enumerate(by_rank)}
         return gathered
 
     def select_own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

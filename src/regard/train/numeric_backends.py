@@ -95,4 +95,4 @@ def restore_backends(kept: Mapping[str, str]) -> None:
 
 
 def _format_backends(used: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {one}" for name, one in used.items()) or "no CPU kernels"
+    return ", ".join(f"{name} {value}" for name, value in used.items()) or "no CPU kernels"

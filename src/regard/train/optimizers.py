@@ -81,7 +81,7 @@ class Muon(torch.optim.Optimizer):
         self, matrices: list[Tensor], trained: list[nn.Parameter], *, weight_decay: float, dtype: torch.dtype
     ) -> None:
         chosen = {id(matrix) for matrix in matrices}
-        others = [one for one in trained if id(one) not in chosen]
+        others = [parameter for parameter in trained if id(parameter) not in chosen]
         groups = [{"params": matrices, "muon": True}, {"params": others, "muon": False}]
         groups = [group for group in groups if group["params"]]  # all adapters of LoRA are matrices
         # In a step AdamW gets the group of the others, in which it finds all of its options.
@@ -131,9 +131,9 @@ def orthogonalize(matrix: Float[Tensor, "rows columns"], dtype: torch.dtype) -> 
     """
     a, b, c = _COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
-    one = (matrix.mT if tall else matrix).to(dtype)
-    one = one / one.norm().clamp(min=_LEAST_NORM)
+    iterate = (matrix.mT if tall else matrix).to(dtype)
+    iterate = iterate / iterate.norm().clamp(min=_LEAST_NORM)
     for _ in range(_ITERATIONS):
-        gram = one @ one.mT
-        one = torch.addmm(one, torch.addmm(gram, gram, gram, beta=b, alpha=c), one, beta=a)
-    return one.mT if tall else one
+        gram = iterate @ iterate.mT
+        iterate = torch.addmm(iterate, torch.addmm(gram, gram, gram, beta=b, alpha=c), iterate, beta=a)
+    return iterate.mT if tall else iterate

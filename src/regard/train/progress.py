@@ -45,7 +45,7 @@ class Progress:
     def after_validation(self, score: float, keep: int) -> Progress:
         """Return the progress after a validation with ``score``, with at most ``keep`` snapshots; earlier wins ties."""
         better = not self.best or score > self.best[0].score
-        ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
+        ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda snapshot: (-snapshot.score, snapshot.step))
         stale = 0 if better else self.stale + 1
         kept = score if self.kept is None else max(score, self.kept)
         return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step, kept=kept)
@@ -57,5 +57,5 @@ class Progress:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Progress:
         """Restore the progress from the dict of ``to_dict``."""
-        best = tuple(Snapshot(**one) for one in fields["best"])
+        best = tuple(Snapshot(**snapshot) for snapshot in fields["best"])
         return cls(**{"kept": best[0].score if best else None, **fields, "best": best})

@@ -128,7 +128,7 @@ class TranscriptionMeasure:
 
     def add(self, output: AudioEncoderOutput, references: Sequence[str]) -> None:
         """Add a batch: the output of the model, and the text of each sound."""
-        self.hypotheses += [self.labels.decode(one) for one in decode_ctc(output)]
+        self.hypotheses += [self.labels.decode(ids) for ids in decode_ctc(output)]
         self.references += references
         targets = [self.labels.encode(reference) for reference in references]
         lengths = output.visible.sum(dim=1).tolist()

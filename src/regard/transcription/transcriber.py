@@ -85,7 +85,9 @@ class Transcriber:
         Raises DataError for a sound that cannot be read, OptionError if ``sounds`` is not a list.
         """
         check_list(sounds, SOUNDS)
-        names = [str(one) if isinstance(one, str | Path) else f"sound {n}" for n, one in enumerate(sounds, start=1)]
+        names = [
+            str(source) if isinstance(source, str | Path) else f"sound {n}" for n, source in enumerate(sounds, start=1)
+        ]
         found: list[Transcription] = []
         for begin in range(0, len(sounds), self.batch):
             features = [self.read(sound) for sound in sounds[begin : begin + self.batch]]
@@ -97,10 +99,10 @@ class Transcriber:
     ) -> list[Transcription]:
         """Write the texts of what ``read`` returned, for sounds with these names."""
         outputs = self.model.run_inputs(features, batch=self.batch)
-        spans = [one for output in outputs for one in decode_ctc_spans(output)]
+        spans = [span for output in outputs for span in decode_ctc_spans(output)]
         return [
-            self._make_transcription(name, own, frames=len(one))
-            for name, own, one in zip(names, spans, features, strict=True)
+            self._make_transcription(name, own, frames=len(feature))
+            for name, own, feature in zip(names, spans, features, strict=True)
         ]
 
     def _make_transcription(self, name: str, spans: Sequence[LabelSpan], *, frames: int) -> Transcription:

@@ -179,10 +179,10 @@ class Translator:
         """Translate texts that are numbered from ``first`` in messages."""
         encoded = self._encode_texts(texts, first=first, names=names)
         translations: list[Translation | None] = [None] * len(texts)
-        for index, one in enumerate(encoded):
-            if not one.ids:
+        for index, sentence in enumerate(encoded):
+            if not sentence.ids:
                 translations[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
-        with_words = [index for index, one in enumerate(encoded) if one.ids]
+        with_words = [index for index, sentence in enumerate(encoded) if sentence.ids]
         for places in self._make_batches([len(encoded[index].ids) + 1 for index in with_words], search):
             batch = [with_words[place] for place in places]
             for index, hypotheses in zip(batch, self._search([encoded[i] for i in batch], search), strict=True):
@@ -202,7 +202,9 @@ class Translator:
         """Align many texts with their renderings, in batches. See ``aligned``."""
         encoded = self._encode_texts([text for text, _ in rendered])
         targets = [rendering.ids for _, rendering in rendered]
-        return self._align([one.ids for one in encoded], targets, [one.protected.kept for one in encoded], split)
+        return self._align(
+            [sentence.ids for sentence in encoded], targets, [sentence.protected.kept for sentence in encoded], split
+        )
 
     def aligned_pair(self, source: str, target: str, *, split: Splitter = word_spans) -> Aligned:
         """Align a source with a translation by a person. See ``aligned``; also raises DataError for a text too long."""
@@ -303,10 +305,10 @@ class Translator:
         for number, text in enumerate(texts, start=first):
             check_text(text, number)
         protected = [self._protect(text) for text in texts]
-        encoded = self._encode_sources([one.text for one in protected])
+        encoded = self._encode_sources([sentence.text for sentence in protected])
         for number, ids in enumerate(encoded, start=first):
             self.check_length(ids, names[number - 1] if names else f"text {number:,}")
-        return [_EncodedText(one, ids) for one, ids in zip(protected, encoded, strict=True)]
+        return [_EncodedText(sentence, ids) for sentence, ids in zip(protected, encoded, strict=True)]
 
     def _encode_pairs(
         self, pairs: Sequence[tuple[str, str]], places: Sequence[str]
@@ -338,7 +340,7 @@ class Translator:
         return batch_by_length(lengths, tokens=tokens, most=most)
 
     def _search(self, read: Sequence[_EncodedText], search: Search) -> list[list[Hypothesis]]:
-        sources = [[*one.ids, self.model.end_id] for one in read]
+        sources = [[*row.ids, self.model.end_id] for row in read]
         lengths = torch.tensor([len(ids) for ids in sources])
         return search.search(self.model, pad_rows(sources, self.model.pad_id, self.model.device), lengths)
 

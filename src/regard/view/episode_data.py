@@ -51,8 +51,8 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
         "layers": first.action[0].weights.shape[0],
         "heads": first.action[0].weights.shape[1],
         "parts": [_part(part) for part in first.parts],
-        "components": [escape_text(one.name) for one in first.action],
-        "alternatives": [[escape_text(name) for name, _ in one.alternatives] for one in first.action],
+        "components": [escape_text(action.name) for action in first.action],
+        "alternatives": [[escape_text(name) for name, _ in action.alternatives] for action in first.action],
         "steps": steps,
     }
 
@@ -73,7 +73,7 @@ def _step(step: ReadStep) -> Json:
         "values": [[escape_text(value) for value in part.values] for part in step.parts],
         "pictures": [None if part.picture is None else _encode_picture(part.picture) for part in step.parts],
         "reward": step.reward,
-        "action": [_chosen(one) for one in step.action],
+        "action": [_chosen(action) for action in step.action],
     }
 
 
@@ -92,7 +92,9 @@ def _chosen(token: ChosenToken) -> Json:
 def _size(step: Json) -> int:
     """The characters of the pictures and weights of a step."""
     pictures = [step["frame"], *step["pictures"]]
-    return sum(len(picture) for picture in pictures if picture) + sum(len(one["weights"]) for one in step["action"])
+    return sum(len(picture) for picture in pictures if picture) + sum(
+        len(action["weights"]) for action in step["action"]
+    )
 
 
 def _encode_picture(picture: np.ndarray) -> str:

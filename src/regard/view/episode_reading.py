@@ -137,4 +137,4 @@ class EpisodeReading:
     def frames(self) -> tuple[bytes, ...]:
         """The frames of all steps and the last one; () if the environment was not rendered."""
         rendered = [*(step.frame for step in self.steps), self.last_frame]
-        return tuple(one for one in rendered if one is not None)
+        return tuple(frame for frame in rendered if frame is not None)

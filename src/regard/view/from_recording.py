@@ -155,7 +155,7 @@ def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
     mask = None if steps.mask is None else masks.keep(_dense_mask(call, steps.mask)[:1][None])
     terms = _distance_terms(call) or DistanceTerms()
-    table, keys, values = (None if one is None else to_float32(one) for one in terms)
+    table, keys, values = (None if term is None else to_float32(term) for term in terms)
     return LayerReading(
         name=call.name,
         steps=replace(steps.of_heads(slice(None), "cpu", torch.float32), mask=mask),

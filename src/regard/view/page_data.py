@@ -28,9 +28,9 @@ PairsByText = Mapping[int, tuple[Reading, WordPairs]]
 
 def build_page_data(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
     """Build all data that the page's script reads, with vectors of at most ``room`` characters if possible."""
-    everything = [reading for one in readings for reading in one.attentions.values()]
+    everything = [reading for shown in readings for reading in shown.attentions.values()]
     letters, largest_error = choose_encoding([layer for reading in everything for layer in reading.layers], room)
-    shared = shared_words([one for one in readings if isinstance(one, Reading)])
+    shared = shared_words([shown for shown in readings if isinstance(shown, Reading)])
     return {
         "model": escape_text(model),
         "letters": letters,
@@ -39,12 +39,12 @@ def build_page_data(readings: Sequence[Reading | PairReading], model: str, room:
         "texts": _texts(readings, letters),
         "shared": [
             {
-                "word": escape_text(one.word),
-                "first": one.first,
-                "second": one.second,
-                "cosines": [round(cosine, 5) for cosine in one.cosines],
+                "word": escape_text(word.word),
+                "first": word.first,
+                "second": word.second,
+                "cosines": [round(cosine, 5) for cosine in word.cosines],
             }
-            for one in shared[:MAX_SHARED_WORDS]
+            for word in shared[:MAX_SHARED_WORDS]
         ],
     }
 
@@ -58,12 +58,12 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
             texts[number]["attentions"].append(
                 {"kind": kind, **attention_data(reading, letters), "findings": findings_data(number, pairs)}
             )
-    for text, one in zip(texts, readings, strict=True):
-        text |= {"title": escape_text(one.title), "direction": direction_of(one.title)}
-        if isinstance(one, PairReading):
-            text |= {"aligning": one.alignment_layer, "forced": one.forced}
-        elif one.answer is not None:
-            text |= {"answer": _answer(one, one.answer)}
+    for text, shown in zip(texts, readings, strict=True):
+        text |= {"title": escape_text(shown.title), "direction": direction_of(shown.title)}
+        if isinstance(shown, PairReading):
+            text |= {"aligning": shown.alignment_layer, "forced": shown.forced}
+        elif shown.answer is not None:
+            text |= {"answer": _answer(shown, shown.answer)}
     return texts
 
 
@@ -139,14 +139,16 @@ def _statistics(reading: Reading) -> Json:
     }
 
 
-def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int]:
-    numbers: list[float] = [getattr(one, name) for name in names] + [one.special[name] for name in special]
+def _statistics_row(statistics: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int]:
+    numbers: list[float] = [getattr(statistics, name) for name in names] + [
+        statistics.special[name] for name in special
+    ]
     return [round(1e4 * number) for number in numbers]
 
 
 def findings_data(number: int, texts: PairsByText) -> list[Json]:
     """Findings of a text that attends to itself; between two texts the whole alignment is shown instead."""
-    return [_finding(one, number, texts) for one in findings(texts[number][1])] if number in texts else []
+    return [_finding(finding, number, texts) for finding in findings(texts[number][1])] if number in texts else []
 
 
 def _finding(finding: Finding, number: int, texts: PairsByText) -> Json:

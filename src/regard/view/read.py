@@ -143,7 +143,7 @@ def _tokenize(tokenizer: Tokenizer, text: str, *, truncate: bool, name: str) -> 
 def _read_answer(model: TextClassifier, logits: Tensor) -> Answer:
     """The probabilities of a classifier's labels for one text."""
     probabilities = zip(model.labels, model.probabilities(logits)[0].tolist(), strict=True)
-    ranked = tuple(sorted(probabilities, key=lambda one: -one[1]))
+    ranked = tuple(sorted(probabilities, key=lambda pair: -pair[1]))
     return Answer(ranked, model.config.several, model.config.pooling)
 
 
@@ -159,7 +159,7 @@ def _perceiver_layers(calls: Sequence[LayerCall]) -> tuple[LayerWeights, LayerWe
     """
     first, last = calls[0], calls[-1]
     queries, tokens = last.query.shape[2], first.key.shape[2]
-    check_number_of_weights([(one.query.shape[1], queries, tokens) for one in (first, last)])
+    check_number_of_weights([(layer.query.shape[1], queries, tokens) for layer in (first, last)])
     by_head = latent_rollouts_by_head(call.weights()[0].double().cpu().numpy() for call in calls)
     read, answered = (torch.from_numpy(weights.astype(np.float32)) for weights in by_head)
     return (

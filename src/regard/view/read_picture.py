@@ -72,9 +72,9 @@ def capture_picture(
         rank_labels(labels, logits),
         no_rollout_reason=_no_rollout_reason(model, calls),
     )
-    names = [one for one, _ in reading.probabilities[: MAX_LABELS if gradients is None else gradients]]
+    names = [label for label, _ in reading.probabilities[: MAX_LABELS if gradients is None else gradients]]
     names += [chosen] if chosen is not None and chosen not in names else []
-    numbers = [labels.index(one) for one in names]
+    numbers = [labels.index(label) for label in names]
 
     def find_gradients(of: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         return [] if logits is None else output_gradients(logits, of, numbers)
@@ -110,7 +110,10 @@ def _make_layers(model: ImageEncoder, calls: list[LayerCall], height: int, width
     windows, cells = model.windows(height, width), model.token_cells(height, width)
     if windows:
         rows = zip(calls, grids, windows, cells, strict=True)
-        return tuple(PictureLayer(grid, _join_windows(call, grid, one), cell, one) for call, grid, one, cell in rows)
+        return tuple(
+            PictureLayer(grid, _join_windows(call, grid, partition), cell, partition)
+            for call, grid, partition, cell in rows
+        )
     if key_grids != grids:
         check_number_of_weights([(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls])
     return tuple(
@@ -170,7 +173,7 @@ def _read_out_all(
 ) -> list[np.ndarray]:
     """The row of the readout for each label, from the gradients of its logit with respect to the pooled vector."""
     hidden = output.hidden[0].detach()
-    return [read_out(one, readout, hidden, pooled[0]) for one, (pooled,) in zip(rolled, gradients, strict=True)]
+    return [read_out(rows, readout, hidden, pooled[0]) for rows, (pooled,) in zip(rolled, gradients, strict=True)]
 
 
 def _run(
@@ -194,7 +197,7 @@ def rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str
     if logits is None:
         return ()
     probabilities = logits.detach()[0].double().softmax(0).tolist()
-    return tuple(sorted(zip(labels, probabilities, strict=True), key=lambda one: -one[1]))
+    return tuple(sorted(zip(labels, probabilities, strict=True), key=lambda pair: -pair[1]))
 
 
 def find_label(model: ImageEncoder, label: str | None) -> str | None:

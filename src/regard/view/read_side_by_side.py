@@ -67,7 +67,7 @@ def read_side_by_side(
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         prepared = [_prepare(choice, calls, length) for choice in choices]
-        runnable = [one if isinstance(one, list) else None for _, _, one in prepared]
+        runnable = [mechanism if isinstance(mechanism, list) else None for _, _, mechanism in prepared]
         times = _measure_times(calls, runnable)
         panels = [
             MechanismPanel(
@@ -105,7 +105,7 @@ def _prepare(
         ]
     except RefusedError as error:
         return fitted, reasons, str(error.what)
-    refusals = (_refusal_reason(call, one) for call, one in zip(calls, made, strict=True))
+    refusals = (_refusal_reason(call, mechanism) for call, mechanism in zip(calls, made, strict=True))
     return fitted, reasons, next((refusal for refusal in refusals if refusal is not None), made)
 
 
@@ -127,19 +127,19 @@ def _measure_times(calls: Sequence[LayerCall], runnable: Sequence[list[Mechanism
 
 
 def _run(calls: Sequence[LayerCall], mechanisms: Sequence[Mechanism]) -> None:
-    for call, one in zip(calls, mechanisms, strict=True):
-        one(call.query, call.key, call.value, call.mask, bias=call.bias)
+    for call, mechanism in zip(calls, mechanisms, strict=True):
+        mechanism(call.query, call.key, call.value, call.mask, bias=call.bias)
 
 
 def _compute(
     choice: MechanismChoice, calls: Sequence[LayerCall], made: Sequence[Mechanism], seconds: float, length: int
 ) -> ComputedPanel:
     compared = [
-        compare(call.mechanism, one, call.query, call.key, call.value, call.mask, bias=call.bias, top=TOP)
-        for call, one in zip(calls, made, strict=True)
+        compare(call.mechanism, mechanism, call.query, call.key, call.value, call.mask, bias=call.bias, top=TOP)
+        for call, mechanism in zip(calls, made, strict=True)
     ]
     return ComputedPanel(
-        layers=tuple(_to_layer(call, one) for call, one in zip(calls, made, strict=True)),
+        layers=tuple(_to_layer(call, mechanism) for call, mechanism in zip(calls, made, strict=True)),
         measures=_measures_of_heads(compared),
         summary=_summary_of(compared),
         operations=_operations(choice.row.cost, made, length),
@@ -153,7 +153,9 @@ def _to_layer(call: LayerCall, mechanism: Mechanism) -> LayerWeights:
 
 
 def _measures_of_heads(compared: Sequence[Comparison]) -> HeadMeasures:
-    heads = [[one.summary(head=head) for head in range(one.mass_kept.shape[1])] for one in compared]
+    heads = [
+        [comparison.summary(head=head) for head in range(comparison.mass_kept.shape[1])] for comparison in compared
+    ]
 
     def table(name: str) -> np.ndarray:
         return np.array([[getattr(head, name) for head in layer] for layer in heads], dtype=np.float32)
@@ -169,14 +171,14 @@ def _measures_of_heads(compared: Sequence[Comparison]) -> HeadMeasures:
 def _summary_of(compared: Sequence[Comparison]) -> ComparisonSummary:
     """Summarise the layers of a model as one."""
     columns = ("mass_kept", "mass_covered", "top_agreement", "difference", "exact_norm")
-    joined = [torch.cat([getattr(one, name) for one in compared], dim=1) for name in columns]
+    joined = [torch.cat([getattr(comparison, name) for comparison in compared], dim=1) for name in columns]
     return Comparison(compared[0].rows, *joined).summary()
 
 
 def _operations(cost: str, mechanisms: Sequence[Mechanism], length: int) -> int | None:
     """Count the operations of all heads and layers."""
     counts = [count_operations(cost, mechanism, length) for mechanism in mechanisms]
-    known = [count * one.heads for count, one in zip(counts, mechanisms, strict=True) if count is not None]
+    known = [count * timed.heads for count, timed in zip(counts, mechanisms, strict=True) if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 

@@ -269,13 +269,13 @@ def name_in_shared_span(pieces: Sequence[str], token: int, text: str) -> str | N
     piece = pieces[token]
     if text.strip() and piece and not piece.strip(_MARKERS):
         return _SPACE
-    words = [one for one in pieces if one.strip(_MARKERS)]
+    words = [name for name in pieces if name.strip(_MARKERS)]
     if len(words) < 2:
         return None
     if _BYTE.fullmatch(piece):
         return piece
-    found = [_bytes_of(one) for one in pieces]
-    joined = b"".join(one or b"" for one in found).strip()
+    found = [_bytes_of(name) for name in pieces]
+    joined = b"".join(data or b"" for data in found).strip()
     if None not in found and not joined.isascii() and joined in text.encode():  # a part of it, if the text was cut
         return "".join(f"<0x{byte:02X}>" for byte in found[token] or b"")
     return piece.strip(_MARKERS).removeprefix("##") or piece

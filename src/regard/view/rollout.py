@@ -88,7 +88,7 @@ def gradient_rollouts(
     for number, call in enumerate(calls):
         for label, counted in enumerate(_count_weights(call, [own[number] for own in gradients])):
             rolled[label] = rolled[label] + counted @ rolled[label]
-    return [one.numpy() for one in rolled]
+    return [matrix.numpy() for matrix in rolled]
 
 
 def latent_gradient_rollouts(
@@ -100,8 +100,8 @@ def latent_gradient_rollouts(
     ]
     rolled = first
     for layer in between:
-        rolled = [one + counted @ one for one, counted in zip(rolled, layer, strict=True)]
-    return [(counted @ one).numpy() for one, counted in zip(rolled, last, strict=True)]
+        rolled = [matrix + counted @ matrix for matrix, counted in zip(rolled, layer, strict=True)]
+    return [(counted @ matrix).numpy() for matrix, counted in zip(rolled, last, strict=True)]
 
 
 def _count_weights(

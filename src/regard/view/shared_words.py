@@ -78,4 +78,7 @@ def _cosines(of_texts: Mapping[int, Float64[np.ndarray, "layers width"]]) -> dic
         return {}
     stacked = np.stack(list(of_texts.values()), axis=1)
     products = (stacked @ stacked.transpose(0, 2, 1)).transpose(1, 2, 0).tolist()
-    return {(numbers[one], numbers[other]): products[one][other] for one, other in combinations(range(len(numbers)), 2)}
+    return {
+        (numbers[first], numbers[other]): products[first][other]
+        for first, other in combinations(range(len(numbers)), 2)
+    }

@@ -69,4 +69,4 @@ def answer_words(reading: Reading) -> tuple[tuple[str, float], ...]:
     words = [(word.label, float(row[list(word.pieces)].sum())) for word in words_of(reading.tokens)]
     special = [token for token, is_special in enumerate(reading.tokens.special) if is_special]
     words += [(reading.tokens.surface(token), float(row[token])) for token in special]
-    return tuple(sorted(words, key=lambda one: -one[1]))
+    return tuple(sorted(words, key=lambda pair: -pair[1]))

@@ -22,7 +22,7 @@ MEASURES = ("mass_kept", "mass_covered", "top_agreement", "output_error")
 def build_side_by_side_data(readings: Sequence[SideBySide], model: str, room: int) -> Json:
     """Build all data that the page's script reads, with weights of at most ``room`` characters if possible."""
     letters, largest_error = choose_encoding([layer for reading in readings for layer in _layers_of(reading)], room)
-    pairs = {number: (one.exact, word_pairs(one.exact)) for number, one in enumerate(readings)}
+    pairs = {number: (compared.exact, word_pairs(compared.exact)) for number, compared in enumerate(readings)}
     return {
         "model": escape_text(model),
         "letters": letters,
@@ -30,24 +30,25 @@ def build_side_by_side_data(readings: Sequence[SideBySide], model: str, room: in
         "largest_error": largest_error,
         "texts": [
             {
-                "title": escape_text(one.title),
-                "direction": direction_of(one.title),
-                "top": one.top,
-                "threads": one.threads,
+                "title": escape_text(compared.title),
+                "direction": direction_of(compared.title),
+                "top": compared.top,
+                "threads": compared.threads,
                 "attentions": [
-                    attention_data(one.exact, letters) | {"kind": "exact", "findings": findings_data(number, pairs)},
-                    *(_attention(panel, letters) for panel in one.panels if panel.computed is not None),
+                    attention_data(compared.exact, letters)
+                    | {"kind": "exact", "findings": findings_data(number, pairs)},
+                    *(_attention(panel, letters) for panel in compared.panels if panel.computed is not None),
                 ],
-                "panels": _panels(one),
+                "panels": _panels(compared),
             }
-            for number, one in enumerate(readings)
+            for number, compared in enumerate(readings)
         ],
     }
 
 
-def _layers_of(one: SideBySide) -> list[Any]:
-    computed = [panel.computed.layers for panel in one.panels if panel.computed is not None]
-    return [*one.exact.layers, *(layer for layers in computed for layer in layers)]
+def _layers_of(compared: SideBySide) -> list[Any]:
+    computed = [panel.computed.layers for panel in compared.panels if panel.computed is not None]
+    return [*compared.exact.layers, *(layer for layers in computed for layer in layers)]
 
 
 def _attention(panel: MechanismPanel, letters: int) -> Json:
@@ -62,25 +63,25 @@ def _attention(panel: MechanismPanel, letters: int) -> Json:
     }
 
 
-def _panels(one: SideBySide) -> list[Json]:
+def _panels(compared: SideBySide) -> list[Json]:
     """Encode exact attention and each mechanism; ``at`` is the number of its weights, null if it refuses."""
-    row = find_row(one.exact_name)
+    row = find_row(compared.exact_name)
     exact: Json = {
-        "name": one.exact_name,
-        "unique_name": one.exact_name,
-        "label": one.exact_name,
+        "name": compared.exact_name,
+        "unique_name": compared.exact_name,
+        "label": compared.exact_name,
         "options": "",
         "equation": "" if row is None else row.equation,
         "cost": "" if row is None else row.cost,
         "notes": ["The model’s own attention, as it was trained"],
         "at": 0,
-        "operations": one.exact_operations,
-        "seconds": one.exact_seconds,
-        "measures": _measures(_perfect(one.exact.layers)),
+        "operations": compared.exact_operations,
+        "seconds": compared.exact_seconds,
+        "measures": _measures(_perfect(compared.exact.layers)),
         "summary": dict.fromkeys(MEASURES, 1.0) | {"output_error": 0.0},
     }
     panels, at = [exact], 0
-    for name, panel in zip(one.panel_names, one.panels, strict=True):
+    for name, panel in zip(compared.panel_names, compared.panels, strict=True):
         at += panel.computed is not None
         panels.append(_panel(name, panel, None if panel.computed is None else at))
     return panels
@@ -113,7 +114,7 @@ def _panel(name: str, panel: MechanismPanel, at: int | None) -> Json:
 
 def _measures(measures: HeadMeasures) -> Json:
     """Encode the measures of each layer and head."""
-    return {name: [[_finite(float(one)) for one in layer] for layer in getattr(measures, name)] for name in MEASURES}
+    return {name: [[_finite(float(head)) for head in layer] for layer in getattr(measures, name)] for name in MEASURES}
 
 
 def _finite(number: float) -> float:

@@ -74,7 +74,7 @@ def _join_pieces(names: Iterable[str], restored: Mapping[int, str]) -> tuple[str
 
 def _group_words(pieces: Sequence[Piece], names: Sequence[str], first: int) -> Iterable[tuple[str, tuple[int, ...]]]:
     """Group the pieces into words with their tokens; a piece without a word is a group of its own."""
-    for number, group in groupby(enumerate(pieces, start=first), key=lambda one: one[1].word):
+    for number, group in groupby(enumerate(pieces, start=first), key=lambda pair: pair[1].word):
         members = list(group)
         if number is None:
             yield from ((piece.text, (place,)) for place, piece in members)

@@ -143,7 +143,7 @@ def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
 
 def _print_lines(readings: Sequence[Reading | PairReading], console: Console) -> None:
     """Print one line each: a text's strongest finding and as much of the text as fits; a translation's alignment."""
-    texts = [(number, one) for number, one in enumerate(readings, start=1) if isinstance(one, Reading)]
+    texts = [(number, reading) for number, reading in enumerate(readings, start=1) if isinstance(reading, Reading)]
     if texts:
         console.print(_lines_table(texts, console))
         console.print(
@@ -151,7 +151,7 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
             "Layers and heads are counted from 0.\n",
             style="dim",
         )
-    pairs = [(number, one) for number, one in enumerate(readings, start=1) if isinstance(one, PairReading)]
+    pairs = [(number, reading) for number, reading in enumerate(readings, start=1) if isinstance(reading, PairReading)]
     for number, pair in pairs:
         line = Text(f"{number}. ").append(pair_line(pair, plain=console.options.ascii_only))
         line.truncate(console.width, overflow="ellipsis")
@@ -201,7 +201,7 @@ def _shared_words_table(shared: Sequence[SharedWord]) -> Table:
     table.add_column("texts", no_wrap=True)
     for step in range(len(shared[0].cosines)):
         table.add_column("embedding" if step == 0 else f"layer {step - 1}", justify="right")
-    for one in shared:
-        cosines = [f"{cosine:.2f}" for cosine in one.cosines]
-        table.add_row(Text(escape_and_isolate(one.word)), f"{one.first + 1}, {one.second + 1}", *cosines)
+    for word in shared:
+        cosines = [f"{cosine:.2f}" for cosine in word.cosines]
+        table.add_row(Text(escape_and_isolate(word.word)), f"{word.first + 1}, {word.second + 1}", *cosines)
     return table

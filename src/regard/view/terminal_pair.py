@@ -71,7 +71,7 @@ def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
 
 
 def _words_and_special_tokens(tokens: Tokens) -> tuple[Word, ...]:
-    special = [one for at, one in enumerate(_tokens_as_words(tokens)) if tokens.special[at]]
+    special = [spoken for at, spoken in enumerate(_tokens_as_words(tokens)) if tokens.special[at]]
     return tuple(sorted([*words_of(tokens), *special], key=lambda word: word.pieces))
 
 

@@ -27,20 +27,20 @@ _HEAD_COLUMNS, _GAP, _WEIGHT = 16, 2, 7
 
 def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None:
     """Print for each text a table of the mechanisms, and one of its notable pairs of words."""
-    for number, one in enumerate(readings, start=1):
+    for number, reading in enumerate(readings, start=1):
         title = Text(f"{number}. " if len(readings) > 1 else "", style="bold")
-        console.print(title.append(escape_text(one.title), style="bold"))
-        if one.exact.dropped:
+        console.print(title.append(escape_text(reading.title), style="bold"))
+        if reading.exact.dropped:
             console.print(
-                f"Truncated: read the first {len(one.exact.tokens)} tokens, not the last {one.exact.dropped}.",
+                f"Truncated: read the first {len(reading.exact.tokens)} tokens, not the last {reading.exact.dropped}.",
                 style="yellow",
             )
-        console.print(_measures_table(one, console))
-        for name, panel in zip(one.panel_names, one.panels, strict=True):
+        console.print(_measures_table(reading, console))
+        for name, panel in zip(reading.panel_names, reading.panels, strict=True):
             if panel.refusal is not None:
                 console.print(f"{escape_text(name)} refuses: {escape_text(panel.refusal)}.", style="yellow")
-        _print_chosen(one, console)
-        _print_pairs(one, console)
+        _print_chosen(reading, console)
+        _print_pairs(reading, console)
         console.print()
     _print_notes(readings, console)
     console.print(
@@ -52,33 +52,33 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
     )
 
 
-def _measures_table(one: SideBySide, console: Console) -> Table:
+def _measures_table(compared: SideBySide, console: Console) -> Table:
     """The table of measures; in a narrow terminal without the bar of the mass kept, and without operations."""
     columns = (
         Column("mechanism", wraps_from=_LONGEST_NAME),
         Column("", leave_out=1),
         Column("mass kept", "right"),
-        Column(f"top {one.top}", "right", leave_out=3),
+        Column(f"top {compared.top}", "right", leave_out=3),
         Column("error", "right", leave_out=4),
         Column("operations", "right", leave_out=2),
         Column("time", "right"),
     )
     plain = console.options.ascii_only
     rows: list[list[str | Text]] = [
-        [one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds)],
+        [compared.exact_name, Text("exact"), "", "", "", "1 x", _format_time(compared.exact_seconds)],
         *(
-            [escape_text(name), *_measures_row(one, panel.computed, plain=plain)]
-            for name, panel in zip(one.panel_names, one.panels, strict=True)
+            [escape_text(name), *_measures_row(compared, panel.computed, plain=plain)]
+            for name, panel in zip(compared.panel_names, compared.panels, strict=True)
             if panel.computed is not None
         ),
     ]
     return fitted_table(columns, rows, console.width)
 
 
-def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> list[str | Text]:
+def _measures_row(compared: SideBySide, computed: ComputedPanel, *, plain: bool) -> list[str | Text]:
     ratio = "?"
-    if computed.operations is not None and one.exact_operations:
-        ratio = _format_ratio(computed.operations / one.exact_operations)
+    if computed.operations is not None and compared.exact_operations:
+        ratio = _format_ratio(computed.operations / compared.exact_operations)
     summary = computed.summary
     return [
         bar(summary.mass_kept / 2, plain=plain),
@@ -99,17 +99,17 @@ def _format_time(seconds: float) -> str:
     return f"{1e3 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.2g} s"
 
 
-def _print_chosen(one: SideBySide, console: Console) -> None:
+def _print_chosen(compared: SideBySide, console: Console) -> None:
     """Print the options of the mechanisms that differ from the defaults."""
     chosen = [
         f"{panel.choice.name} "
         + ", ".join(f"{name}={option_text(value)}" for name, value in panel.choice.options.items())
-        for panel in one.panels
+        for panel in compared.panels
         if panel.choice.options
     ]
     if chosen:
-        fitted = any(panel.fitted for panel in one.panels)
-        reason = f" (options that were not given are set for {len(one.exact.tokens)} tokens)" if fitted else ""
+        fitted = any(panel.fitted for panel in compared.panels)
+        reason = f" (options that were not given are set for {len(compared.exact.tokens)} tokens)" if fitted else ""
         console.print(escape_text(f"With {'; '.join(chosen)}{reason}."), style="dim")
 
 
@@ -125,12 +125,12 @@ def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
         console.print(escape_text(note), style="yellow")
 
 
-def _print_pairs(one: SideBySide, console: Console) -> None:
-    pairs = word_pairs(one.exact)
+def _print_pairs(compared: SideBySide, console: Console) -> None:
+    pairs = word_pairs(compared.exact)
     found = findings(pairs, limit=MAX_PAIRS)
     computed = [
         (escape_text(name), panel.computed)
-        for name, panel in zip(one.panel_names, one.panels, strict=True)
+        for name, panel in zip(compared.panel_names, compared.panels, strict=True)
         if panel.computed is not None
     ]
     if not found or not computed:
@@ -147,7 +147,7 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
     for name in ("in", "exact", *(name for name, _ in computed)):
         table.add_column(name, justify="right", overflow="fold")
     for label, finding in zip(labels, found, strict=True):
-        table.add_row(Text(label), *_pair_row(one, [panel for _, panel in computed], pairs, finding))
+        table.add_row(Text(label), *_pair_row(compared, [panel for _, panel in computed], pairs, finding))
     console.print(table)
 
 
@@ -156,10 +156,10 @@ def _pair_label(pairs: WordPairs, finding: Finding) -> str:
     return f"{escape_and_isolate(query.label)} → {escape_and_isolate(key.label)}"
 
 
-def _pair_row(one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding) -> list[str]:
+def _pair_row(compared: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding) -> list[str]:
     """The head of a pair, its exact weight, and its weight under each mechanism, all between words."""
     look = finding.looks[0]
     query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
-    layers = [one.exact.layers, *(panel.layers for panel in computed)]
+    layers = [compared.exact.layers, *(panel.layers for panel in computed)]
     weights = [weight_on_word(some[look.layer].weights_of(look.head, query_word.pieces), key_word) for some in layers]
     return [f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)]

@@ -35,7 +35,7 @@ def fitted_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
     widths = [_width(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
     shown = list(range(len(columns)))
     for at in sorted((at for at in shown if columns[at].leave_out), key=lambda at: columns[at].leave_out):
-        if sum(widths[one] + _GAP for one in shown) - _GAP <= width:
+        if sum(widths[place] + _GAP for place in shown) - _GAP <= width:
             break
         shown.remove(at)
     table = Table(box=None, pad_edge=False)
@@ -48,7 +48,7 @@ def fitted_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
 
 
 def _width(column: Column, cells: Sequence[str | Text]) -> int:
-    widest = max(cell_len(str(one)) for one in (column.name, *cells))
+    widest = max(cell_len(str(cell)) for cell in (column.name, *cells))
     return widest if column.wraps_from is None else min(widest, column.wraps_from)
 
 

@@ -112,10 +112,10 @@ def alignment_scores(found: Sequence[Alignment], gold: Sequence[Alignment]) -> A
             got=f"{len(found):,} sentences",
             do="check that both hold the same sentences in the same order",
         )
-    links = sum(len(one.possible) for one in found)
-    sure = sum(len(one.sure) for one in gold)
-    possible_found = sum(len(one.possible & known.possible) for one, known in zip(found, gold, strict=True))
-    sure_found = sum(len(one.possible & known.sure) for one, known in zip(found, gold, strict=True))
+    links = sum(len(alignment.possible) for alignment in found)
+    sure = sum(len(alignment.sure) for alignment in gold)
+    possible_found = sum(len(alignment.possible & known.possible) for alignment, known in zip(found, gold, strict=True))
+    sure_found = sum(len(alignment.possible & known.sure) for alignment, known in zip(found, gold, strict=True))
     return AlignmentScores(
         error_rate=1 - _ratio(sure_found + possible_found, links + sure),
         precision=_ratio(possible_found, links),

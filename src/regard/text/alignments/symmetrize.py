@@ -29,8 +29,8 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
     one of ``SYMMETRIZATIONS``; raises OptionError for another.
     """
     check_choice("symmetrization", how, SYMMETRIZATIONS)
-    for name, one in (("forward", forward), ("backward", backward)):
-        check_kind(name, one, Alignment, do="regard.text.alignments.Alignment(frozenset({(0, 0)}))")
+    for name, weights in (("forward", forward), ("backward", backward)):
+        check_kind(name, weights, Alignment, do="regard.text.alignments.Alignment(frozenset({(0, 0)}))")
     both, either = forward.possible & backward.possible, forward.possible | backward.possible
     if how == "intersection":
         return Alignment(both)
@@ -38,8 +38,8 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
         return Alignment(either)
     growing = _GrowingAlignment(both)
     growing.grow(either)
-    for one in (forward, backward):
-        growing.add_final_links(one.possible)
+    for weights in (forward, backward):
+        growing.add_final_links(weights.possible)
     return Alignment(frozenset(growing.links))
 
 

@@ -52,15 +52,15 @@ def labels_of_cell(cell: str, *, split: bool) -> tuple[str, ...] | None:
             listed = None
         if isinstance(listed, list) and (split or listed):
             return labels_of_value(listed, split=split)
-    names = [one.strip() for one in cell.split(SEPARATOR)] if split else [cell]
+    names = [part.strip() for part in cell.split(SEPARATOR)] if split else [cell]
     return tuple(dict.fromkeys(name for name in names if name)) or None
 
 
 def labels_of_value(value: object, *, split: bool) -> tuple[str, ...] | None:
     """The labels in a JSON value: a string, a number, true or false, or a list of these. None if it is not a label."""
     if isinstance(value, list):
-        found = [_scalar_name(one) for one in value]
-        return tuple(dict.fromkeys(one for one in found if one)) if all(found) else None
+        found = [_scalar_name(label) for label in value]
+        return tuple(dict.fromkeys(label for label in found if label)) if all(found) else None
     if isinstance(value, str):
         return labels_of_cell(value, split=split)
     name = _scalar_name(value)

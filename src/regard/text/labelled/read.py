@@ -95,7 +95,7 @@ def _read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
         raise DataError(
             f"{path} has no folders of texts",
             expected="one folder for each label, with one text per file",
-            got=", ".join(sorted(one.name for one in path.iterdir())[:5]) or "an empty folder",
+            got=", ".join(sorted(entry.name for entry in path.iterdir())[:5]) or "an empty folder",
             do="arrange the files as LABEL/NAME.txt, or give a table: FILE.csv",
         )
     for folder in folders:

@@ -153,7 +153,7 @@ class CatalogueFile:
         return expand_escapes(self._decode(line), self._decode)
 
     def _to_entry(self, message: Any, state: str) -> CatalogueEntry:
-        messages, forms = (tuple(one) if message.pluralizable else (one,) for one in (message.id, message.string))
+        messages, forms = (tuple(side) if message.pluralizable else (side,) for side in (message.id, message.string))
         if message.pluralizable:
             count = max((number for number, form in enumerate(forms, start=1) if form), default=0)
             forms = forms[: max(count, self.plurals.forms)]

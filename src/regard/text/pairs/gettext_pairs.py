@@ -48,15 +48,15 @@ def select_catalogues(paths: Sequence[Path], source: str | None, target: str | N
     """
     languages = {file: _read_language(file) for path in paths for file in _find_catalogues(path)}
     known = sorted({language for language in languages.values() if language is not None})
-    if target is None and len(known) > 1 and not any(all(is_kind_of(one, base) for one in known) for base in known):
+    if target is None and len(known) > 1 and not any(all(is_kind_of(other, base) for other in known) for base in known):
         raise DataError(
             "the gettext catalogues are in several languages",
             expected="one language, since a translator has one target",
             got=", ".join(known),
             do=f"choose one: `target={known[0]!r}`",
         )
-    of_target = {one for one in known if target is not None and is_kind_of(one, target)}
-    of_source = {one for one in known if source is not None and is_kind_of(one, source)} - of_target
+    of_target = {other for other in known if target is not None and is_kind_of(other, target)}
+    of_source = {other for other in known if source is not None and is_kind_of(other, source)} - of_target
     # Of catalogues in both languages, those in the language of the messages repeat them. By custom that is English.
     to_english = target is not None and is_kind_of(target, "en") and not is_kind_of(source or "", "en")
     backwards = bool(of_source) and (not of_target or to_english)
@@ -74,7 +74,7 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
         raise DataError(
             f"{path} holds no gettext catalogue",
             expected="files that end in .po or .mo",
-            got=", ".join(sorted(one.name for one in path.iterdir())[:8]) or "an empty folder",
+            got=", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder",
             do="give the folder that holds the translations",
         )
     taken = [file for file in files if meant.includes(file)]
@@ -103,7 +103,7 @@ def _find_catalogues(path: Path) -> list[Path]:
     """List the catalogues in a folder, or the file itself."""
     if not path.is_dir():
         return [path]
-    files = [one for one in list_files(path) if inner_suffix(one) in CATALOGUE_SUFFIXES]
+    files = [entry for entry in list_files(path) if inner_suffix(entry) in CATALOGUE_SUFFIXES]
     texts = {_strip_suffix(file) for file in files if inner_suffix(file) == ".po"}
     return [file for file in files if inner_suffix(file) == ".po" or _strip_suffix(file) not in texts]
 

@@ -94,10 +94,10 @@ def _use_columns(table: _Table, columns: Columns) -> Heading:
     """Take the columns that the user gave; with a name the first row is a heading, else that may be a guess."""
     chosen = [find_column(table.cells, column, f"the table ({table.place})") for column in columns]
     numbers = (chosen[0] + 1, chosen[1] + 1)
-    if any(isinstance(one, str) for one in columns):
+    if any(isinstance(number, str) for number in columns):
         return Heading(numbers, is_heading=True)
     named, codes = _find_named_columns(table), _find_codes(table)
-    is_certain = max(chosen) < len(table.cells) and all(table.is_side_name(table.cells[one]) for one in chosen)
+    is_certain = max(chosen) < len(table.cells) and all(table.is_side_name(table.cells[place]) for place in chosen)
     if is_certain or (named is not None and set(named) == set(chosen)):
         return Heading(numbers, is_heading=True)
     is_guess = table.has_heading or (codes is not None and set(codes) == set(chosen))
@@ -113,7 +113,7 @@ def _find_named_columns(table: _Table) -> tuple[int, int] | None:
         # If one cell is a known language, the other must look like a language code: it may be a sentence.
         if found and (
             table.has_heading
-            or all(table.is_side_name(names[one]) or _LANGUAGE_CODE.fullmatch(names[one].strip()) for one in found)
+            or all(table.is_side_name(names[side]) or _LANGUAGE_CODE.fullmatch(names[side].strip()) for side in found)
         ):
             return places[found[0]], places[found[1]]
     return None
@@ -162,7 +162,7 @@ def describe_heading(heading: Heading, first: Sequence[str], name: str) -> str:
 
 def _no_language_error(table: _Table) -> DataError:
     languages = [language for language in (table.source, table.target) if language is not None]
-    missing = [one for one in languages if not any(has_language(cell, one) for cell in table.cells)] or languages
+    missing = [code for code in languages if not any(has_language(cell, code) for cell in table.cells)] or languages
     return DataError(
         f"no column is named by {' or '.join(map(repr, missing))}, so it is ambiguous which columns of the table hold "
         f"the sentence and its translation: {table.place}",

@@ -80,7 +80,7 @@ def find_sides(names: Sequence[str], source: str | None, target: str | None) -> 
     plain = [{_normalize_name(name)} for name in names]
     for words in (plain, [set(_words(name)) for name in names]):
         for pair in USUAL_SIDE_NAMES:
-            places = [[place for place, one in enumerate(words) if word in one] for word in pair]
+            places = [[place for place, named in enumerate(words) if word in named] for word in pair]
             if len(places[0]) == len(places[1]) == 1 and places[0] != places[1]:
                 return places[0][0], places[1][0]
     return None

@@ -34,7 +34,7 @@ def expand_escapes(line: str, decode: Callable[[bytes], str]) -> str:
         if found[1] is None:
             return _CONTROLS.get(found[2], found[0])
         numbers = found[1].split("\\")[1:]
-        data = bytes(int(one[1:], 16) % 256 if one[0] == "x" else int(one, 8) % 256 for one in numbers)
+        data = bytes(int(number[1:], 16) % 256 if number[0] == "x" else int(number, 8) % 256 for number in numbers)
         return decode(data).translate(_STILL_ESCAPED)
 
     return _ESCAPES.sub(replace, line) if "\\" in line else line

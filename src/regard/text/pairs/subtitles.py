@@ -132,7 +132,9 @@ def _align(sources: Sequence[Cue], targets: Sequence[Cue]) -> Iterator[Group]:
 
 def _belongs(cue: Cue, others: Sequence[Cue]) -> bool:
     """Whether a cue shares half of the time of the shorter one with the last of the others, or the one before it."""
-    return any(2 * _overlap(cue, one) >= max(1, min(cue.end - cue.start, one.end - one.start)) for one in others[-2:])
+    return any(
+        2 * _overlap(cue, other) >= max(1, min(cue.end - cue.start, other.end - other.start)) for other in others[-2:]
+    )
 
 
 def _overlap(cue: Cue, other: Cue) -> int:

@@ -77,7 +77,7 @@ def export(
 
 def list_tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -> tuple[list[str], list[str]]:
     """List the tokens of source and target by id. Raises OptionError if the model has another vocabulary size."""
-    source, target = (_tokens_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
+    source, target = (_tokens_by_id(subword, count) for subword, count in zip(subwords, vocabularies, strict=True))
     return source, target
 
 
@@ -89,8 +89,8 @@ def tokenizer_files(config: TransformerConfig, subwords: tuple[Subwords, Subword
     joint = subwords[0] is subwords[1]
     named: dict[str, str] = {}
     ids = {name: getattr(config, name) for name in ("pad_id", "start_id", "end_id")}
-    for side, one in zip(("source", "target"), subwords, strict=True):
-        files = transformers_files(one, **ids, max_tokens=config.max_length)
+    for side, subword in zip(("source", "target"), subwords, strict=True):
+        files = transformers_files(subword, **ids, max_tokens=config.max_length)
         named |= {name if joint else f"{side}/{name}": text for name, text in files.items()}
     return named
 
