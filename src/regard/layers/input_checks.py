@@ -1,4 +1,4 @@
-"""The checks of what layers and models read: shape, device and dtype must match their weights.
+"""The checks of what layers and models read: shape, device and dtype must match their weights; and visible tokens.
 
 Layers that replace ``nn.Linear``, such as the layers of torch's ``quantize_dynamic``, may have no tensor as ``weight``:
 they check their inputs themselves.
@@ -7,13 +7,15 @@ they check their inputs themselves.
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
-from regard.errors import DeviceError, DtypeError, ShapeError
+from regard.errors import DeviceError, DtypeError, RefusedError, ShapeError
 from regard.kernels.autocast import is_in_autocast
 from regard.layers.int8_linear import Int8Linear
+from regard.masks import Mask
 from regard.tensors import check_tensor
-from regard.validation import FLOATS, check_tokens
+from regard.validation import FLOATS, check_mask, check_tokens
 
 
 def check_same_device(name: str, tensor: Tensor, weight: Tensor, *, owner: str) -> None:
@@ -119,3 +121,24 @@ def check_visible_tokens(tokens: object, visible: object, width: int, weight: Te
             do="pass a bool for each token: True where it is not padding",
         )
     check_same_device("visible", visible, weight, owner="the layer")
+
+
+def find_visible_tokens(
+    mask: object, sizes: tuple[int, int], device: torch.device, *, what: str, do: str
+) -> Bool[Tensor, "batch tokens"] | None:
+    """The tokens of ``sizes`` (batch, tokens) that a mask shows, or None without a mask.
+
+    Raises ShapeError for a mask of another size; RefusedError for one that shows a token to some queries or heads only:
+    ``what`` says why, and ``do`` what to do.
+    """
+    check_mask(mask)
+    if mask is None:
+        return None
+    assert isinstance(mask, Mask)
+    if mask.depends_on_query or mask.heads not in (None, 1):
+        raise RefusedError(
+            what, expected="masks.padding(lengths), or masks.keep(visible[:, None, None, :])", got=repr(mask), do=do
+        )
+    batch, tokens = sizes
+    mask.check(batch, 1, 1, tokens)
+    return mask.dense(1, tokens, device=device)[:, 0, 0].expand(batch, tokens)

@@ -43,7 +43,6 @@ from regard.layers.multi_head_checks import (
     two_biases_error,
 )
 from regard.layers.projection import is_plain_linear, linear_activation
-from regard.layers.rotate_tokens import rotate_tokens
 from regard.layers.torch_multi_head import read_options, rename_weights
 from regard.masks.base import Mask
 from regard.mechanism_catalogue import mechanism as make_mechanism
@@ -51,7 +50,7 @@ from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import AbsorbsProjections, ExtraInput
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state_error
-from regard.positions.base import PairBias, Rotation
+from regard.positions.base import PairBias, Rotation, rotate_tokens
 from regard.tensors import is_traced
 from regard.validation import check_mask
 

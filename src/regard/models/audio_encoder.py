@@ -27,9 +27,8 @@ from regard.audio import AudioProcessor, pad_features
 from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
-from regard.layers.input_checks import check_same_device, check_same_dtype
+from regard.layers.input_checks import check_same_device, check_same_dtype, find_visible_tokens
 from regard.masks import Mask
-from regard.models.find_visible_tokens import find_visible_tokens
 from regard.models.kinds import AUDIO_ENCODER
 from regard.models.media_encoder import DrawnInput, MediaEncoder, TimeAxis, TokenGrid
 from regard.tensors import check_tensor

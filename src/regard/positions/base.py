@@ -9,6 +9,7 @@ PairBias           a term added to the score of each (query, key) pair; Distance
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -223,3 +224,33 @@ def distance_range(frame: Frame) -> tuple[int, int]:
 def distances(frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
     """Compute ``key - position(query)`` for the queries ``rows`` and all keys."""
     return torch.arange(frame.keys, device=rows.device) - frame.query_positions(rows)[:, None]
+
+
+def rotate_tokens(position: Rotation, tokens: Tensor, offsets: Sequence[int] | Tensor, *, parts: int = 1) -> Tensor:
+    """Rotate each of ``parts`` equal parts of tokens (batch, heads, length, head_dim).
+
+    Positions start at one offset per batch entry, or at one for all; a tensor (length,) has the position of each token.
+    Raises ShapeError for another number of offsets.
+    """
+    if parts > 1:
+        tokens = tokens.unflatten(-1, (parts, -1)).transpose(2, 3)
+        return _rotate_from(position, tokens, offsets).transpose(2, 3).flatten(3)
+    return _rotate_from(position, tokens, offsets)
+
+
+def _rotate_from(position: Rotation, tokens: Tensor, offsets: Sequence[int] | Tensor) -> Tensor:
+    """Rotate tokens (batch, .., length, size)."""
+    if isinstance(offsets, Tensor):
+        return position.rotate_at(tokens, offsets)
+    if len(set(offsets)) < 2:
+        rotated: Tensor = position(tokens, offset=offsets[0] if offsets else 0)
+        return rotated
+    if len(offsets) != len(tokens):
+        raise ShapeError(
+            "tokens and the cache have different batch sizes",
+            expected=f"tokens of {len(offsets)} sequences, as in the cache",
+            got=str(len(tokens)),
+            do="select the sequences to continue with cache.reordered(...)",
+        )
+    parts = zip(tokens.split(1), offsets, strict=True)
+    return torch.cat([position(part, offset=offset) for part, offset in parts])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import DtypeError, OptionError, ShapeError, short_repr
 from regard.fields import check_fields, repr_of_fields
-from regard.models.find_visible_tokens import find_visible_tokens
+from regard.layers.input_checks import find_visible_tokens
 from regard.positions import FourierFeatures, grid_positions
 from regard.tensors import check_tensor
 
