@@ -94,3 +94,12 @@ def test_unknown_names_have_no_attribute():
 def test_submodules_are_imported_when_used():
     program = "import regard; print(regard.errors.ShapeError.__name__, regard.train.Settings.__name__)"
     assert run_with_torch(program).stdout == "ShapeError Settings\n"
+
+
+def test_a_package_that_a_submodule_lacks_is_named(monkeypatch):
+    """The submodule is there, so it is no unknown name."""
+    monkeypatch.delitem(sys.modules, "regard.train", raising=False)
+    monkeypatch.delattr(regard, "train", raising=False)
+    monkeypatch.setattr(regard, "_import_module", lambda name: exec("import package_that_is_not_there"))
+    with pytest.raises(ModuleNotFoundError, match="package_that_is_not_there"):
+        regard.train  # noqa: B018

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections import deque
+from contextlib import nullcontext
 
 import gymnasium
 import numpy as np
@@ -30,6 +31,7 @@ from regard.control.environments import observation_parts
 from regard.control.experts import plan
 from regard.errors import DataError, OptionError, OutputError, RefusedError
 from regard.text import byte_tokenizer
+from small_gatos import TOY, ToyEnvironment, register_toys
 
 BYTES = TokenRanges(text=byte_tokenizer().vocabulary)
 
@@ -160,6 +162,22 @@ def test_episodes_depend_on_their_seeds_alone():
         np.testing.assert_array_equal(
             [one["observation"] for one in first.observations], [one["observation"] for one in other.observations]
         )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_environments_are_closed(monkeypatch, fails):
+    register_toys()
+    closed = []
+    monkeypatch.setattr(ToyEnvironment, "close", lambda self: closed.append(self))
+
+    def act(environment, observation):
+        if fails:
+            raise KeyError("the expert fails")
+        return environment.action_space.sample()
+
+    with pytest.raises(KeyError) if fails else nullcontext():
+        collect_episodes(TOY, [1, 2], expert=act)
+    assert len(closed) == 1
 
 
 def test_tokens_of_an_episode_are_read_again():

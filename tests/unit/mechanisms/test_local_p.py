@@ -157,3 +157,10 @@ def test_keys_that_are_hidden_between_others_are_counted():
     kept[[1, 2, 9]] = True
     share = mechanism.positions(query, key) / KEYS
     torch.testing.assert_close(mechanism.positions(query, key, masks.keep(kept[None, None, None])), 1 + 9 * share)
+
+
+def test_initial_positions_vary_as_much_for_any_size():
+    """Weights have the deviation 1 / sqrt(head_dim), so hidden components of a position vary as those of a query do."""
+    mechanism = LocalPredictive(heads=7, head_dim=64, window=2)
+    for parameter in (mechanism.position_weight, mechanism.position_vector):
+        assert parameter.std().item() == pytest.approx(1 / 8, rel=0.1)

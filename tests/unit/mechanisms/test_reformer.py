@@ -88,6 +88,7 @@ MASKS = {
 def test_agrees_with_the_paper(options, mask, queries):
     options, of_call = {"rounds": 4, "seed": 0, "shared": True} | OPTIONS[options], MASKS[mask](KEYS)
     mechanism, inputs = make_mechanism(**options), make_inputs(queries=queries, key_heads=1)
+    assert mechanism.buckets == options.get("buckets")
     count = options.get("buckets", 1 if queries == KEYS and mask in ("none", "padding") else 64)
     rotations = np.zeros((HEADS, options["rounds"], HEAD_DIM, 1))
     if count > 1:

@@ -59,6 +59,17 @@ def test_published_sizes(name):
         assert abs(count / 1e6 - published) <= (0.5 * 10.0**-digits if relative is None else relative * published)
 
 
+def builders_with_labels():
+    functions = {name: getattr(models, name) for name in models.__all__ if inspect.isfunction(getattr(models, name))}
+    return [name for name, build in functions.items() if "labels" in inspect.signature(build).parameters]
+
+
+@pytest.mark.parametrize("name", builders_with_labels())
+def test_builders_keep_their_labels(name):
+    with torch.device("meta"):
+        assert getattr(models, name)(("owl", "cat")).labels == ("owl", "cat")
+
+
 @pytest.fixture(params=EXAMPLES, ids=lambda kind: kind.__name__)
 def example(request):
     return make_example(request.param)

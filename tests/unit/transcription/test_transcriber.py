@@ -64,7 +64,9 @@ def test_sounds_are_transcribed_alike_alone_and_in_batches(tmp_path):
     (tmp_path / "a.wav").write_bytes(sound_bytes(tone(0.5)))
     sounds = [tmp_path / "a.wav", sound_bytes(tone(0.2)), tone(0.3, hertz=900.0).astype(np.float32)]
     model.save(tmp_path / "m")
-    found = Transcriber.load(tmp_path / "m", batch=2).transcribe(sounds)
+    transcriber = Transcriber.load(tmp_path / "m", batch=2)
+    assert transcriber.batch == 2
+    found = transcriber.transcribe(sounds)
     assert [one.name for one in found] == [str(tmp_path / "a.wav"), "sound 2", "sound 3"]
     for sound, one in zip(sounds, found, strict=True):
         (alone,) = Transcriber(model).transcribe([sound])

@@ -105,6 +105,23 @@ def test_loss_is_the_cross_entropy_of_the_batch(tones):
     assert all(torch.equal(one, before[name]) for name, one in task.model.named_buffers())
 
 
+def test_rare_labels_weigh_more(tones):
+    """By the number of sounds a label has in training: N / (labels count)."""
+    for index in range(1, 8):
+        (tones / "low" / f"{index}.wav").unlink()
+    task, _ = prepare(tones, augment="none", class_weights="balanced")
+    task.model.eval()
+    labels = [task.batches.examples.files[index].label for batch in task.epoch(0) for index in batch.examples]
+    weights = torch.tensor([len(labels) / 2 / labels.count(label) for label in task.model.labels])
+    assert weights.max() > 1.5
+    batch = task.epoch(0)[0]
+    logits = task.model(**task.batches.inputs(batch.examples, torch.device("cpu"))).logits
+    files = [task.batches.examples.files[index] for index in batch.examples]
+    truth = torch.tensor([task.model.labels.index(file.label) for file in files])
+    expected = torch.nn.functional.cross_entropy(logits, truth, weight=weights, reduction="sum")
+    torch.testing.assert_close(task.loss(task.model, batch, RankShard()), expected)
+
+
 def test_fine_tuning_keeps_the_head_of_the_same_labels(tones, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     audio_model(labels=("low", "high")).save(folder / "same")
