@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
+from regard.errors import ShapeError
 from regard.layers import MaskedBatchNorm
 from regard.layers.batch_norm_2d import BatchNorm2d
 
@@ -67,3 +68,9 @@ def test_two_processes_learn_what_one_learns(in_two_processes, kind):
     for norm in norms:
         torch.testing.assert_close(norm.running_mean, peer.running_mean)
         torch.testing.assert_close(getattr(norm, variance), peer.running_var)
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 4), (2, 3), (2, 7, 5, 3)])
+def test_tokens_of_another_width_or_dimension_are_refused(without_shape_checks, shape):
+    with pytest.raises(ShapeError, match=r"\(batch, length, 3\)"):
+        MaskedBatchNorm(3)(torch.ones(shape))

@@ -402,3 +402,19 @@ def test_other_dtypes_of_gates_are_refused():
         sides = {side: one.to(tokens if side in ("query", "key", "value") else gates) for side, one in inputs.items()}
         with pytest.raises(DtypeError, match=r"(?s)beta.*expected: .*got: .*to do: "):
             mechanism(**sides)
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 16.0])
+def test_gates_decay_by_the_temperature(temperature):
+    """Yang et al. 2024, section 4: alpha = sigmoid(forget)^(1 / temperature)."""
+    mechanism = build("gated_linear", temperature=temperature)
+    inputs = make_inputs(mechanism, 2, batch=1)
+    gate = inputs["forget"].sigmoid() ** (1 / temperature)
+    query, key, value = (inputs[name] for name in ("query", "key", "value"))
+    state = (gate[:, :, 1] * key[:, :, 0])[..., None] * value[:, :, 0, None] + key[:, :, 1, :, None] * value[
+        :, :, 1, None
+    ]
+    expected = (query[:, :, 1, None] @ state)[:, :, 0] / HEAD_DIM**0.5
+    torch.testing.assert_close(mechanism(**inputs)[:, :, 1], expected)
+    with pytest.raises(OptionError, match="temperature"):
+        build("gated_linear", temperature=0.0)

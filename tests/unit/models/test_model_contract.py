@@ -1,16 +1,22 @@
 """What models share: published sizes, gradients, hidden tokens and other rows without influence, layers, bad input."""
 
 import inspect
+import json
+from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 import regard
 from causal_parity import assert_search_of_each_alone
 from every_model import EXAMPLES, make_example
 from regard import masks, models
-from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.models import Gpt2, Llama
+from regard.models.config_file import ConfigFile
+from regard.models.load import _MODELS
+from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.search import Beam, Greedy
 
 SIZES = {
@@ -173,6 +179,37 @@ def test_layers_are_recorded_and_kept(kind):
     assert [layer.shape for layer in output.layers] == [(5, length, model.width)] * 3
     assert output.layers[-1] is output.hidden or issubclass(kind, models.ImageEncoder)  # which end with a norm
     assert model(*inputs).layers is None
+
+
+# Published files
+
+NEEDED = {"gemma3", "mistral3", "perceiver"}
+"""Types whose files say what a default config does not: the part that is read, or the inputs and outputs."""
+HEADS_AND_IDS = {"bos_token_id", "eos_token_id", "pad_token_id", "num_key_value_heads", "text_config"}
+READ_OTHERWISE = {
+    **dict.fromkeys(("llama", "mistral", "phi3", "gemma2", "gemma3_text", "gpt_oss"), HEADS_AND_IDS),
+    **dict.fromkeys(("clip", "clip_text_model"), HEADS_AND_IDS),  # without an id there is no such token
+    **{kind: {"num_decoder_layers"} for kind in T5_TYPES},  # as many as the encoder's
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _MODELS if not kind.startswith("regard-") and kind not in NEEDED])
+def test_fields_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
+    stated = json.loads(AutoConfig.for_model(kind).to_json_string(use_diff=False)) | {"model_type": kind}
+    config_class = _MODELS[kind].config_class
+
+    def read(fields):
+        more = {"tied": True} if config_class is models.T5Config else {}
+        return config_class.from_hugging_face(ConfigFile(fields, Path("config.json")), **more)
+
+    expected, refused = read(stated), {}
+    for left_out in stated.keys() - READ_OTHERWISE.get(kind, set()) - {"model_type"}:
+        try:
+            assert read({name: value for name, value in stated.items() if name != left_out}) == expected, left_out
+        except CheckpointError as error:
+            refused[left_out] = str(error)
+    assert len(refused) <= 8
+    assert all(name in message for name, message in refused.items())
 
 
 # Bad input

@@ -33,7 +33,6 @@ from hypothesis_examples import examples
 from regard import masks
 from regard.errors import CheckpointError, OptionError, OutputExistsError, ShapeError
 from regard.models import T5, T5Config, T5Encoder, load
-from regard.models.config_file import ConfigFile
 from regard.models.t5_config import MODEL_TYPES
 from regard.search import Beam, Greedy, Sampling
 from slow_parameters import slow_except
@@ -285,14 +284,6 @@ class TestParity:
         with torch.no_grad():
             theirs = peer(input_ids=source, decoder_input_ids=target).logits
         assert_near(model(source, target).logits, theirs)
-
-    @pytest.mark.parametrize("kind", MODEL_TYPES)
-    def test_activation_that_a_file_leaves_out(self, tmp_path, kind):
-        peer = transformers.AutoConfig.for_model(kind)
-        fields = {**peer.to_dict(), "feed_forward_proj": None, "dense_act_fn": None, "is_gated_act": None}
-        stated = {name: value for name, value in fields.items() if value is not None}
-        read = T5Config.from_hugging_face(ConfigFile(stated, tmp_path / "config.json"), tied=True)
-        assert read.activation == {"relu": "relu", "gated-gelu": "geglu_tanh"}[peer.feed_forward_proj]
 
     @pytest.mark.parametrize("kind", slow_except({"umt5"}, MODEL_TYPES))
     def test_targets_begin_and_end_by_generation_config(self, tmp_path, kind, caplog):

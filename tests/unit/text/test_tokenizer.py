@@ -135,6 +135,9 @@ def test_pad_id_of_the_file(tmp_path):
     read = Tokenizer.from_file(tmp_path / "tokenizer.json").encode(["a a", "a"])
     assert read.ids.tolist() == [[1, 1], [1, 2]]
     assert Tokenizer.from_file(tmp_path / "tokenizer.json", pad_id=0).encode(["a a", "a"]).ids[1].tolist() == [1, 0]
+    bare = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="b"))
+    bare.save(str(tmp_path / "tokenizer.json"))
+    assert Tokenizer.from_file(tmp_path / "tokenizer.json").pad_id == 0
 
 
 def test_written_file_is_read_again(tokenizer, tmp_path):

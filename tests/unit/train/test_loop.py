@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -600,6 +601,16 @@ def test_folder_with_other_files_is_not_replaced(tmp_path):
     (tmp_path / "m.run" / "thesis.txt").write_text("years of work")
     with pytest.raises(OutputExistsError, match="would be lost"):
         RunFolder(tmp_path / "m.run").begin({}, {})
+
+
+def test_the_earlier_of_equal_scores_is_the_best_one():
+    """So patience counts validations without an improvement."""
+    progress = Progress(step=1).after_validation(0.5, keep=2)
+    for step, score in ((2, 0.5), (3, 0.25), (4, 0.5)):
+        progress = replace(progress, step=step).after_validation(score, keep=2)
+    assert [(one.step, one.score) for one in progress.best] == [(1, 0.5), (2, 0.5)]
+    assert progress.stale == 3
+    assert replace(progress, step=5).after_validation(0.75, keep=2).stale == 0
 
 
 def test_last_two_checkpoints_and_their_snapshots_are_kept(tmp_path):

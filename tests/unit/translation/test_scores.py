@@ -201,3 +201,10 @@ def test_sacrebleu_has_all_offered_tokenizations():
     from sacrebleu.metrics.bleu import BLEU
 
     assert set(TOKENIZATIONS) <= set(BLEU.TOKENIZERS)
+
+
+@pytest.mark.parametrize(("chinese", "tokenization"), [(2, "zh"), (1, "13a")])
+def test_a_language_is_guessed_from_more_than_a_fifth_of_the_letters(chinese, tokenization):
+    """2 of 9 letters are more than a fifth, 1 of 5 is not."""
+    latin = {2: "sevenab", 1: "four"}[chinese]
+    assert choose_tokenization(None, ["\u732b" * chinese + " 12 " + latin]) == tokenization

@@ -17,7 +17,7 @@ from regard.log import notes_to
 from regard.models import Bert, ModernBert, Roberta, Transformer, TransformerConfig
 from regard.tasks.language_modelling.blocks import PackedBlocks, RandomOffsetBlocks
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
-from regard.tasks.masked_language_modelling.validation import mask_blocks, masked_loss
+from regard.tasks.masked_language_modelling.validation import count_unknown, mask_blocks, masked_loss
 from regard.tasks.sentences import Sentences
 from regard.text.token_masking import TokenMasking
 from regard.train import RankShard, RunContext, Schedule, Settings, run
@@ -174,3 +174,10 @@ def test_what_cannot_be_trained_is_refused(folder):
         with pytest.raises(CheckpointError, match="another kind of model") as caught:
             prepare(MaskedLanguageModelRecipe(data=(folder / "texts",), start=name))
         assert words in str(caught.value)
+
+
+def test_unknown_tokens_are_counted():
+    documents = [np.array([4, 1, 1, 7]), np.array([], dtype=int), np.array([1, 5, 0])]
+    assert count_unknown(documents, 1) == (3, 7)
+    assert count_unknown(documents, 0) == (1, 7)
+    assert count_unknown(documents, None) == (0, 7)
