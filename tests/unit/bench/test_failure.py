@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.bench.failure import describe_failure
+from regard.bench.case_process import describe_failure
 from regard.errors import RefusedError
 
 
