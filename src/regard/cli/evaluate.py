@@ -225,15 +225,12 @@ def _check_unused_options(
 
 
 def _translate_pairs(translator: Translator, pairs: Sequence[Pair], search: Search) -> list[str]:
-    from regard.cli.progress import count_progress
+    from regard.cli.progress import track
 
     names = [f"the source in {pair.place}" for pair in pairs]
-    texts = []
-    with count_progress(len(pairs), "sentences") as advance:
-        for translation in translator.stream((pair.source for pair in pairs), search=search, names=names):
-            texts.append(translation.text)
-            advance(len(texts))
-    return texts
+    translations = translator.stream((pair.source for pair in pairs), search=search, names=names)
+    with track(pairs, "sentences") as tracked:
+        return [translation.text for _, translation in zip(tracked, translations, strict=True)]
 
 
 def _read_gold_alignments(

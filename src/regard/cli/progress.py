@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
+
+Item = TypeVar("Item")
 
 
 @contextmanager
@@ -34,6 +36,19 @@ def count_progress(total: int, things: str) -> Iterator[Callable[[int], None]]:
     """Show progress over ``total`` things. Call the yielded function with the number done."""
     with _progress_bar(things, total) as update:
         yield lambda done: update(done, done)
+
+
+@contextmanager
+def track(items: Collection[Item], things: str) -> Iterator[Iterator[Item]]:
+    """Yield the items one by one, and show progress over them: an item is done when the next is asked for."""
+    with count_progress(len(items), things) as advance:
+
+        def each() -> Iterator[Item]:
+            for done, item in enumerate(items, start=1):
+                yield item
+                advance(done)
+
+        yield each()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 from regard.cli.completion import complete_mechanism
 from regard.cli.loaded_model import open_model
 from regard.cli.option_group import expand_option_groups
-from regard.cli.progress import count_progress, indeterminate_progress
+from regard.cli.progress import indeterminate_progress, track
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, option
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
@@ -291,14 +291,11 @@ def _compare_words(readings: Sequence[PrintedReading]) -> None:
     from regard.view.word_pairs import word_pairs
 
     texts = [reading for reading in readings if isinstance(reading, Reading | PairReading)]
-    if not texts:
-        return
-    with count_progress(len(texts), "texts compared") as advance:
-        for done, text in enumerate(texts, start=1):
+    with track(texts, "texts compared") as tracked:
+        for text in tracked:
             for reading in text.attentions.values():
                 if reading.keys is None:
                     word_pairs(reading)
-            advance(done)
 
 
 def _print_page_path(written: Path | None, console: Console, *, open_page: bool, example: str) -> None:
@@ -352,12 +349,9 @@ def _read_side_by_side(
             got=f"a {find_class(folder).__name__}",
             do=f'leave out --mechanism: regard view {model} --source "..."',
         )
-    loaded, readings = load(folder), []
-    with count_progress(len(lines), "texts") as advance:
-        for line in lines:
-            readings.append(read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name))
-            advance(len(readings))
-    return readings
+    loaded = load(folder)
+    with track(lines, "texts") as tracked:
+        return [read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name) for line in tracked]
 
 
 def _check_no_text_options(options: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.loaded_model import open_model
 from regard.cli.media_input import expand_folders
-from regard.cli.progress import count_progress
+from regard.cli.progress import track
 from regard.errors import DataError, OptionError, renamed_arguments
 
 if TYPE_CHECKING:
@@ -63,12 +63,8 @@ def read_media(
     from regard.view.read_file import read_file
 
     loaded = load(opened)
-    readings: list[PictureReading] = []
-    with count_progress(len(paths), medium.several) as advance, renamed_arguments(labels="label"):
-        for path in paths:
-            readings.append(read_file(loaded, Path(path), labels=labels, name=path))
-            advance(len(readings))
-    return readings
+    with renamed_arguments(labels="label"), track(paths, medium.several) as tracked:
+        return [read_file(loaded, Path(path), labels=labels, name=path) for path in tracked]
 
 
 def _check_files(

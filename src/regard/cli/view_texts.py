@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from regard.cli.loaded_model import report_prefix
-from regard.cli.progress import count_progress
+from regard.cli.progress import track
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.errors import DataError, MissingPackageError, OptionError
 
@@ -29,12 +29,9 @@ def read_texts(model: str | ModelFolder, lines: list[Line], *, truncate: bool) -
     """Read texts with an encoder or a language model, in order."""
     from regard.view.read import read
 
-    loaded, readings = _load(model, pairs=False), []
-    with count_progress(len(lines), "texts") as advance:
-        for line in lines:
-            readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
-            advance(len(readings))
-    return readings
+    loaded = _load(model, pairs=False)
+    with track(lines, "texts") as tracked:
+        return [read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked]
 
 
 def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
@@ -46,11 +43,10 @@ def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str |
     translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
-    with count_progress(len(sources), "translations") as advance:
-        for number, (source, target) in enumerate(zip(sources, translations, strict=True), start=1):
+    with track(sources, "translations") as tracked:
+        for number, (source, target) in enumerate(zip(tracked, translations, strict=True), start=1):
             named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
             readings.append(read_pair(reader, source, target, **named))
-            advance(number)
     return readings
 
 

@@ -12,7 +12,6 @@ the tokenizer, and on the share; they are no probability of the text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -25,6 +24,7 @@ from torch import Tensor
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, check_count
+from regard.generation.scores import BATCH_TOKENS, perplexity_of
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
 from regard.models.masked_language_model import MaskedLanguageModel
@@ -33,8 +33,6 @@ from regard.text.length_batches import cut_batches
 from regard.text.token_masking import SHARE, TokenMasking
 from regard.text.tokenizer import Tokenizer
 
-BATCH_TOKENS = 8192
-"""Default tokens of a batch, padding included."""
 DEFAULT_LENGTH = 512
 """The tokens of a text for a model that reads longer ones."""
 _IGNORED = -100
@@ -69,7 +67,7 @@ class MaskedLanguageModelScores:
     @property
     def perplexity(self) -> float:
         """The exponential of the loss; infinite where that is too large for a float."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity_of(self.loss)
 
     @property
     def accuracy(self) -> float:

@@ -44,6 +44,11 @@ _FIRST_CHARACTERS = 256
 TokenIds = npt.NDArray[np.unsignedinteger]
 
 
+def perplexity_of(loss: float) -> float:
+    """The exponential of a loss in nats; infinite where that is too large for a float."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
 @final
 @explain_arguments
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class LanguageModelScores:
     @property
     def perplexity(self) -> float:
         """The exponential of the loss; infinite where that is too large for a float."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity_of(self.loss)
 
     @property
     def bits_per_byte(self) -> float:

@@ -13,7 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from regard import models
-from regard.cli import view, view_texts
+from regard.cli import progress, view
 from regard.errors import (
     CheckpointError,
     DataError,
@@ -158,8 +158,7 @@ def test_progress_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         events.append(what)
         yield
 
-    monkeypatch.setattr(view_texts, "count_progress", record_count)
-    monkeypatch.setattr(view, "count_progress", record_count)
+    monkeypatch.setattr(progress, "count_progress", record_count)
     monkeypatch.setattr(view, "indeterminate_progress", record_start)
     assert run("one", "two", "three", "-o", "page.html").exit_code == 0
     assert events == [(3, "texts"), 1, 2, 3, (3, "texts compared"), 1, 2, 3, "writing the page"]

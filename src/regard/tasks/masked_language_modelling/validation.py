@@ -9,7 +9,6 @@ Logits are computed at these positions alone, a seventh of the time for a large 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.generation.masked_scores import MaskedText, TokenIds, mask_documents, predict, score_masked
+from regard.generation.scores import perplexity_of
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.language_modelling.blocks import IGNORED, TokenBlocks
@@ -94,7 +94,7 @@ class MaskedValidation:
         loss = nats / tokens
         metrics = {
             "loss": loss,
-            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "perplexity": perplexity_of(loss),
             "accuracy": correct / tokens,
         }
         return Validation(-loss, metrics, self._fill_in(model))
