@@ -112,3 +112,9 @@ def test_damaged_bytes_give_samples_or_a_named_error(seed):
     except DataError:
         return
     assert np.isfinite(read).all()
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), 1e9])
+def test_limits_of_sounds_are_positive_and_finite(seconds):
+    with pytest.raises(OptionError, match="max_seconds"):
+        read_sound(sound_bytes(tone(0.1)), 8000, max_seconds=seconds)

@@ -19,6 +19,7 @@ from regard.layers.dropout import StochasticDepth
 from regard.layers.patch_merging import PatchMerging
 from regard.layers.window_partition import WindowPartition
 from regard.models import ImageEncoder, Swin, SwinConfig, TokenGrid, load
+from regard.models.config_file import MAX_LAYERS
 from script_process import run_script
 from slow_parameters import slow_except
 from small_checkpoints import change_config
@@ -295,6 +296,7 @@ class TestBadInput:
         [
             ({"depths": (2,)}, "wrong number of sizes in heads.*1.*got: +2"),
             ({"depths": ()}, "wrong number of sizes in depths"),
+            ({"depths": (MAX_LAYERS, 1)}, "wrong layers"),
             ({"depths": [2, 3]}, "depths"),
             ({"heads": (3, 7)}, "width of stage 0 is not divisible.*width=14, heads=3"),
             ({"patch_size": (3,)}, "wrong patch_size.*(height, width)"),

@@ -18,6 +18,8 @@ from regard.errors import OptionError, ShapeError
         (lambda: positions.Sinusoidal(7), r"in pairs.*an even width.*got: +7"),
         (lambda: positions.Learned(0, 3), r"wrong max_length.*1 or more.*got: +0"),
         (lambda: positions.Learned(3, -1), r"wrong width.*1 or more.*got: +-1"),
+        (lambda: positions.LearnedGrid(2**20, 2**20, 2**10), r"cannot be built.*too large for any memory"),
+        (lambda: positions.LearnedGrid(2, 2, 2**20, prefix=2**24), r"cannot be built.*too large for any memory"),
         (lambda: positions.Rotary(0), r"wrong head_dim.*got: +0"),
         (lambda: positions.Rotary(8.0), r"wrong head_dim.*got: +8\.0"),
         (lambda: positions.Rotary(7), r"pairs of dimensions.*even number.*head_dim = 7.*got: +7"),

@@ -8,6 +8,7 @@ import pytest
 from layer_readings import layer_reading
 from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair
 from regard.view.layer_reading import LayerReading
+from regard.view.page_data import attention_data, findings_data
 from regard.view.reading import Reading, Tokens
 from regard.view.word_pairs import word_pairs
 
@@ -180,3 +181,29 @@ def test_a_token_that_is_kept_apart_hides_no_pair() -> None:
     assert found.looks[0].weight == pytest.approx(0.05 * 0.7)
     assert found.looks[0].usual == pytest.approx(0.05 / N)
     assert "Mia" not in {WORDS[one.key_word] for one in strongest_finding_per_word(apart)}
+
+
+def test_the_page_has_the_weight_of_a_finding_in_other_texts() -> None:
+    """It is that of the strongest head: of the finding's first look."""
+    readings = [
+        make_reading(
+            layer_with_weights(
+                uniform_weights(),
+                weights_of_query_on_key("it", "dog", weak),
+                weights_of_query_on_key("it", "dog", strong),
+            )
+        )
+        for weak, strong in ((0.5, 0.7), (0.2, 0.4))
+    ]
+    texts = {number: (reading, word_pairs(reading)) for number, reading in enumerate(readings)}
+    (first, *_) = findings_data(0, texts)
+    assert (first["from"], first["to"]) == ("it", "dog")
+    assert [look["head"] for look in first["looks"]] == [2, 1]
+    assert first["elsewhere"] == [{"text": 1, "weight": pytest.approx(0.4, abs=1e-5)}]
+
+
+def test_the_page_marks_special_tokens() -> None:
+    first, second, *_, last = attention_data(make_reading(layer_with_weights(uniform_weights())), 2)["tokens"]
+    assert first == {"surface": "[CLS]", "special": 1}
+    assert last == {"surface": "[SEP]", "gap": 1, "special": 1}
+    assert second == "Mia"

@@ -166,6 +166,15 @@ def test_text_too_long_for_the_mechanism_is_refused_before_training(folder):
     prepare(make_recipe(folder, attention="linformer", hyperparameters={**SMALL, "mechanism_options.length": 130}))
 
 
+@pytest.mark.parametrize("most", [97, 200])
+def test_projections_of_positions_have_the_length_of_the_texts(folder, most):
+    numbers = {**SMALL, "mechanism_options.projected": 8}
+    task, _ = prepare(make_recipe(folder, attention="linformer", hyperparameters=numbers, most_tokens=most))
+    config = task.model.encoder.config
+    assert config.mechanism_options == {"projected": 8, "length": config.max_length}
+    assert config.max_length >= most
+
+
 def test_labels_are_sorted_numbers_first(folder):
     (folder / "n.tsv").write_text("".join(f"text {n} {i}\t{n}\n" for n in (10, 9, -1, "x", 2) for i in range(3)))
     task, _ = prepare(make_recipe(folder, "n.tsv"))
