@@ -21,7 +21,7 @@ from regard.kernels.operators.attention_op import Results
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments, make_schema
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative
 from regard.kernels.request import Terms
-from regard.kernels.results import empty_token_major
+from regard.kernels.results import empty_like_tokens, empty_token_major
 from regard.kernels.select import select
 from regard.masks.dense_mask import Keep
 from regard.tensors import is_traced
@@ -107,24 +107,6 @@ def _backward(
     return of_query, *whole, of_sink
 
 
-def _empty_gradients(
-    grad_output: Tensor,
-    grad_lse: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    normalizer: Tensor,
-    rounding: Tensor,
-    of_sinks: bool,
-    *terms: Any,
-) -> tuple[Tensor, ...]:
-    """Allocate the gradients; an empty tensor for sinks that need none."""
-    del grad_output, grad_lse, output, normalizer, rounding
-    of_tokens = (empty_token_major(tensor, tensor.shape[2], tensor.shape[3]) for tensor in (query, key, value))
-    return *of_tokens, attention_op.empty_gradient(terms[-1], of_sinks, query)
-
-
 def _read(
     query: Tensor,
     key: Tensor,
@@ -168,7 +150,10 @@ _BACKWARD = Operator(
     f"Tensor rounding_residual, bool of_sinks, {_SCHEMA}) -> (Tensor of_query, Tensor of_key, Tensor of_value, "
     "Tensor of_sinks)",
     compute=_backward,
-    fake=_empty_gradients,
+    fake=lambda _, __, query, key, value, *others: (
+        *empty_like_tokens(query, key, value),
+        attention_op.empty_gradient(others[-1], others[3], query),  # of sinks, the last of the terms
+    ),
     differentiate=refuse_second_derivative,
     vmap=True,
 )

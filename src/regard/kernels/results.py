@@ -18,3 +18,8 @@ def empty_token_major(like: Tensor, length: int, width: int) -> Tensor:
     """
     batch, heads, _, _ = like.shape
     return like.new_empty_strided((batch, heads, length, width), (length * heads * width, width, heads * width, 1))
+
+
+def empty_like_tokens(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Allocate a tensor like each of (batch, heads, length, size), in the layout of results: for gradients."""
+    return tuple(empty_token_major(tensor, tensor.shape[2], tensor.shape[3]) for tensor in tensors)

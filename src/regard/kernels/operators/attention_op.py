@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.kernels.extension import native
 from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
-from regard.kernels.results import accumulation_dtype, empty_token_major
+from regard.kernels.results import accumulation_dtype, empty_like_tokens, empty_token_major
 from regard.kernels.tracing import any_requires_grad, is_eager
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -130,9 +130,7 @@ def _attention_backward(
     """Compute regard::attention_backward on a CPU. A bias and sinks may have other dtypes than sums of gradients."""
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     of_weights = dict(zip(WEIGHT_GRADIENT_NAMES, terms[len(KernelArguments._fields) :], strict=False))
-    gradients = _empty_gradients(
-        grad_output, grad_lse, query, key, value, output, normalizer, rounding, of_bias, of_table, of_sinks, *terms
-    )
+    gradients = _empty_gradients(query, key, value, (of_bias, of_table, of_sinks), named)
     if normalizer.numel() == 0 or key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
@@ -168,30 +166,11 @@ def _attention_backward(
 
 
 def _empty_gradients(
-    grad_output: Tensor,
-    grad_lse: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    normalizer: Tensor,
-    rounding: Tensor,
-    of_bias: bool,
-    of_table: bool,
-    of_sinks: bool,
-    *terms: Any,
+    query: Tensor, key: Tensor, value: Tensor, needs_grad: tuple[bool, bool, bool], terms: KernelArguments
 ) -> tuple[Tensor, ...]:
     """Allocate the gradients; empty tensors for a bias, a table and sinks that need none."""
-    del grad_output, grad_lse, output, normalizer, rounding
-    named = KernelArguments(*terms[: len(KernelArguments._fields)])
-    return (
-        empty_token_major(query, query.shape[2], query.shape[3]),
-        empty_token_major(key, key.shape[2], key.shape[3]),
-        empty_token_major(value, value.shape[2], value.shape[3]),
-        empty_gradient(named.bias, of_bias, query),
-        empty_gradient(named.table, of_table, query),
-        empty_gradient(named.sinks, of_sinks, query),
-    )
+    summed = zip((terms.bias, terms.table, terms.sinks), needs_grad, strict=True)
+    return (*empty_like_tokens(query, key, value), *(empty_gradient(tensor, needs, query) for tensor, needs in summed))
 
 
 def empty_gradient(tensor: Tensor | None, needs_grad: bool, like: Tensor) -> Tensor:
@@ -254,7 +233,9 @@ ATTENTION_BACKWARD = Operator(
     f"Tensor rounding_residual, bool of_bias, bool of_table, bool of_sinks, {SCHEMA}, {_WEIGHT_GRADIENT_SCHEMA}) -> "
     "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table, Tensor of_sinks)",
     compute=_attention_backward,
-    fake=_empty_gradients,
+    fake=lambda _, __, query, key, value, *others: _empty_gradients(
+        query, key, value, others[3:6], KernelArguments(*others[6 : 6 + len(KernelArguments._fields)])
+    ),
     differentiate=refuse_second_derivative,
     vmap=True,
 )

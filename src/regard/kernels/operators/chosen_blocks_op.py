@@ -25,7 +25,7 @@ from regard.kernels.extension import native
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.block_plan import BlockPlan
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
-from regard.kernels.results import empty_token_major
+from regard.kernels.results import empty_like_tokens, empty_token_major
 
 _LOG2_E = math.log2(math.e)
 _MAX_BYTES = 16 << 20
@@ -128,7 +128,7 @@ def _chosen_blocks_backward(
     seed: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Compute regard::chosen_blocks_backward on a CPU."""
-    gradients = _empty_gradients(query, key, value)
+    gradients = empty_like_tokens(query, key, value)
     if seed is None:
         options: dict[str, Any] = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
         native.chosen_blocks_backward(grad_output, query, key, value, chosen, output, normalizer, *gradients, **options)
@@ -154,11 +154,6 @@ def _chosen_blocks_backward(
     return gradients
 
 
-def _empty_gradients(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Allocate the gradients."""
-    return tuple(empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
-
-
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """Compute the gradients of query, key and value; there are no others."""
     grad_output = gradients[0]
@@ -175,7 +170,7 @@ CHOSEN_BLOCKS_BACKWARD = Operator(
     f"(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, {_SCHEMA}) -> "
     "(Tensor grad_query, Tensor grad_key, Tensor grad_value)",
     compute=_chosen_blocks_backward,
-    fake=lambda grad_output, query, key, value, *_: _empty_gradients(query, key, value),
+    fake=lambda grad_output, query, key, value, *_: empty_like_tokens(query, key, value),
     differentiate=refuse_second_derivative,
     vmap=True,
 )

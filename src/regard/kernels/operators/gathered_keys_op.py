@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
-from regard.kernels.results import empty_token_major
+from regard.kernels.results import empty_like_tokens, empty_token_major
 
 
 def gathered_keys(
@@ -53,14 +53,9 @@ def _gathered_keys_backward(
     grad_output: Tensor, query: Tensor, key: Tensor, value: Tensor, positions: Tensor, *numbers: Any
 ) -> tuple[Tensor, ...]:
     """Compute regard::gathered_keys_backward on a CPU."""
-    gradients = _empty_gradients(query, key, value)
+    gradients = empty_like_tokens(query, key, value)
     native.gathered_backward(grad_output, query, key, value, positions, *gradients, **_options(*numbers))
     return gradients
-
-
-def _empty_gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Allocate the gradients of query, key and value."""
-    return tuple(empty_token_major(tensor, tensor.shape[2], tensor.shape[3]) for tensor in tensors)
 
 
 def _differentiate(ctx: Any, grad_output: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -77,7 +72,7 @@ GATHERED_KEYS_BACKWARD = Operator(
     "gathered_keys_backward",
     f"(Tensor grad_output, {_SCHEMA}) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
     compute=_gathered_keys_backward,
-    fake=lambda grad_output, query, key, value, *_: _empty_gradients(query, key, value),
+    fake=lambda grad_output, query, key, value, *_: empty_like_tokens(query, key, value),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
