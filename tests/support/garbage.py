@@ -826,7 +826,7 @@ def _translation() -> Iterator[PublicCall]:
     texts = {"texts": ["zwei hunde"], "search": Greedy()}
     yield call("Translator.translate", translator.translate, **texts)
     stream = lambda **arguments: list(translator.stream(**arguments))  # noqa: E731
-    yield call("Translator.stream", stream, **texts)
+    yield call("Translator.stream", stream, **texts, names=["the sentence"])
     yield call("Scorer()", Scorer, references=["a b c d e"])
     yield call("score", score, references=["a b c d e"], hypotheses=["a b c d e"])
 

@@ -170,6 +170,13 @@ class Translator:
         check_texts("names", names)
         rest, chosen, first = iterate_texts(texts), _search_or_default(search), 1
         while chunk := list(islice(rest, CHUNK_SENTENCES)):
+            if names and len(names) < first - 1 + len(chunk):
+                raise OptionError(
+                    "there are more texts than `names`",
+                    expected="a name for each text, or none",
+                    got=f"{len(names):,} names",
+                    do="leave out `names`: texts are then numbered",
+                )
             yield from self._translate(chunk, chosen, first=first, names=names)
             first += len(chunk)
 

@@ -118,3 +118,8 @@ def test_damaged_bytes_give_samples_or_a_named_error(seed):
 def test_limits_of_sounds_are_positive_and_finite(seconds):
     with pytest.raises(OptionError, match="max_seconds"):
         read_sound(sound_bytes(tone(0.1)), 8000, max_seconds=seconds)
+
+
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(OptionError, match="wrong name"):
+        sound_file.read_sampling_rate(b"RIFF", name=3)

@@ -448,3 +448,9 @@ class TestBadInput:
         monkeypatch.setitem(sys.modules, "sentencepiece", None)
         with pytest.raises(MissingPackageError, match=r"regard\[train\]"):
             Subwords.train(TEXTS, algorithm="unigram")
+
+
+@pytest.mark.parametrize("split", [3, "words", None])
+def test_a_splitter_that_is_no_function_is_refused(split):
+    with pytest.raises(OptionError, match=r"wrong split\n.*a function of a text"):
+        Subwords.train(["hello world"] * 3, size=290).pieces("hello world", split)

@@ -154,3 +154,14 @@ def test_recipe_without_a_field_is_another_recipe(tmp_path):
     run.check_same({"recipe": {"topics": 3}, "seed": 1})
     with pytest.raises(OutputExistsError, match=r"another recipe\.topics"):
         run.check_same({"recipe": {"words": None}, "seed": 1})
+
+
+def test_a_difference_is_named_by_the_argument_that_decides_it(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({"model": {"mechanisms": ["kda"]}, "seed": 1}, {})
+    with pytest.raises(OutputExistsError) as other:
+        run.check_same({"model": {"mechanisms": ["linear"]}, "seed": 1}, None, {"model.mechanisms": "`attention`"})
+    assert other.value.what.endswith("was started with another `attention`")
+    with pytest.raises(OutputExistsError) as other:
+        run.check_same({"model": {"mechanisms": ["kda"]}, "seed": 2})
+    assert other.value.what.endswith("was started with another `seed`")

@@ -103,8 +103,13 @@ def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
         prepare(make_recipe(folder, attention="kda,kda,dot_product", hyperparameters={"layers": 2}))
     with pytest.raises(OptionError, match="a language model is causal and decodes in steps, which linformer does not"):
         prepare(make_recipe(folder, attention="linformer"))
-    with pytest.raises(OptionError, match="unknown mechanism 'kada'"):
+    with pytest.raises(OptionError, match="unknown mechanism 'kada'") as unknown:
         prepare(make_recipe(folder, attention="kada"))
+    assert "kda" in unknown.value.expected
+    assert "linformer" not in unknown.value.expected
+    for hyperparameters in ({"mechanisms": "kda"}, {"mechanism_options.x": 3}):
+        with pytest.raises(OptionError, match=r"no setting of its own(.|\n)*attention="):
+            prepare(make_recipe(folder, model="llama", hyperparameters=hyperparameters))
 
 
 def test_one_text_and_several(folder):
