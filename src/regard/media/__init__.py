@@ -11,6 +11,7 @@ from regard.media.read import (
     read_file_of_line,
     read_labelled,
 )
+from regard.text.skip_counts import Skipped
 
 __all__ = [
     "PAIRS",
@@ -21,6 +22,7 @@ __all__ = [
     "LabelledOrSkipped",
     "MediaFile",
     "Medium",
+    "Skipped",
     "check_labels",
     "check_source",
     "describe_source",
