@@ -210,6 +210,8 @@ def test_fields_that_a_file_leaves_out_have_the_defaults_of_transformers(kind):
             refused[left_out] = str(error)
     assert len(refused) <= 8
     assert all(name in message for name, message in refused.items())
+    needed = refused.keys() | READ_OTHERWISE.get(kind, set()) | {"model_type"}
+    assert read({name: value for name, value in stated.items() if name in needed}) == expected
 
 
 # Bad input
