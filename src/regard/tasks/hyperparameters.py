@@ -104,21 +104,22 @@ def apply_hyperparameters(
                 if not dot
                 else f"leave out .{option}",
             )
-        if dot:
-            own[name] = {**own.get(name, {}), option: value}
-            continue
-        if get_origin(types[name]) is tuple:
-            members = get_args(types[name])
-            own[name] = _read_list(name, value) if ... in members else _read_tuple(name, value, len(members))
-            continue
-        wanted = get_args(types[name]) or (types[name],)
-        if type(value) not in wanted and not (float in wanted and type(value) is int):
-            words = " or ".join("None" if one is NoneType else one.__name__ for one in wanted)
-            raise OptionError(
-                f"wrong {name}", expected=words, got=short_repr(value), do=f"give {words} as the value of {name}"
-            )
-        own[name] = float(value) if types[name] is float else value
+        own[name] = {**own.get(name, {}), option: value} if dot else _read_value(name, value, types[name])
     return kind(**_with_deviation({**numbers, **own}, free))
+
+
+def _read_value(name: str, value: Any, kind: Any) -> Any:
+    """A value of the type ``kind``. Raises OptionError for a value of another type."""
+    members = get_args(kind)
+    if get_origin(kind) is tuple:
+        return _read_list(name, value) if ... in members else _read_tuple(name, value, len(members))
+    valid = members or (kind,)
+    if type(value) not in valid and not (float in valid and type(value) is int):
+        words = " or ".join("None" if one is NoneType else one.__name__ for one in valid)
+        raise OptionError(
+            f"wrong {name}", expected=words, got=short_repr(value), do=f"give {words} as the value of {name}"
+        )
+    return float(value) if kind is float else value
 
 
 def _with_deviation(numbers: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:

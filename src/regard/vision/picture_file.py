@@ -33,7 +33,6 @@ from regard.text.table_column import TEXT_NAMES
 from regard.vision.idx_files import IDX_FILES
 from regard.vision.packaged_sets import PACKAGED_SETS
 from regard.vision.png_transparency import decode_picture, is_grey_layout, layout_of
-from regard.vision.wide_grey import keep_upper_bits
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -66,6 +65,7 @@ Picture: TypeAlias = "Path | str | bytes | npt.NDArray[np.uint8] | Image.Image"
 """A file, its bytes, an array of uint8 (height, width) or (height, width, 1, 3 or 4), or a picture of Pillow."""
 
 _WHITE = (255, 255, 255, 255)
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 _LISTED = ", ".join(name.lower() for name in FORMATS)
 
 
@@ -201,7 +201,7 @@ def _convert(picture: Image.Image, channels: int | None, name: str, source: Imag
     from PIL import Image
 
     if picture.mode.startswith("I;16") or (picture.mode == "I" and source.format == "PNG"):
-        picture = keep_upper_bits(picture, source)
+        picture = _keep_upper_bits(picture, source)
     if picture.mode in ("I", "F"):
         raise DataError(
             f"{name} has 32 bits per pixel, and which number is white is not known",
@@ -217,6 +217,22 @@ def _convert(picture: Image.Image, channels: int | None, name: str, source: Imag
     grey = channels == 1 or (channels is None and picture.mode in ("L", "1"))
     mode = "L" if grey else "RGB"
     return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _keep_upper_bits(picture: Image.Image, source: Image.Image) -> Image.Image:
+    """The upper 8 bits of a decoded grey picture; ``source`` is the picture as it was opened, which knows its file.
+
+    A TIFF file has 12 or 16 bits; in PhotometricInterpretation 0 (WhiteIsZero) the largest number is black, which
+    Pillow turns round for up to 8 bits alone (TIFF 6.0, page 37).
+    """
+    from PIL import Image
+
+    tags: Any = getattr(source, "tag_v2", {})
+    shift = 4 if tags.get(_BITS_PER_SAMPLE) == (12,) else 8
+    samples = np.asarray(picture).astype(np.int64) >> shift
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        samples = 255 - samples
+    return Image.fromarray(samples.astype(np.uint8))
 
 
 def _is_grey(picture: Image.Image) -> bool:
