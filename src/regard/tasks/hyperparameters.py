@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _INNER_MULTIPLE = 32
+_OPTION_EXAMPLE = 'for example `hyperparameters={"mechanism_options.projected": 64}`'
 
 
 def describe_layers(layers: int, width: int) -> str:
@@ -75,23 +76,16 @@ def apply_hyperparameters(
     """
     fields = dataclasses.fields(kind)
     free = [field.name for field in fields if field.name not in fixed]
-    types = get_type_hints(kind)
+    types, others = get_type_hints(kind), arguments or {}
     own: dict[str, Any] = {}
     for name, value in overrides.items():
         name, dot, option = name.partition(".")
-        if name in (arguments or {}):
+        if name in others or name in fixed:
             raise OptionError(
-                f"{name} is no setting of its own",
+                f"{name} is no setting of its own" if name in others else f"{name} is determined by {fixed_by}",
                 expected=f"`hyperparameters` without {name}",
                 got=short_repr(value),
-                do=(arguments or {})[name],
-            )
-        if name in fixed:
-            raise OptionError(
-                f"{name} is determined by {fixed_by}",
-                expected=f"`hyperparameters` without {name}",
-                got=short_repr(value),
-                do=instead,
+                do=others.get(name, instead),
             )
         if name not in free:
             raise unknown_name_error(f"setting of a {kind.__name__.removesuffix('Config')}", name, free)
@@ -100,9 +94,7 @@ def apply_hyperparameters(
                 f"wrong {name}",
                 expected=f"{name}.OPTION=value" if not dot else f"{name}=value",
                 got=f"{name}{dot}{option}={value!r}",
-                do='for example `hyperparameters={"mechanism_options.projected": 64}`'
-                if not dot
-                else f"leave out .{option}",
+                do=f"leave out .{option}" if dot else _OPTION_EXAMPLE,
             )
         own[name] = {**own.get(name, {}), option: value} if dot else _read_value(name, value, types[name])
     return kind(**_with_deviation({**numbers, **own}, free))
