@@ -266,6 +266,20 @@ def repr_of_fields(value: Any) -> str:
     return f"{type(value).__name__}({shown})"
 
 
+def repr_of_shapes(value: Any) -> str:
+    """Format an output of a model on one line: tensors by their shapes, lists of them by their number."""
+    shown = ", ".join(f"{part.name} {_format_shape(getattr(value, part.name))}" for part in fields(value))
+    return f"{type(value).__name__}({shown})"
+
+
+def _format_shape(value: Any) -> object:
+    if isinstance(value, Mapping):
+        return {name: _format_shape(tensor) for name, tensor in value.items()}
+    if isinstance(value, tuple):
+        return f"{len(value)} tensors"
+    return tuple(value.shape) if hasattr(value, "shape") else value
+
+
 def _inherited_metadata(kind: type[Any], name: str) -> Mapping[str, Any]:
     """The metadata of a field, of the class nearest to ``kind`` that declares it."""
     for base in kind.__mro__:

@@ -27,6 +27,7 @@ from regard.audio import AudioProcessor, pad_features
 from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
 from regard.errors import DtypeError, ShapeError
+from regard.fields import repr_of_shapes
 from regard.layers.input_checks import check_same_device, check_same_dtype, find_visible_tokens
 from regard.masks import Mask
 from regard.models.kinds import AUDIO_ENCODER
@@ -53,19 +54,13 @@ class AudioEncoderOutput:
     layers   layers + 1 tensors         the embedding, then each layer's output; None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch tokens width"]
     pooled: Float[Tensor, "batch width"]
     visible: Bool[Tensor, "batch tokens"]
     logits: Float[Tensor, "batch *tokens labels"] | None = None
     layers: tuple[Float[Tensor, "batch tokens width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
-        logits = None if self.logits is None else tuple(self.logits.shape)
-        return (
-            f"AudioEncoderOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, "
-            f"logits {logits}, layers {layers})"
-        )
 
 
 class AudioEncoder(MediaEncoder, ABC):

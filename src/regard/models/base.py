@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
+from regard.fields import repr_of_shapes
 from regard.layers import DecoderBlock, DecoderCache, EncoderBlock
 from regard.masks import Mask
 from regard.models.beam_groups import BeamGroups
@@ -56,12 +57,10 @@ class HiddenStates:
                                              and so equal to ``hidden``; None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        return f"HiddenStates(hidden {tuple(self.hidden.shape)}, layers {layers})"
 
 
 @final
@@ -74,11 +73,10 @@ class SequenceOutput:
     logits  (batch, target length, vocabulary)    of the token after each position
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     logits: Float[Tensor, "batch length vocabulary"]
-
-    def __repr__(self) -> str:
-        return f"SequenceOutput(hidden {tuple(self.hidden.shape)}, logits {tuple(self.logits.shape)})"
 
 
 class DecoderState(Protocol):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.fields import repr_of_fields
+from regard.fields import repr_of_fields, repr_of_shapes
 from regard.layers import DecoderCache
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
@@ -31,13 +31,11 @@ class CausalOutput:
                                              equal to ``hidden``; None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     logits: Float[Tensor, "batch length vocabulary"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        return f"CausalOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {tuple(self.logits.shape)})"
 
 
 @final

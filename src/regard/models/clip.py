@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, ShapeError
-from regard.fields import check_fields
+from regard.fields import check_fields, repr_of_shapes
 from regard.masks import Mask
 from regard.models.checkpoint_reader import check_depth
 from regard.models.clip_text import TEXT_ROWS, ClipText, ClipTextConfig, ClipTextOutput
@@ -131,6 +131,8 @@ class ClipOutput:
     text, image                                the outputs of the towers
     """
 
+    __repr__ = repr_of_shapes
+
     text_embeddings: Float[Tensor, "texts projection"]
     image_embeddings: Float[Tensor, "pictures projection"]
     logits_per_image: Float[Tensor, "pictures texts"]
@@ -138,11 +140,6 @@ class ClipOutput:
     scale: Float[Tensor, ""]
     text: ClipTextOutput
     image: ImageOutput
-
-    def __repr__(self) -> str:
-        return (
-            f"ClipOutput(logits_per_image {tuple(self.logits_per_image.shape)}, text {self.text}, image {self.image})"
-        )
 
 
 def _tower_rows(name: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_flag, check_weights
+from regard.fields import repr_of_shapes
 from regard.masks import Mask, causal
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
@@ -130,15 +131,12 @@ class ClipTextOutput:
                                              None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     pooled: Float[Tensor, "batch width"]
     embedding: Float[Tensor, "batch projection"] | None = None
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        embedding = None if self.embedding is None else tuple(self.embedding.shape)
-        layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
-        return f"ClipTextOutput(hidden {tuple(self.hidden.shape)}, embedding {embedding}, layers {layers})"
 
 
 @final

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError
+from regard.fields import repr_of_shapes
 from regard.layers.window_partition import WindowPartition
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
@@ -53,20 +54,14 @@ class ImageOutput:
     and ``distillation_logits``, (batch, labels). ``logits`` is their mean.
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch tokens width"]
     pooled: Float[Tensor, "batch pooled"]
     logits: Float[Tensor, "batch labels"] | None = None
     layers: tuple[Float[Tensor, "batch _ _"], ...] | None = None
     class_logits: Float[Tensor, "batch labels"] | None = None
     distillation_logits: Float[Tensor, "batch labels"] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
-        logits = None if self.logits is None else tuple(self.logits.shape)
-        return (
-            f"ImageOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, logits {logits}, "
-            f"layers {layers})"
-        )
 
 
 class ImageEncoder(MediaEncoder, ABC):

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, ShapeError
+from regard.fields import repr_of_shapes
 from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.base import Encoder
@@ -79,16 +80,12 @@ class MaskedLanguageOutput:
                                              ``logits_at``; None if there is no masked-language head
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
     pooled: Float[Tensor, "batch width"] | None = None
     logits: Float[Tensor, "*rows vocabulary"] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        pooled, logits = (None if tensor is None else tuple(tensor.shape) for tensor in (self.pooled, self.logits))
-        hidden = tuple(self.hidden.shape)
-        return f"MaskedLanguageOutput(hidden {hidden}, layers {layers}, pooled {pooled}, logits {logits})"
 
 
 _OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"

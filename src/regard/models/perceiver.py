@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_flag
+from regard.fields import repr_of_shapes
 from regard.layers import NoResidual, PreNorm
 from regard.masks import Mask
 from regard.media.processor_file import PROCESSOR_FILE
@@ -82,18 +83,12 @@ class PerceiverOutput:
             None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch latents width"]
     logits: Tensor | dict[str, Tensor] | None = None
     pooled: Float[Tensor, "batch width"] | None = None
     layers: tuple[Float[Tensor, "batch latents width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        logits: object = self.logits
-        if isinstance(logits, dict):
-            logits = {name: tuple(tensor.shape) for name, tensor in logits.items()}
-        elif isinstance(logits, Tensor):
-            logits = tuple(logits.shape)
-        return f"PerceiverOutput(hidden {tuple(self.hidden.shape)}, logits {logits})"
 
 
 @final

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, RefusedError, check_flag, check_kind, short_repr
-from regard.fields import check_fields, declare
+from regard.fields import check_fields, declare, repr_of_shapes
 from regard.layers import Dropout
 from regard.masks import Mask
 from regard.masks.padding import Padding
@@ -82,12 +82,11 @@ class ClassifierOutput:
     layers  layers + 1 of the shape of hidden: the embedding, then each layer's output; None without ``keep_layers``
     """
 
+    __repr__ = repr_of_shapes
+
     hidden: Float[Tensor, "batch length width"]
     logits: Float[Tensor, "batch labels"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        return f"ClassifierOutput(hidden {tuple(self.hidden.shape)}, logits {tuple(self.logits.shape)})"
 
 
 @final
