@@ -8,14 +8,28 @@ one term more, exp(z), and the weights of a query add up to less than 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from regard.arguments import explain_arguments
 from regard.arrays import Array, call_on_tensors, is_foreign
-from regard.kernels.request import Bias
+from regard.kernels.request import Bias, Request
 from regard.kernels.select import Choice, attend, explain_choice
 from regard.masks.base import Mask
 from regard.validation import make_request
+
+_listeners: list[Callable[[Request], None]] = []
+
+
+@contextmanager
+def listen_to_attention(listener: Callable[[Request], None]) -> Iterator[None]:
+    """Pass the request of each call of ``attention`` to ``listener``, before it is computed."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 @explain_arguments
@@ -72,6 +86,8 @@ def attention(
     if is_foreign(query):
         return call_on_tensors(attention, query, key, value, **terms, impl=impl)
     request = make_request(query, key, value, **terms)
+    for listener in _listeners:
+        listener(request)
     output: Any = attend("attention", impl, request)
     return output
 

@@ -24,10 +24,10 @@ from regard.hf.other_arguments import are_weights_requested, check_cache, refuse
 from regard.hf.packed_positions import hide_by_positions, separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
-from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
 from regard.kernels.reference import attention as reference_attention
 from regard.masks import Mask
+from regard.masks.visible_keys import VisibleKeys
 from regard.validation import make_request
 
 

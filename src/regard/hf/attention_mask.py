@@ -28,7 +28,7 @@ from regard.errors import RefusedError
 from regard.hf.mask_function import has_chunks, is_causal, recognize_function
 from regard.hf.packed_texts import separate
 from regard.hf.read_mask import CausalTokens, remember_structure, remember_traced_tokens
-from regard.hf.visible_keys import VisibleKeys, narrow_expanded, recognize
+from regard.masks.visible_keys import VisibleKeys, narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
 

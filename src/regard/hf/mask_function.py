@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 from transformers import masking_utils
 
-from regard.hf.visible_keys import VisibleKeys, find_band_and_padding, find_intervals
+from regard.masks.visible_keys import VisibleKeys, find_band_and_padding, find_intervals
 from regard.tensors import is_traced
 
 _UNBOUNDED = 1 << 60

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.hf.read_mask import read_mask_values
-from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.attention_op import Results
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments, make_schema
@@ -23,7 +21,9 @@ from regard.kernels.operators.operator import Operator, load_saved, refuse_secon
 from regard.kernels.request import Terms
 from regard.kernels.results import empty_like_tokens, empty_token_major
 from regard.kernels.select import select
+from regard.masks.additive_mask import read_mask_values
 from regard.masks.dense_mask import Keep
+from regard.masks.visible_keys import VisibleKeys
 from regard.tensors import is_traced
 from regard.validation import make_request
 

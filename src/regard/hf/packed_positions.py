@@ -32,7 +32,7 @@ from regard.hf.attention_mask import attention_mask, bool_mask, is_same_text
 from regard.hf.chosen_keys import intersect
 from regard.hf.packed_texts import separate
 from regard.hf.read_mask import CausalTokens, get_causal_tokens
-from regard.hf.visible_keys import VisibleKeys
+from regard.masks.visible_keys import VisibleKeys
 from regard.tensors import has_values, is_traced
 
 _SEPARABLE_LAYERS = {

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import RefusedError
 from regard.hf.chosen_keys import intersect
-from regard.hf.visible_keys import VisibleKeys
+from regard.masks.visible_keys import VisibleKeys
 from regard.tensors import has_values
 
 ARGUMENTS = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")

@@ -14,20 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.errors import DtypeError, ShapeError, short_repr
-from regard.hf.visible_keys import VisibleKeys, narrow_expanded, recognize
+from regard.masks.additive_mask import find_visible_keys, hidden_cells, separate_bias
 from regard.masks.dense_mask import Keep
+from regard.masks.visible_keys import VisibleKeys
 from regard.tensors import has_values
 
-_LOWEST_HALF = torch.finfo(torch.float16).min
-_LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # float32 and float64 have lower ones
-
-_LOWEST_BITS = {torch.float16: 0xFBFF - 2**16, torch.bfloat16: 0xFF7F - 2**16}  # as int16
 _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
 
 _TRACED_TOKENS = "_regard_causal_tokens"
@@ -72,22 +68,10 @@ def read_mask(attention_mask: Any) -> tuple[VisibleKeys, Tensor | None]:
     if not has_values(attention_mask):  # a trace: the cells become part of the graph
         if attention_mask.dtype == torch.bool:
             return VisibleKeys(Keep(attention_mask)), None
-        hidden = _hidden_cells(attention_mask)
+        hidden = hidden_cells(attention_mask)
         return VisibleKeys(Keep(~hidden)), attention_mask.masked_fill(hidden, 0.0)
-    return _split(attention_mask, _get_reading(attention_mask))
-
-
-def read_mask_values(attention_mask: Tensor) -> tuple[VisibleKeys, Tensor | None]:
-    """Return what ``read_mask`` returns for a bool or float tensor of 4 dimensions, without keeping anything of it."""
-    return _split(attention_mask, _read_values(attention_mask))
-
-
-def _split(attention_mask: Tensor, reading: MaskReading) -> tuple[VisibleKeys, Tensor | None]:
-    """The visible keys, and the bias if the mask is one too."""
-    if not reading.is_bias:
-        return reading.visible, None
-    bias = narrow_expanded(attention_mask)
-    return reading.visible, bias.masked_fill(_hidden_cells(bias.detach()), 0.0)
+    reading = _get_reading(attention_mask)
+    return reading.visible, separate_bias(attention_mask) if reading.is_bias else None
 
 
 def _check_form(attention_mask: Any) -> None:
@@ -113,11 +97,11 @@ def _check_form(attention_mask: Any) -> None:
 def _get_reading(attention_mask: Tensor) -> MaskReading:
     """Get the reading of a mask, from the cache if the mask is the same tensor in the same version."""
     if attention_mask.is_inference():  # it has no version, so changes would not be seen
-        return _read_values(attention_mask)
+        return MaskReading(*find_visible_keys(attention_mask))
     found = _readings_of_owner(attention_mask).get(_view(attention_mask))
     if found is None:
         with torch.inference_mode(False):
-            found = _read_values(attention_mask)
+            found = MaskReading(*find_visible_keys(attention_mask))
         _keep_reading(attention_mask, found)
     return found
 
@@ -166,49 +150,3 @@ def _view(attention_mask: Tensor) -> tuple[object, ...]:
         attention_mask.requires_grad,
         attention_mask._version,
     )
-
-
-@torch.no_grad()
-def _read_values(attention_mask: Tensor) -> MaskReading:
-    """Read a mask cell by cell."""
-    if attention_mask.dtype == torch.bool:
-        return MaskReading(recognize(attention_mask))
-    cells = narrow_expanded(attention_mask)
-    visible = None if attention_mask.requires_grad else _find_zeros(cells)
-    if visible is not None:
-        return MaskReading(recognize(visible.expand(attention_mask.shape)))
-    hidden = _hidden_cells(cells)
-    is_bias = attention_mask.requires_grad or _any((cells != 0) & ~hidden)
-    if not _any(hidden):
-        return MaskReading(VisibleKeys(None), is_bias)
-    return MaskReading(recognize((~hidden).expand(attention_mask.shape)), is_bias)
-
-
-def _any(cells: Tensor) -> bool:
-    """Whether any cell is True: by NumPy, which stops at the first one."""
-    return bool(cells.cpu().numpy().any())
-
-
-def _find_zeros(additive: Tensor) -> Tensor | None:
-    """True where an additive mask is 0, if all its other cells are -inf or a lowest value; else None.
-
-    This is the usual form. It is read by NumPy, as in ``visible_keys``: half precision by its bits, in which -inf
-    follows the lowest number.
-    """
-    lowest = _LOWEST_BITS.get(additive.dtype)
-    if lowest is not None:
-        cells = additive.cpu().view(torch.int16).numpy()
-        hidden = (cells == lowest) | (cells == lowest + 1)
-    else:
-        cells = additive.cpu().numpy()
-        hidden = cells <= _LOWEST_OTHER
-    zeros = cells == 0
-    is_usual = np.count_nonzero(zeros) + np.count_nonzero(hidden) == cells.size
-    return torch.from_numpy(zeros) if is_usual else None
-
-
-def _hidden_cells(additive: Tensor) -> Tensor:
-    """True where an additive mask is -inf or a dtype's lowest value, or the lowest of a dtype it was cast from."""
-    if additive.dtype == torch.float16:
-        return additive <= _LOWEST_HALF
-    return (additive <= _LOWEST_OTHER) | (additive == _LOWEST_HALF)

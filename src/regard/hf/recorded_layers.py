@@ -20,56 +20,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from regard.errors import OptionError
 from regard.hf.check import check, pretrained_parts
-from regard.hf.recorded_call import make_mechanism, simplify_bias
-from regard.hf.visible_keys import VisibleKeys
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.layers.module_names import join_names
-from regard.log import log
-from regard.models.weight_names import abbreviate_names
+from regard.masks.visible_keys import VisibleKeys
 from regard.recording import CallSource, LayerCall
-
-
-@final
-class TokenBuffer:
-    """The keys or values of a layer's last call, in memory that may have room for more, without a token twice.
-
-    While a model generates, each call passes all tokens of its cache. If a call starts with the tokens of the last one,
-    bit for bit, only the new ones are appended, so that memory is linear in the number of tokens. The storage is a
-    copy: a static cache is written in place.
-    """
-
-    def __init__(self) -> None:
-        self._memory: Tensor | None = None
-        self._length = 0
-
-    def store(self, tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads length size"]:
-        """Return a copy of ``tokens`` that shares memory with the tokens of earlier calls, where they are equal."""
-        length = tokens.shape[2]
-        with torch.inference_mode(False), torch.no_grad():
-            if self._memory is None or not self._is_extended_by(self._memory, tokens):
-                self._memory = tokens.detach().clone()
-            else:
-                if length > self._memory.shape[2]:
-                    self._memory = _with_room(self._memory, 2 * length)
-                self._memory[:, :, self._length : length] = tokens[:, :, self._length :]
-            self._length = length
-            return self._memory[:, :, :length]
-
-    def _is_extended_by(self, memory: Tensor, tokens: Tensor) -> bool:
-        """Whether ``tokens`` start with those that are stored; NaN equals nothing."""
-        return (
-            (tokens.dtype, tokens.device) == (memory.dtype, memory.device)
-            and tokens.shape[:2] == memory.shape[:2]
-            and tokens.shape[3] == memory.shape[3]
-            and tokens.shape[2] >= self._length
-            and torch.equal(tokens[:, :, : self._length], memory[:, :, : self._length])
-        )
-
-
-def _with_room(memory: Tensor, length: int) -> Tensor:
-    larger = memory.new_empty(*memory.shape[:2], length, memory.shape[3])
-    larger[:, :, : memory.shape[2]] = memory
-    return larger
+from regard.recording.recorded_call import make_call
+from regard.recording.token_buffer import TokenBuffer
 
 
 @final
@@ -107,24 +63,11 @@ def report_call(
     listeners = [listener for listener in _listeners if module in listener.names]
     if not listeners or is_recomputing():  # gradient checkpointing computes the call again, in the backward pass
         return
-    visible = visible.from_key_0
-    keys = key.shape[2] if visible.stop is None else visible.stop
-    heads, queries, head_dim = query.shape[1:]
-    mechanism = make_mechanism(heads=heads, head_dim=head_dim, scale=scale, softcap=softcap, sinks=sinks)
-    simple = None if bias is None else simplify_bias(visible.narrow(bias, 3), queries=queries, keys=keys)
+    call = make_call("", query, key, value, visible=visible, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
     for listener in listeners:
         of_keys, of_values = listener.buffers.setdefault(module, (TokenBuffer(), TokenBuffer()))
-        listener.add(
-            LayerCall(
-                name=listener.names[module],
-                mechanism=mechanism,
-                query=query.detach(),
-                key=of_keys.store(visible.narrow(key, 2)),
-                value=of_values.store(visible.narrow(value, 2)),
-                mask=visible.mask,
-                bias=simple,
-            )
-        )
+        name, key, value = listener.names[module], of_keys.store(call.key), of_values.store(call.value)
+        listener.add(replace(call, name=name, key=key, value=value))
 
 
 @final
@@ -139,31 +82,28 @@ class InterfaceLayers(CallSource):
 
     def listen(self, model: nn.Module, add: Callable[[LayerCall], None]) -> AbstractContextManager[object] | None:
         """Return a context in which each call of such a layer is passed to ``add``; None if there are none."""
-        recorded, others = self._sort_layers(model)
-        if not recorded:
+        if not self._sort_layers(model)[0]:
             return None
-        if others:
-            log.warning(f"{type(model).__name__}: not recorded: " + _describe(others))
         return _open(_Listener({module: name for name, module in model.named_modules()}, add))
 
+    def covers(self, model: nn.Module) -> Iterator[nn.Module]:
+        """The layers that compute with regard, and whole models in which all layers do."""
+        for _, part in pretrained_parts(model):
+            recorded, others = self._sort_layers(part)
+            if recorded and not others:
+                yield part
+            else:
+                yield from map(part.get_submodule, recorded)
+
     def explain(self, model: nn.Module) -> OptionError | None:
-        """Return the error for a model of ``transformers`` whose layers cannot be recorded; None for others."""
-        others = self._sort_layers(model)[1]
-        if not others:
-            return _no_layer_error(model)
-        islands = {name: why for name, why in others.items() if not why.startswith("attn_")}
-        if len(islands) < len(others):
-            return OptionError(
-                f"{type(model).__name__} does not compute its attention with regard, so it cannot be recorded",
-                expected='attn_implementation="regard"',
-                got=", ".join(sorted(set(others.values()) - set(islands.values()))),
-                do='model.set_attn_implementation("regard")',
-            )
+        """Return the error for a model of ``transformers`` that has no attention layers; None for others."""
+        if self._sort_layers(model)[1] or not any(pretrained_parts(model)):
+            return None
         return OptionError(
-            f"{type(model).__name__} computes its attention by code of its own, so it cannot be recorded",
-            expected="layers that use the interface of transformers; regard.hf.check(model) tells",
-            got=_describe(islands),
-            do='use attn_implementation="eager", and call the model with output_attentions=True',
+            f"{type(model).__name__} has no attention layer that can be recorded",
+            expected="a model with attention layers",
+            got="none in it: such a model may mix tokens by scans or convolutions, which have no attention weights",
+            do="record another model; regard.hf.check(model) tells which attention layers a model has",
         )
 
     def _sort_layers(self, model: nn.Module) -> tuple[list[str], dict[str, str]]:
@@ -204,30 +144,3 @@ def _open(listener: _Listener) -> Iterator[None]:
         yield
     finally:
         _listeners.remove(listener)
-
-
-def _no_layer_error(model: nn.Module) -> OptionError | None:
-    """The error for a model of ``transformers`` in which no attention layer is found; None for others."""
-    if any(pretrained_parts(model)):
-        return OptionError(
-            f"{type(model).__name__} has no attention layer that can be recorded",
-            expected="a model with attention layers",
-            got="none in it: such a model may mix tokens by scans or convolutions, which have no attention weights",
-            do="record another model; regard.hf.check(model) tells which attention layers a model has",
-        )
-    if any(type(module).__module__.startswith("transformers.") for module in model.modules()):
-        return OptionError(
-            f"{type(model).__name__} is a part of a model of transformers, and cannot be recorded alone",
-            expected="the whole model, whose layers are found with their names",
-            got=f"a {type(model).__name__}",
-            do="regard.record(model) with the whole model, and call the part inside the with block",
-        )
-    return None
-
-
-def _describe(layers: Mapping[str, str]) -> str:
-    """Names of layers, with why they are not recorded."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in layers.items():
-        by_reason.setdefault(why, []).append(name)
-    return "; ".join(f"{abbreviate_names(names)} ({why})" for why, names in by_reason.items())

@@ -10,7 +10,7 @@ from regard import masks
 from regard.hf import read_mask as module
 from regard.hf.attention_mask import attention_mask, bool_mask
 from regard.hf.read_mask import read_mask
-from regard.hf.visible_keys import VisibleKeys
+from regard.masks.visible_keys import VisibleKeys
 
 SIZES = {"batch_size": 3, "q_length": 5, "kv_length": 11}
 TOKENS = torch.arange(11) >= torch.tensor([[4], [2], [0]])

@@ -14,7 +14,7 @@ from regard import masks
 from regard.hf.attention_mask import attention_mask, bool_mask
 from regard.hf.mask_function import recognize_function
 from regard.hf.read_mask import read_mask
-from regard.hf.visible_keys import VisibleKeys, recognize
+from regard.masks.visible_keys import VisibleKeys, recognize
 
 windows = st.integers(1, 9)
 functions = st.one_of(

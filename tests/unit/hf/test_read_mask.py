@@ -12,7 +12,7 @@ from regard import masks
 from regard.errors import DtypeError, ShapeError
 from regard.hf import read_mask as module
 from regard.hf.read_mask import read_mask
-from regard.hf.visible_keys import VisibleKeys
+from regard.masks.visible_keys import VisibleKeys
 
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()[None, None]
 

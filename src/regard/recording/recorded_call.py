@@ -1,4 +1,4 @@
-"""The parts of a recorded call of an attention layer: its mechanism, and its bias in the smallest form.
+"""A recorded call of softmax attention: its mechanism, its mask and its bias in the smallest form.
 
 The mechanism computes the weights and statistics of the call again, on request. A bias is nothing if it is 0, and a
 table if it depends on distance alone: bias[h, i, j] = table[h, j - i]. T5 passes a tensor (1, heads, queries, keys) to
@@ -17,9 +17,41 @@ from torch import Tensor
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend
-from regard.mechanisms.base import Mechanism
+from regard.masks.visible_keys import VisibleKeys
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.dot_product import CAPPED, WITH_SINKS, DotProduct
 from regard.positions.base import DistanceBias
+from regard.recording.calls import LayerCall
+
+
+def make_call(
+    name: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    visible: VisibleKeys,
+    bias: Tensor | None,
+    scale: float | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> LayerCall:
+    """Make the call of a layer from what ``regard.attention`` takes; its keys begin with key 0.
+
+    Keys at the end that no query may attend to, such as the unused part of a static cache, are left out.
+    """
+    visible = visible.from_key_0
+    keys = key.shape[2] if visible.stop is None else visible.stop
+    heads, queries, head_dim = query.shape[1:]
+    return LayerCall(
+        name=name,
+        mechanism=make_mechanism(heads=heads, head_dim=head_dim, scale=scale, softcap=softcap, sinks=sinks),
+        query=query.detach(),
+        key=visible.narrow(key, 2).detach(),
+        value=visible.narrow(value, 2).detach(),
+        mask=visible.mask,
+        bias=None if bias is None else simplify_bias(visible.narrow(bias, 3), queries=queries, keys=keys),
+    )
 
 
 def make_mechanism(
@@ -79,6 +111,35 @@ class RecordedDistanceBias(DistanceBias):
         """Return the bias of distances; a distance that no query and key have gets the bias of the nearest."""
         distances = torch.arange(lowest, highest + 1, device=self.numbers.device)
         return self.numbers[:, (distances - self.lowest).clamp(0, self.numbers.shape[1] - 1)]
+
+
+_LEAST_SUM = 0.98  # of weights that are a distribution, rounded to bfloat16
+
+
+@final
+class RecordedWeights(Mechanism):
+    """A layer that computed weights (batch, heads, queries, keys) by code of its own: they are kept, not computed."""
+
+    def __init__(self, weights: Float[Tensor, "batch heads queries keys"], *, head_dim: int) -> None:
+        super().__init__(heads=weights.shape[1], head_dim=head_dim)
+        self.kept = weights
+        # With sinks, whose columns are left out, the sums are less than 1.
+        is_less = bool((weights.sum(-1, dtype=torch.float32) < _LEAST_SUM).any())
+        self.traits = Traits(
+            weights_are="non-negative" if is_less else "distribution",
+            no_steps_reason="The model computes the weights of this layer by code of its own.",
+        )
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output of the recorded call, from its weights."""
+        values = request.value.repeat_interleave(request.group, dim=1)
+        return self.kept.to(values.dtype) @ values
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """The weights of some queries."""
+        del request
+        chosen = self.kept[:, :, rows]
+        return chosen.float() if chosen.dtype.itemsize < 4 else chosen
 
 
 def simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, queries: int, keys: int) -> Bias | None:

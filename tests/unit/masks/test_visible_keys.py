@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import masks
-from regard.hf.visible_keys import VisibleKeys, recognize
 from regard.masks.dense_mask import Keep
+from regard.masks.visible_keys import VisibleKeys, recognize
 
 
 def cells_of(visible: VisibleKeys, batch: int, queries: int, keys: int) -> Tensor:

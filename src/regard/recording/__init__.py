@@ -1,0 +1,20 @@
+"""``regard.record``: record the inputs of each attention layer of a model, without a second model class.
+
+    with regard.record(model) as seen:
+        model(ids)
+    for layer in seen:
+        print(layer.name, layer.query.shape, layer.weights().shape)
+
+    layers of regard                  forward pre-hooks on every ``Mechanism``       ``mechanism_layers``
+    layers of other packages          a ``CallSource``; ``regard.hf`` adds one for models of ``transformers``
+    any other module of torch         the operations that it calls                   ``torch_operations``
+
+Only queries, keys, values, masks, biases and extra inputs are kept, so memory is linear in length; weights and
+statistics are computed on request. Attention that a module writes by hand has its weights kept.
+"""
+
+from regard.recording.call_source import CallSource
+from regard.recording.calls import LayerCall, Recording
+from regard.recording.record import add_call_source, record
+
+__all__ = ["CallSource", "LayerCall", "Recording", "add_call_source", "record"]

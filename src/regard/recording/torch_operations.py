@@ -1,0 +1,148 @@
+"""Recording of any torch module: by the operations that its modules call while they run.
+
+Below autograd, torch passes each operation to a dispatch mode. The mode calls it, and looks at what it was: an
+operation that computes attention (``fused_calls``), or a step of attention that a module writes by hand
+(``written_attention``). The model computes as it does without, to the bit.
+
+A compiled model runs without its graph, since torch passes no operations of a graph on. Operations of the backward pass
+are those of gradients, or of a layer that is computed again: they are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from regard.errors import RefusedError
+from regard.exact_attention import listen_to_attention
+from regard.kernels.request import Request
+from regard.layers.activation_checkpoint import is_recomputing
+from regard.layers.module_names import join_names
+from regard.log import log
+from regard.mechanisms.base import Mechanism
+from regard.recording.calling_modules import CallingModules
+from regard.recording.calls import LayerCall, Recording
+from regard.recording.fused_calls import read_fused_call
+from regard.recording.recorded_call import make_mechanism
+from regard.recording.token_buffer import TokenBuffer
+from regard.recording.written_attention import WrittenAttention
+from regard.tensors import has_values
+
+_ATTENTION_OF_TORCH = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+
+
+def listen_to_operations(
+    model: nn.Module, covered: Collection[nn.Module], seen: Recording
+) -> AbstractContextManager[object] | None:
+    """Return a context in which calls of other modules than ``covered`` are added to ``seen``; None if there are none.
+
+    Raises RefusedError at the end of the context if the model was called and nothing was seen.
+    """
+    own = {module for module in model.modules() if isinstance(module, Mechanism)}
+    inside = {module for one in covered for module in one.modules()}
+    if not any(_may_attend(module) for module in model.modules() if module not in inside):
+        return None
+    return _listen(model, {*own, *covered}, seen)
+
+
+def _may_attend(module: nn.Module) -> bool:
+    """Whether the code of a module may compute attention: that of regard and of torch's plain layers does not."""
+    if isinstance(module, _ATTENTION_OF_TORCH):
+        return True
+    return type(module).__module__.partition(".")[0] not in ("regard", "torch")
+
+
+@contextmanager
+def _listen(model: nn.Module, covered: Collection[nn.Module], seen: Recording) -> Iterator[None]:
+    calling = CallingModules(model, covered)
+    mode = _Operations(calling, WrittenAttention(model.parameters()), seen.add)
+    without_graphs = torch.compiler.set_stance("force_eager")
+    with without_graphs, calling.follow(), listen_to_attention(mode.report_request), mode:
+        yield
+    layers = mode.written.not_understood
+    if len(seen) == 0 and calling.was_called:
+        raise _nothing_error(model, layers)
+    if layers:
+        log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")
+
+
+@final
+class _Operations(TorchDispatchMode):
+    """Passes the calls of attention among the operations to ``add``."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, calling: CallingModules, written: WrittenAttention, add: Callable[[LayerCall], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not annotate it
+        self.calling, self.written, self.add = calling, written, add
+        self._buffers: dict[nn.Module, tuple[TokenBuffer, TokenBuffer]] = {}
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operation, and look at what it was."""
+        named = named or {}
+        if not self._is_recorded(arguments):
+            return operation(*arguments, **named)
+        if torch.is_inference_mode_enabled() and _is_composite(operation):
+            with self:
+                return operation.decompose(*arguments, **named)
+        self.written.prepare(operation, arguments)
+        output = operation(*arguments, **named)
+        call = read_fused_call(operation, arguments, named)
+        if call is None:
+            call = self.written.follow(operation, arguments, output, self.calling.running, self.calling.name)
+        if call is not None:
+            self._add(call)
+        return output
+
+    def report_request(self, request: Request) -> None:
+        """Add a call of ``regard.attention`` by a module of the model."""
+        if not self._is_recorded((request.query,)):
+            return
+        heads, head_dim = request.query.shape[1], request.query.shape[3]
+        terms = request.terms
+        mechanism = make_mechanism(
+            heads=heads, head_dim=head_dim, scale=terms.scale, softcap=terms.softcap, sinks=terms.sinks
+        )
+        query, key, value = (tensor.detach() for tensor in (request.query, request.key, request.value))
+        bias = terms.bias.detach() if isinstance(terms.bias, Tensor) else terms.bias
+        self._add(LayerCall("", mechanism, query, key, value, terms.mask, bias))
+
+    def _is_recorded(self, arguments: tuple[Any, ...]) -> bool:
+        if not self.calling.is_recorded or torch._C._current_graph_task_id() != -1 or is_recomputing():
+            return False
+        return all(has_values(one) for one in tree_iter(arguments) if isinstance(one, Tensor))
+
+    def _add(self, call: LayerCall) -> None:
+        """Add a call; its keys and values are kept apart from caches that the model writes to later."""
+        of_keys, of_values = self._buffers.setdefault(self.calling.running[-1], (TokenBuffer(), TokenBuffer()))
+        key, value = of_keys.store(call.key), of_values.store(call.value)
+        name = join_names(self.calling.name, call.name)
+        self.add(replace(call, name=name, query=call.query.clone(), key=key, value=value))
+
+
+@cache
+def _is_composite(operation: Any) -> bool:
+    """Whether torch computes an operation by others; in inference mode the dispatch mode sees it before it does."""
+    return isinstance(operation, torch._ops.OpOverload) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        operation.name(), "CompositeImplicitAutograd"
+    )
+
+
+def _nothing_error(model: nn.Module, layers: list[str]) -> RefusedError:
+    return RefusedError(
+        f"no attention was seen while {type(model).__name__} ran",
+        expected="scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, or a softmax of products of "
+        "queries and keys that is multiplied by values",
+        got=f"a softmax of scores with another use in {', '.join(layers)}" if layers else "none of these",
+        do="compute attention in one of these ways, or by regard.MultiHeadAttention",
+    )
