@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
