@@ -59,6 +59,12 @@ def test_options_without_effect_are_refused(arguments, words):
     assert words in shell_message(result.exception)
 
 
+def test_the_number_of_translations_is_positive():
+    result = translate(SENTENCE, "--best", "0", "--format", "jsonl")
+    assert result.exit_code == 2
+    assert "Invalid value for '--best'" in result.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
