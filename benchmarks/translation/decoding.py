@@ -29,7 +29,7 @@ from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 from benchmarks.translation.train import resolve_files
 from regard.search import Beam
-from regard.text.pairs import Pair, PairCounts, read_pairs
+from regard.text.pairs import Pair, SkipCounts, read_pairs
 from regard.train.allocator import keep_freed_memory
 from regard.translation import Translator, score
 from regard.translation.batches import pad_rows
@@ -155,7 +155,7 @@ def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) ->
 
 def _read_test_pairs(config: Config, data: Path, model: Path) -> list[Pair]:
     """Return the first sentences of the test data, the longest first, as every contestant gets them."""
-    found = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))[:_SENTENCES]
+    found = list(SkipCounts().count(read_pairs(resolve_files(config, config.test, data, model))))[:_SENTENCES]
     return sorted(found, key=lambda pair: -len(pair.source))
 
 

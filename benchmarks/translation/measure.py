@@ -16,14 +16,14 @@ from benchmarks.translation.bleu_by_length import bleu_by_length
 from benchmarks.translation.config import Config
 from benchmarks.translation.train import resolve_files
 from regard.search import Beam, Greedy
-from regard.text.pairs import PairCounts, read_pairs
+from regard.text.pairs import SkipCounts, read_pairs
 from regard.translation import Translator, score
 
 
 def measure_translator(config: Config, data: Path, model: Path) -> dict[str, Any]:
     """Return all scores, and some translations."""
     translator = Translator.load(model)
-    pairs = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))
+    pairs = list(SkipCounts().count(read_pairs(resolve_files(config, config.test, data, model))))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     searches = {
         "greedy": Greedy(),

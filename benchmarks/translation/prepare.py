@@ -23,7 +23,7 @@ def jupyterlab(language: str) -> Callable[[Path, Path], None]:
     """Return a function that splits the catalogue of a language pack, with a tenth of its messages held out."""
 
     def prepare(data: Path, folder: Path) -> None:
-        from regard.text.pairs import PairCounts, read_pairs
+        from regard.text.pairs import SkipCounts, read_pairs
 
         del data
         name = f"jupyterlab_language_pack_{language.replace('-', '_')}"
@@ -31,7 +31,7 @@ def jupyterlab(language: str) -> Callable[[Path, Path], None]:
         if spec is None or not spec.submodule_search_locations:
             raise SystemExit(f"pip install --no-deps {name.replace('_', '-').lower()}")
         found = read_pairs([Path(next(iter(spec.submodule_search_locations)))])
-        pairs = list(dict.fromkeys((pair.source, pair.target) for pair in PairCounts().count(found)))
+        pairs = list(dict.fromkeys((pair.source, pair.target) for pair in SkipCounts().count(found)))
         sources = sorted({source for source, _ in pairs})
         held = set(random.Random(1).sample(sources, len(sources) // 10))
         _write_pairs(folder / "train.tsv", [pair for pair in pairs if pair[0] not in held])

@@ -225,9 +225,9 @@ def test_resumed_run_refuses_changed_settings(folder):
     again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
     result = run(*again, "--model", "tiny", "--warmup", "1", "--set", "layers=4")
     assert result.exit_code == 0, result.exception
-    assert "another warmup" in error_message(OutputExistsError, *again, "--warmup", "7")
+    assert "another --warmup" in error_message(OutputExistsError, *again, "--warmup", "7")
     assert "another model.layers" in error_message(OutputExistsError, *again, "--set", "layers=2")
-    assert "another model.type" in error_message(OutputExistsError, *again, "--model", "gru")
+    assert "another --model" in error_message(OutputExistsError, *again, "--model", "gru")
 
 
 def test_default_warmup_is_at_most_a_tenth_of_the_run(folder):
@@ -255,7 +255,7 @@ def test_resumed_cosine_schedule_refuses_another_number_of_steps(folder):
     """More steps would raise the learning rate again in the middle of a run."""
     cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32"]
     assert run(*TRAIN, *cosine).exit_code == 0
-    assert "another steps" in error_message(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
+    assert "another --steps" in error_message(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
@@ -274,7 +274,7 @@ def test_other_steps_are_named_where_the_warm_up_follows_from_them(folder):
     arguments = ["train", "lm", "--data", "texts.txt", "--out", "m", "--tokenizer", "characters", *small]
     assert run(*arguments, "--steps", "10").exit_code == 0
     message = error_message(OutputExistsError, *arguments, "--steps", "30", "--resume")
-    assert "another steps" in message
+    assert "another --steps" in message
     assert "expected: 10" in message
 
 
