@@ -105,7 +105,7 @@ def translate(
     if interactive:
         check_interactive_options(out, form, field, skip_bad=skip_bad)
     else:
-        _check_sentences(texts, data, field)
+        check_text_options(texts, data, field)
     search = searching.choose_search(beam)
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
@@ -152,15 +152,6 @@ def _check(form: str, best: int, model: str, out: Path | None, data: str | None,
             do="add --format tsv",
         )
     check_output_file(out, overwrite=overwrite, data=data)
-
-
-def _check_sentences(texts: list[str], data: str | None, field: str | None) -> None:
-    """Raise OptionError as ``check_text_options`` does, and for a file whose suffix is not one of plain sentences."""
-    from regard.text.pairs.read import check_lines
-
-    check_text_options(texts, data, field)
-    if data not in (None, "-"):
-        check_lines(Path(str(data)))
 
 
 def _translate_lines(

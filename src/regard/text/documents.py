@@ -20,7 +20,13 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import list_files
-from regard.text.file_signatures import SIGNATURE_BYTES, SUFFIX_ADVICE, check_signature, find_advice
+from regard.text.file_signatures import (
+    SIGNATURE_BYTES,
+    SUFFIX_ADVICE,
+    TRANSLATION_ADVICE,
+    check_signature,
+    find_advice,
+)
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
@@ -32,6 +38,7 @@ FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, FILE.parquet, or a folder
 _HAS_FIELDS = (".jsonl", ".ndjson", *TABLE_SUFFIXES)
 _UNSUPPORTED_FORMATS = {
     **SUFFIX_ADVICE,
+    **TRANSLATION_ADVICE,
     (".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"): "save it as plain text",
 }
 """Unsupported formats, and what to do with each."""

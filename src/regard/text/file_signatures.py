@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from regard.errors import DataError
+from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix
 
 _SIGNATURES = (
@@ -40,8 +40,35 @@ SUFFIX_ADVICE: Mapping[tuple[str, ...], str] = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
 """Endings of names of files that no reader reads, and what to do with each."""
+TRANSLATION_ADVICE: Mapping[tuple[str, ...], str] = {
+    (".tmx", ".po", ".mo", ".pot", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "extract its texts with a program for "
+    "the format, such as babel for gettext catalogues",
+    (".srt", ".vtt", ".ass", ".ssa", ".sub", ".sbv", ".ttml"): "save what is said as text, without numbers and times",
+}  # fmt: skip
+"""Endings of translations and subtitles, which hold more than texts, and what to do with each where texts are read."""
+_NO_LINES = {
+    **{suffixes: do for suffixes, do in SUFFIX_ADVICE.items() if ".json" not in suffixes},
+    **TRANSLATION_ADVICE,
+    (".xml",): "extract its texts with a program for the format",
+    (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, one sentence per line",
+}
 
 
 def find_advice(path: Path, advice: Mapping[tuple[str, ...], str]) -> str | None:
     """The advice for a file of an unsupported format, by its name; None for any other file."""
     return next((do for suffixes, do in advice.items() if inner_suffix(path) in suffixes), None)
+
+
+def check_lines(path: Path) -> None:
+    """Raise OptionError if the suffix shows that lines are not sentences: pairs, subtitles, spreadsheets, archives.
+
+    Tables pass, since ``LineReader`` reads a column of them.
+    """
+    do = find_advice(path, _NO_LINES)
+    if do is not None:
+        raise OptionError(
+            f"the lines of {path} are not plain sentences",
+            expected="text with one sentence per line, JSON lines, or a table (.csv, .tsv, .parquet)",
+            got=inner_suffix(path),
+            do=do,
+        )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import DataError, OptionError
-from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
+from regard.text.file_signatures import SIGNATURE_BYTES, check_lines, check_signature
 from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
 from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
 from regard.text.lookahead import Lookahead
@@ -102,8 +102,10 @@ class LineReader:
         """Choose the field or column of the text if ``field`` is None and the file has the suffix of JSON or a table.
 
         Returns what was guessed, for a report, also whether the first row of a table is a text; None without a guess.
-        Raises OptionError for a pipe, which cannot be read twice, DataError if it is ambiguous.
+        Raises OptionError for a pipe, which cannot be read twice, and for a file whose lines are not texts
+        (``check_lines``), DataError if it is ambiguous.
         """
+        check_lines(Path(self._path))
         is_json = self._suffix in _JSON_SUFFIXES
         if not (is_json or self._suffix in TABLE_SUFFIXES) or (is_json and self.field is not None):
             return None

@@ -384,7 +384,7 @@ def test_plural_forms_without_a_header(tmp_path):
     )  # fmt: skip
     pairs, reasons = read(write(tmp_path / "app.po", FORMS))
     assert pairs == [("Open", "Atverti")]
-    assert reasons == ["the entry has more plural forms than the 2 of its file (Plural-Forms)"]
+    assert reasons == ["the entry has more plural forms than the 2 of its file's Plural-Forms, or of its language"]
     two = FORMS.replace('msgstr[2] "%d fail\u0173"\n', "")
     assert read(write(tmp_path / "app.po", two))[0][1:] == [("%d file", "%d failas"), ("%d files", "%d failai")]
 
@@ -393,7 +393,7 @@ def test_more_plural_forms_than_the_header_names(tmp_path):
     head = 'msgid ""\nmsgstr ""\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
     pairs, reasons = read(write(tmp_path / "a.po", head + FORMS))
     assert pairs == [("Open", "Atverti")]
-    assert reasons == ["the entry has more plural forms than the 2 of its file (Plural-Forms)"]
+    assert reasons == ["the entry has more plural forms than the 2 of its file's Plural-Forms, or of its language"]
     pairs, reasons = read(write(tmp_path / "b.po", head.replace("nplurals=2", "nplurals=4") + FORMS))
     assert reasons == ["the entry is not translated"]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pair_files import read, write
 from regard.errors import DataError, OptionError
+from regard.text.file_signatures import check_lines
 from regard.text.pairs import Pair, read_pairs
-from regard.text.pairs.read import check_lines
 from regard.text.skip_counts import SkipCounts, Skipped
 
 # Two text files
@@ -390,7 +390,7 @@ def test_files_of_several_languages_need_language_options(tmp_path):
     assert actual[0] == [("Yes", "Oui"), ("No", "Non")]
 
 
-@pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.xlsx", "a.zip"])
+@pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.srt", "a.vtt.gz", "a.html", "a.xlsx", "a.zip"])
 def test_check_lines_refuses_files_that_are_not_plain_text(name):
     with pytest.raises(OptionError, match="are not plain sentences"):
         check_lines(Path(name))

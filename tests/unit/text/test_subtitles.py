@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from pair_files import read, write
 from regard.errors import DataError, OptionError
-from regard.text.pairs.read import check_lines
+from regard.text.line_reader import LineReader
 
 
 def clock(milliseconds, mark=","):
@@ -97,6 +99,8 @@ def test_other_files_are_refused(tmp_path, names, error):
         read(*(tmp_path / name for name in names))
 
 
-def test_subtitles_are_no_lines_of_sentences(tmp_path):
-    with pytest.raises(OptionError, match="not plain sentences"):
-        check_lines(tmp_path / "a.srt")
+def test_lines_of_subtitles_are_no_texts(tmp_path):
+    """Each verb that reads a text on each line chooses its field first; time codes were classified and embedded."""
+    lines = LineReader(write(tmp_path / "a.srt", srt(ENGLISH)))
+    with closing(lines), pytest.raises(OptionError, match="not plain sentences"):
+        lines.choose_field()

@@ -128,9 +128,8 @@ def _read_pairs(file: CatalogueFile, backwards: bool) -> Iterator[PairOrSkipped]
             yield Skipped(entry.place, f"the entry is {entry.state}")
             continue
         if len(entry.messages) > 1 and len(entry.forms) > max(1, declared):
-            yield Skipped(
-                entry.place, f"the entry has more plural forms than the {declared} of its file (Plural-Forms)"
-            )
+            most = f"the {declared} of its file's Plural-Forms, or of its language"
+            yield Skipped(entry.place, f"the entry has more plural forms than {most}")
             continue
         for message, form in _pair_forms(entry, singular):
             source, target = (form, message) if backwards else (message, form)

@@ -50,14 +50,6 @@ _UNSUPPORTED_FORMATS: dict[tuple[str, ...], str] = {
     (".ass", ".ssa", ".sub", ".sbv", ".ttml"): "convert the subtitles to SubRip, FILE.srt",
 }
 """Unsupported formats, and what to do with each."""
-_PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
-    (
-        *_TMX_SUFFIXES,
-        *CATALOGUE_SUFFIXES,
-        *SUBTITLE_SUFFIXES,
-    ): "extract its texts with a program for the format, such as babel for gettext catalogues",
-}
-"""Formats of pairs, and what to do with each where one sentence per line is expected."""
 
 
 def read_pairs(paths: PathLike | Sequence[PathLike], where: PairFormat = PairFormat()) -> Iterator[PairOrSkipped]:
@@ -102,22 +94,6 @@ def read_and_report(paths: Sequence[Path], where: PairFormat) -> list[PairOrSkip
 def read_and_report_pairs(paths: Sequence[Path], where: PairFormat) -> list[Pair]:
     """Read only the usable pairs, and report the rest, as ``read_and_report`` does."""
     return keep_usable(read_pairs(paths, where), _no_pair_error(paths))
-
-
-def check_lines(path: Path) -> None:
-    """Raise OptionError if the suffix shows that lines are not sentences: pairs, spreadsheets, archives.
-
-    Tables pass, since ``LineReader`` reads a column of them.
-    """
-    others = {suffixes: do for suffixes, do in _UNSUPPORTED_FORMATS.items() if ".json" not in suffixes}
-    do = find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
-    if do is not None:
-        raise OptionError(
-            f"the lines of {path} are not plain sentences",
-            expected="text with one sentence per line, JSON lines, or a table (.csv, .tsv, .parquet)",
-            got=inner_suffix(path),
-            do=do,
-        )
 
 
 def _no_pair_error(paths: Sequence[Path]) -> DataError:
