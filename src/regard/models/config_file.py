@@ -54,9 +54,8 @@ class ConfigFile:
 
     def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
         """Read an integer from 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
-        if field not in self.fields and default is not None:
-            return default
-        size = self._read_integer(field, lowest=1)
+        size = default if field not in self.fields else None
+        size = self._read_integer(field, lowest=1) if size is None else size
         if divides is not None and self.size(divides) % size:
             raise self.field_error(field, f"a divisor of {divides}={self.size(divides)}")
         return size

@@ -191,8 +191,9 @@ class LlamaConfig:
             config.size("num_attention_heads", divides="hidden_size")
         head_width = config.size("hidden_size") // heads if head_dim is None else head_dim
         key_value_heads = None
-        if config.fields.get("num_key_value_heads") is not None:
-            key_value_heads = config.size("num_key_value_heads", divides="num_attention_heads")
+        if config.fields.get("num_key_value_heads", kind.key_value_heads) is not None:
+            default = kind.key_value_heads
+            key_value_heads = config.size("num_key_value_heads", default=default, divides="num_attention_heads")
         for name in ("resid_pdrop", "embd_pdrop"):
             config.require(name, 0.0, default=0.0)
         if config.flag("use_bidirectional_attention", default=False):

@@ -40,6 +40,7 @@ class ModelType:
         window: the default size of the window; None is none.
         tied: the default of "tie_word_embeddings".
         head_dim: the default of "head_dim"; None is width / heads.
+        key_value_heads: the default of "num_key_value_heads"; None is the number of heads.
         activation_field: the field of the activation.
         base: the default base of the rotation.
         rope: the default fields of the rotation.
@@ -54,6 +55,7 @@ class ModelType:
     window: int | None = None
     tied: bool = False
     head_dim: int | None = None
+    key_value_heads: int | None = None
     activation_field: str = "hidden_act"
     base: float = 10000.0
     rope: Mapping[str, object] = field(default_factory=dict)
@@ -96,7 +98,11 @@ _BIASES = frozenset({"attention_bias", "output_bias"})
 MODEL_TYPES: Mapping[str, ModelType] = {
     "llama": ModelType("LlamaForCausalLM", free=_BIASES | {"feed_forward_bias"}),
     "mistral": ModelType(
-        "MistralForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, window=4096
+        "MistralForCausalLM",
+        free=frozenset({"windows"}),
+        has_window=lambda config, layer: True,
+        window=4096,
+        key_value_heads=8,
     ),
     "qwen2": ModelType(
         "Qwen2ForCausalLM",
@@ -124,6 +130,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         "Gemma2ForCausalLM",
         fixed=_GEMMA,
         free=_BIASES | {"windows", "scale", "softcap", "logit_softcap"},
+        key_value_heads=4,
         has_window=lambda config, layer: layer % 2 == 0,
         window=4096,
         tied=True,
@@ -134,6 +141,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         "Gemma3ForCausalLM",
         fixed=_GEMMA | {"query_key_norm": True},
         free=_BIASES | {"windows", "window_rotary", "scale", "logit_softcap"},
+        key_value_heads=4,
         has_window=lambda config, layer: (layer + 1) % config.size("sliding_window_pattern", default=6) != 0,
         window=4096,
         tied=True,
@@ -145,6 +153,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         "GptOssForCausalLM",
         fixed={"sinks": True},
         free=_BIASES | {"windows", "experts", "chosen_experts"},
+        key_value_heads=8,
         has_window=lambda config, layer: layer % 2 == 0,
         window=128,
         head_dim=64,

@@ -185,10 +185,10 @@ def test_layers_are_recorded_and_kept(kind):
 
 NEEDED = {"gemma3", "mistral3", "perceiver"}
 """Types whose files say what a default config does not: the part that is read, or the inputs and outputs."""
-HEADS_AND_IDS = {"bos_token_id", "eos_token_id", "pad_token_id", "num_key_value_heads", "text_config"}
+IDS = {"bos_token_id", "eos_token_id", "pad_token_id", "text_config"}
 READ_OTHERWISE = {
-    **dict.fromkeys(("llama", "mistral", "phi3", "gemma2", "gemma3_text", "gpt_oss"), HEADS_AND_IDS),
-    **dict.fromkeys(("clip", "clip_text_model"), HEADS_AND_IDS),  # without an id there is no such token
+    **dict.fromkeys(("llama", "mistral", "phi3", "gemma2", "gemma3_text", "gpt_oss"), IDS),
+    **dict.fromkeys(("clip", "clip_text_model"), IDS),  # without an id there is no such token
     **{kind: {"num_decoder_layers"} for kind in T5_TYPES},  # as many as the encoder's
 }
 
