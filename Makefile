@@ -116,6 +116,7 @@ $(VENV)/.weights: $(VENV)/.installed
 $(VENV)/.test: $(VENV)/.weights
 	@echo "installing what the tests need (once)"
 	@$(PIP) --no-build-isolation --editable '.[test,lint,docs,parquet]'
+	@$(PIP) --no-deps timm  # it asks for torchvision, whose wheels break beside a torch for the CPU
 	@touch $@
 
 # The page is tested in a real browser: any Chromium, named by REGARD_CHROMIUM or found on the path; else Debian's.

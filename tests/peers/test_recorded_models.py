@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import regard
-from torchvision_operators import define_missing_operators
+from peers.timm_models import MODELS
+from script_process import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warnings of other packages
 
@@ -40,55 +40,12 @@ def first_tensor(output: object) -> Tensor:
     return first_tensor(output[0] if isinstance(output, tuple | list) else next(iter(dict(output).values())))
 
 
-@contextmanager
-def inputs_of(model: nn.Module, name: str) -> Iterator[list[Tensor]]:
-    """The inputs of the modules whose name ends so: the dropout of weights gets these."""
-    found: list[Tensor] = []
-    handles = [
-        module.register_forward_pre_hook(lambda _module, arguments: found.append(arguments[0]))
-        for full, module in model.named_modules()
-        if full.endswith(name)
-    ]
-    yield found
-    for handle in handles:
-        handle.remove()
-
-
-TIMM = {
-    "vit_tiny_patch16_224": (64, 12),
-    "deit3_small_patch16_224": (64, 12),
-    "eva02_tiny_patch14_224": (56, 12),
-    "vit_small_r26_s32_224": (64, 12),
-    "swin_tiny_patch4_window7_224": (224, 12),
-    "vit_relpos_small_patch16_224": (224, 12),
-    "xcit_nano_12_p16_224": (224, 14),
-}
-"""Names of timm's models: plain, distilled, with rotations, behind convolutions, in windows, with a bias by distance,
-and with attention over channels; sizes of a picture, and numbers of layers."""
-
-
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("name", MODELS)
 def test_timm(name, fused):
-    define_missing_operators()
-    import timm
-    import timm.layers
-
-    size, layers = TIMM[name]
-    timm.layers.set_fused_attn(False)
-    options = {} if size == 224 else {"img_size": size}
-    model = timm.create_model(name, pretrained=False, **options).eval()
-    picture = torch.randn(2, 3, size, size)
-    with inputs_of(model, "attn_drop") as expected:
-        model(picture)
-    for module in model.modules():
-        if hasattr(module, "fused_attn"):
-            module.fused_attn = fused
-    seen = record_twice(model, picture)
-    assert len(seen) == len(expected) == layers
-    for call, weights in zip(seen, expected, strict=True):
-        assert call.name in dict(model.named_modules())
-        assert_close(call.weights(), weights.reshape(call.weights().shape), atol=1e-5, rtol=0)
+    """In a process of its own: see timm_models.py."""
+    result = run_script(f"from peers import timm_models\ntimm_models.check({name!r}, fused={fused})")
+    assert result.returncode == 0, result.stderr[-2000:]
 
 
 @pytest.mark.parametrize("fused", [False, True])
