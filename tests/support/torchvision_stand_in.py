@@ -16,13 +16,22 @@ from typing import Any
 NAME = "torchvision"
 
 
+class _Class(type):
+    """Members of an enumeration are their names."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
 class _Module(types.ModuleType):
     __path__: Sequence[str] = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {"__module__": self.__name__})
+        made = _Class(name, (), {"__module__": self.__name__})
         setattr(self, name, made)
         return made
 
