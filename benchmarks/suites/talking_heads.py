@@ -69,7 +69,8 @@ class _TalkingHeadsProblem:
             from timm.models.cait import TalkingHeadAttn
         except ImportError:
             raise missing_package_error("timm", "timm torchvision") from None
-        theirs, mine = TalkingHeadAttn(_HEADS * _HEAD_DIM, _HEADS).eval().requires_grad_(False), self.mix["native"]
+        theirs: Any = TalkingHeadAttn(_HEADS * _HEAD_DIM, _HEADS).eval().requires_grad_(False)
+        mine = self.mix["native"]
         with torch.no_grad():
             for linear, matrix in ((theirs.proj_l, mine.score_mixing), (theirs.proj_w, mine.weight_mixing)):
                 linear.weight.copy_(matrix.T)

@@ -15,6 +15,6 @@ statistics are computed on request. Attention that a module writes by hand has i
 
 from regard.recording.call_source import CallSource
 from regard.recording.calls import LayerCall, Recording
-from regard.recording.record import add_call_source, record
+from regard.recording.sources import add_call_source, record
 
 __all__ = ["CallSource", "LayerCall", "Recording", "add_call_source", "record"]
