@@ -48,6 +48,7 @@ class SoundConvolution(AudioEncoder):
     """A convolutional classifier with random initial weights."""
 
     model_type = "regard-sound-convolution"
+    model_types = (model_type,)
     config: SoundConvolutionConfig
     config_class = SoundConvolutionConfig
 

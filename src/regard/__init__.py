@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from regard.layers.multi_head import MultiHeadAttention
     from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
     from regard.models.load import load
-    from regard.recording import record
+    from regard.recording.sources import record
 
     __version__: str
 
@@ -57,7 +57,7 @@ _MODULES = {
     "load": "regard.models.load",
     "mechanism": "regard.mechanism_catalogue",
     "observe": "regard.attention_statistics",
-    "record": "regard.recording",
+    "record": "regard.recording.sources",
     "register_mechanism": "regard.mechanism_catalogue",
     "why": "regard.exact_attention",
 }

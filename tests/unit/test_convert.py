@@ -357,15 +357,14 @@ def test_models_of_transformers_with_code_of_their_own():
     assert model.config._attn_implementation != "regard"
 
 
-def test_the_advice_of_record_works_as_written():
+def test_a_converted_model_is_recorded_as_before():
     model = nn.TransformerEncoder(
         nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True), 2, enable_nested_tensor=False
     ).eval()
     tokens = torch.randn(BATCH, QUERIES, WIDTH)
-    with pytest.raises(OptionError, match=r"regard\.convert\(model\)"), regard.record(model):
-        pass
     with torch.no_grad():
-        expected = model(tokens, mask=CAUSAL)
+        with regard.record(model) as before:
+            expected = model(tokens, mask=CAUSAL)
         regard.convert(model)
         with regard.record(model) as seen:
             assert_close(model(tokens, mask=CAUSAL), expected, atol=1e-5, rtol=1e-5)
@@ -373,8 +372,9 @@ def test_the_advice_of_record_works_as_written():
     weights = seen[0].weights()
     assert weights.shape == (BATCH, HEADS, QUERIES, QUERIES)
     assert torch.equal(weights > 0, (CAUSAL == 0).expand_as(weights))
-    with pytest.raises(OptionError, match=r"regard\.MultiHeadAttention"), regard.record(Own(WIDTH, HEADS)):
-        pass
+    for layer, same in zip(seen, before, strict=True):
+        assert layer.name == same.name
+        assert_close(layer.weights(), same.weights(), atol=1e-5, rtol=0)
 
 
 COMPILED = """

@@ -47,6 +47,17 @@ def layer_call(tokens, **options):
     return lambda: MultiHeadAttention(15, 3)(tokens, **options)
 
 
+class Doubled(torch.nn.Module):
+    def forward(self, tokens):
+        return 2 * tokens
+
+
+def _record_without_attention():
+    model = Doubled()
+    with regard.record(model):
+        model(zeros(2, 3))
+
+
 def make_cache(key: torch.Tensor, value: torch.Tensor):
     return KeyValueCache.empty().extended(zeros(1, 2, 3, 5), zeros(1, 2, 3, 5)).extended(key, value)
 
@@ -479,17 +490,17 @@ MESSAGES = {
         lambda: regard.record(torch.nn.Linear(2, 2)).__enter__(),
         OptionError,
         "Linear",
-        "regard's",
+        "attention layers",
         "none",
         "regard.MultiHeadAttention",
     ),
-    "record of torch's attention": (
-        lambda: regard.record(torch.nn.MultiheadAttention(4, 2)).__enter__(),
-        OptionError,
-        "MultiheadAttention",
-        "regard's",
-        "1 nn.MultiheadAttention of torch",
-        "regard.convert(model)",
+    "record of a model that does not attend": (
+        _record_without_attention,
+        RefusedError,
+        "Doubled ran",
+        "scaled_dot_product_attention",
+        "none of these",
+        "regard.MultiHeadAttention",
     ),
 }
 

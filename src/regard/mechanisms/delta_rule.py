@@ -16,6 +16,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import check_flag
 from regard.kernels.reference.scan import ScanRequest
 from regard.mechanisms.extra_input import ExtraInput
@@ -23,6 +24,7 @@ from regard.mechanisms.mamba2 import draw_log_rate, draw_step_bias, softplus
 from regard.mechanisms.scan_mechanism import ScanMechanism
 
 
+@explain_arguments
 class DeltaRule(ScanMechanism):
     """Gated delta rule, for subclasses that say how many decays there are.
 

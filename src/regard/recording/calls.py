@@ -14,6 +14,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
@@ -23,6 +24,7 @@ from regard.mechanisms.extra_input import select_side
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, repr=False, eq=False)
 class LayerCall:
     """One recorded call of one attention layer.
@@ -64,6 +66,7 @@ class LayerCall:
 
 
 @final
+@explain_arguments
 class Recording(Sequence[LayerCall]):
     """The recorded calls of all attention layers, in order.
 

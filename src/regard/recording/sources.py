@@ -17,6 +17,7 @@ from regard.recording.torch_operations import listen_to_operations
 _sources: list[CallSource] = []
 
 
+@explain_arguments
 def add_call_source(source: CallSource) -> None:
     """Let ``record`` ask this source too."""
     _sources.append(source)

@@ -30,7 +30,7 @@ def test_equals_the_mask_of_eager(function, padding, dtype):
 def test_is_recognized_without_reading_it_again(inference, monkeypatch):
     with torch.inference_mode(inference):
         mask = attention_mask(**SIZES, q_offset=6, attention_mask=TOKENS)
-        monkeypatch.setattr(module, "_read_values", None)
+        monkeypatch.setattr(module, "find_visible_keys", None)
         expected = masks.causal() & masks.padding([7, 9, 11], side="left")
         assert read_mask(mask) == (VisibleKeys(expected), None)
 

@@ -12,6 +12,7 @@ from regard import masks
 from regard.errors import DtypeError, ShapeError
 from regard.hf import read_mask as module
 from regard.hf.read_mask import read_mask
+from regard.masks import additive_mask
 from regard.masks.visible_keys import VisibleKeys
 
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()[None, None]
@@ -73,8 +74,8 @@ def test_other_forms_are_refused(mask, error):
 def count_readings(monkeypatch):
     """Count how often the values of a mask are read."""
     readings = []
-    recognize = module.recognize
-    monkeypatch.setattr(module, "recognize", lambda cells: readings.append(cells) or recognize(cells))
+    recognize = additive_mask.recognize
+    monkeypatch.setattr(additive_mask, "recognize", lambda cells: readings.append(cells) or recognize(cells))
     return readings
 
 
