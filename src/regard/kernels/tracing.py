@@ -27,7 +27,12 @@ def is_eager(*tensors: Tensor | None) -> bool:
 
 def is_exported_to_onnx() -> bool:
     """Whether the call is traced by ``torch.onnx.export``."""
-    return (torch.compiler.is_compiling() or torch._C._is_tracing()) and torch.onnx.is_in_onnx_export()
+    return (torch.compiler.is_compiling() or torch._C._is_tracing()) and _is_in_onnx_export()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # dynamo takes torch's function for False
+def _is_in_onnx_export() -> bool:
+    return torch.onnx.is_in_onnx_export()
 
 
 def is_plain_call(*tensors: Tensor | None) -> bool:

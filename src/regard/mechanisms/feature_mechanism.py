@@ -160,6 +160,8 @@ class FeatureMechanism(LinearStateMechanism):
 
     def _add_keys(self, tokens: _CleanTokens, sums: ScaledSums, first: int, last: int) -> ScaledSums:
         """Add the keys from ``first`` to before ``last``."""
+        if first == last:  # ONNX Runtime leaves a product over no keys unwritten
+            return sums
         sizes = self._block_sizes(tokens, last - first)
         sides = (side[:, :, first:last].split(sizes, dim=2) for side in tokens.of_keys)
         for of_keys in zip(*sides, strict=True):

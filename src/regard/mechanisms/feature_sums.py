@@ -27,6 +27,7 @@ from torch import Tensor
 
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.select import select
+from regard.kernels.tracing import is_exported_to_onnx
 
 HIDDEN_LOG_WEIGHT = -(2.0**100)
 """Logarithm of the weight of a key that is not summed: below the logarithm of any other key's weight, and finite, so
@@ -94,4 +95,8 @@ def _running_maximum(
     log_weight: Float[Tensor, "batch heads keys"], log_scale: Float[Tensor, "batch heads"]
 ) -> Float[Tensor, "batch heads one_and_keys"]:
     """Compute the largest logarithm so far, and then the largest up to each key."""
-    return torch.cat([log_scale[..., None], log_weight.detach()], dim=2).cummax(2).values
+    logarithms = torch.cat([log_scale[..., None], log_weight.detach()], dim=2)
+    if is_exported_to_onnx():  # which has no running maximum
+        places = torch.arange(logarithms.shape[2], device=logarithms.device)
+        return logarithms[:, :, None].masked_fill(places > places[:, None], -torch.inf).amax(-1)
+    return logarithms.cummax(2).values

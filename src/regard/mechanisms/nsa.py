@@ -199,6 +199,9 @@ class NativeSparseAttention(ChosenKeysMechanism):
         for first, query in zip(range(0, queries, _ROWS_AT_ONCE), request.query.split(_ROWS_AT_ONCE, 2), strict=False):
             last = min(first + _ROWS_AT_ONCE, queries)
             stop = self.compression.count(max(0, last + offset))
+            if stop == 0:  # a graph of ONNX cannot attend to no keys
+                outputs.append(value.new_zeros(*query.shape[:3], value.shape[3]))
+                continue
             rows = torch.arange(first, last, device=request.device)
             visible = self._visible_compressed(request, prefix, rows)[..., :stop]
             part = request.replace(
