@@ -77,8 +77,8 @@ class Pooling:
         if unknown or len(self.modes) != 1:
             raise RefusedError(
                 "this model's pooling is not supported",
-                expected="one of the modes " + ", ".join(MODES) + ", with or without normalisation",
-                got=", ".join(unknown or self.modes) or "none",
+                expected="exactly one of the modes " + ", ".join(MODES) + ", with or without normalisation",
+                got=", ".join(unknown) or f"{len(self.modes)} modes: {' and '.join(self.modes) or 'none'}",
                 do="pass your own, Embedder(model, pooling=Pooling(...)), or compute token vectors (`tokens=...`)",
             )
 
