@@ -35,7 +35,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
     kept. A compiled model runs without its graph while it is recorded.
 
     Raises OptionError if ``model`` is not a module, or has no layer that may attend; and at the end of the context if
-    the model was called, and no attention was seen.
+    the model was called, has no layer of regard, and no attention was seen.
     """
     if not isinstance(model, nn.Module):
         raise OptionError(

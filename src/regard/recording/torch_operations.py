@@ -44,10 +44,11 @@ def listen_to_operations(
 ) -> AbstractContextManager[object] | None:
     """Return a context in which calls of other modules than ``covered`` are added to ``seen``; None if there are none.
 
-    Raises RefusedError at the end of the context if the model was called and nothing was seen.
+    Raises RefusedError at the end of the context if the model was called and nothing was seen, unless it has layers
+    that are recorded otherwise, and that this call may have left out.
     """
     own = {module for module in model.modules() if isinstance(module, Mechanism)}
-    inside = {module for one in covered for module in one.modules()}
+    inside = {module for part in covered for module in part.modules()}
     if not any(_may_attend(module) for module in model.modules() if module not in inside):
         return None
     return _listen(model, {*own, *covered}, seen)
@@ -68,7 +69,7 @@ def _listen(model: nn.Module, covered: Collection[nn.Module], seen: Recording) -
     with without_graphs, calling.follow(), listen_to_attention(mode.report_request), mode:
         yield
     layers = mode.written.not_understood
-    if len(seen) == 0 and calling.was_called:
+    if len(seen) == 0 and calling.was_called and not covered:
         raise _nothing_error(model, layers)
     if layers:
         log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")
@@ -120,7 +121,7 @@ class _Operations(TorchDispatchMode):
     def _is_recorded(self, arguments: tuple[Any, ...]) -> bool:
         if not self.calling.is_recorded or torch._C._current_graph_task_id() != -1 or is_recomputing():
             return False
-        return all(has_values(one) for one in tree_iter(arguments) if isinstance(one, Tensor))
+        return all(has_values(argument) for argument in tree_iter(arguments) if isinstance(argument, Tensor))
 
     def _add(self, call: LayerCall) -> None:
         """Add a call; its keys and values are kept apart from caches that the model writes to later."""

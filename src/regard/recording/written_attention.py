@@ -32,7 +32,6 @@ _SOFTMAXES = (_aten._softmax.default, _aten._safe_softmax.default)
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nheads", "nhead", "num_head")
 """Names by which modules know their number of heads."""
 
-
 _MAX_ENTRIES = 1024
 """Number of tensors in memory from which on those that were freed are forgotten."""
 
@@ -107,7 +106,7 @@ class WrittenAttention:
             self._follow_softmax(arguments[0], arguments[1], output, layer)
             return None
         known = [self._get(tensor) for tensor in tree_iter(arguments) if isinstance(tensor, Tensor)]
-        origin: _Origin | None = next((one for one in known if isinstance(one, _Scores | _Weights)), None)
+        origin: _Origin | None = next((found for found in known if isinstance(found, _Scores | _Weights)), None)
         if origin is None and operation is _CAST:
             origin = known[0]
         if origin is not None:
@@ -123,7 +122,7 @@ class WrittenAttention:
         for weights, product, values in ((origins[0], left, right), (origins[1], right.mT, left.mT)):
             if not isinstance(weights, _Weights):
                 continue
-            used = _find_used(product, weights.values)
+            used = _match_weights(product, weights.values)
             if used is not None:
                 call = _make_call(used, weights.scores, values, running)
                 weights.softmax.is_used |= call is not None
@@ -165,7 +164,7 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _find_used(product: Tensor, weights: Tensor) -> Tensor | None:
+def _match_weights(product: Tensor, weights: Tensor) -> Tensor | None:
     """The weights on the left side of a product, before dropout and in their own shape; None if it has others.
 
     They are all of them, or those without the first or the last columns, which belong to sinks. The transposed weights
@@ -205,8 +204,8 @@ def _make_call(weights: Tensor, scores: _Scores, values: Tensor, running: Sequen
     if heads % groups or groups % of_keys.shape[1] or groups % of_values.shape[1]:
         return None
     of_keys, of_values = (
-        one.repeat_interleave(groups // one.shape[1], dim=1) if one.shape[1] < groups else one
-        for one in (of_keys, of_values)
+        side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
+        for side in (of_keys, of_values)
     )
     kept = weights.reshape(batch, heads, queries, keys)
     mechanism = RecordedWeights(kept, head_dim=of_queries.shape[3])
@@ -225,7 +224,7 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
         if heads in said:
             return total // heads, heads
     if len(leading) == 1:
-        heads = next((one for one in said if isinstance(one, int) and one > 0 and total % one == 0), 1)
+        heads = next((size for size in said if isinstance(size, int) and size > 0 and total % size == 0), 1)
         return total // heads, heads
     return (total // leading[-1], leading[-1]) if leading else (1, 1)
 

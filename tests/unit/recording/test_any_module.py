@@ -492,3 +492,6 @@ def test_layers_of_regard_inside_a_foreign_model_are_recorded_once():
     with torch.no_grad(), regard.record(model) as seen:
         model(torch.randn(2, LENGTH, WIDTH))
     assert [call.name for call in seen] == ["ours", "theirs"]
+    with torch.no_grad(), regard.record(model) as seen:
+        model.ours.query_projection(torch.randn(2, LENGTH, WIDTH))  # a part alone, which does not attend
+    assert len(seen) == 0
