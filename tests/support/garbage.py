@@ -58,10 +58,13 @@ from regard.train.state_dicts import average_states
 from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
+    mass_of_marks,
+    patterns_of,
     read,
     read_file,
     read_pair,
     read_side_by_side,
+    without_marks,
     write_page,
 )
 from regard.vision import ImageProcessor
@@ -911,6 +914,8 @@ def _views() -> Iterator[PublicCall]:
     yield call(
         "write_page", write_page, lambda: {"readings": [read(bert_with_tokenizer(), "a dog")], "path": new_folder()}
     )
+    for function in (without_marks, mass_of_marks, patterns_of):
+        yield call(function.__name__, function, lambda: {"reading": read(bert_with_tokenizer(), "a dog")})
     picture = np.zeros((12, 8), np.uint8)
     yield call("read_file", read_file, model=image_classifier(), file=picture, labels=["rows"], name="a")
     yield call("read_file of a CLIP", read_file, model=small_clip(), file=picture, labels=["a", "b"], name="a")

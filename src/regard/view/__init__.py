@@ -1,14 +1,16 @@
 """Views of a model's attention over a text or a translation: one self-contained page, and the terminal.
 
 ``read`` and ``read_pair`` run a model, ``reading`` holds the recorded layers, ``words_from_tokens`` joins word pieces,
-``head_statistics`` and ``findings`` find the heads and words that stand out, ``shared_words`` compares a word in
-several texts, ``page`` and ``terminal`` show the results. ``picture_reading`` and the files named like it do the same
-for pictures, ``episode_reading`` for episodes of an agent.
+``head_statistics``, ``head_patterns`` and ``findings`` find the heads and words that stand out, ``without_marks``
+leaves out special tokens, ``shared_words`` compares a word in several texts, ``page`` and ``terminal`` show the
+results. ``picture_reading`` and the files named like it do the same for pictures, ``episode_reading`` for episodes of
+an agent.
 """
 
 from regard.view.attention_layer import AttentionLayer
 from regard.view.episode_reading import EpisodeReading
 from regard.view.from_recording import layers_of
+from regard.view.head_patterns import HeadPattern, name_of_head, patterns_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
@@ -21,11 +23,13 @@ from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
 from regard.view.terminal import print_reading, print_readings
 from regard.view.window_reading import WindowReading
+from regard.view.without_marks import mass_of_marks, without_marks
 
 __all__ = [
     "Answer",
     "AttentionLayer",
     "EpisodeReading",
+    "HeadPattern",
     "LayerReading",
     "LayerWeights",
     "PairReading",
@@ -36,11 +40,15 @@ __all__ = [
     "Tokens",
     "WindowReading",
     "layers_of",
+    "mass_of_marks",
+    "name_of_head",
+    "patterns_of",
     "print_reading",
     "print_readings",
     "read",
     "read_file",
     "read_pair",
     "read_side_by_side",
+    "without_marks",
     "write_page",
 ]
