@@ -49,5 +49,5 @@ def observe(
     request = make_request(query, key, value, **terms)
     check_top(top, request.frame.keys)
     chosen = select("observe", impl, request)
-    seen: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))
-    return seen
+    statistics: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))
+    return statistics

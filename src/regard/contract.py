@@ -22,12 +22,12 @@ from regard.arrays import Array
 from regard.errors import LARGEST_LENGTH, check_count
 
 
-def check_length(name: str, length: object, *, least: int = 0, most: int = LARGEST_LENGTH) -> None:
-    """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or symbolic in a trace."""
-    if type(length) is int and least <= length <= most:  # the fast path, nearly always taken
+def check_length(name: str, length: object, *, minimum: int = 0, maximum: int = LARGEST_LENGTH) -> None:
+    """Raise OptionError unless ``length`` is an integer from ``minimum`` to ``maximum``, or symbolic in a trace."""
+    if type(length) is int and minimum <= length <= maximum:  # the fast path, nearly always taken
         return
     if not isinstance(length, torch.SymInt) and not torch._C._is_tracing():  # torch.jit.trace makes lengths tensors
-        check_count(name, length, least=least, most=most)
+        check_count(name, length, minimum=minimum, maximum=maximum)
 
 
 @final

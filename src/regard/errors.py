@@ -169,15 +169,15 @@ _LARGEST_WEIGHT = 2**34
 _LARGEST_FLOAT = sys.float_info.max
 
 
-def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_COUNT, example: int = 8) -> None:
-    """Raise OptionError, with an example, unless ``number`` is an integer from ``least`` to ``most``."""
+def check_count(name: str, number: Any, *, minimum: int = 1, maximum: int = LARGEST_COUNT, example: int = 8) -> None:
+    """Raise OptionError, with an example, unless ``number`` is an integer from ``minimum`` to ``maximum``."""
     whole = isinstance(number, Integral) and not isinstance(number, bool)
-    if not whole or not least <= int(number) <= most:
-        too_large = whole and int(number) > most
-        example = min(max(example, least), most)
+    if not whole or not minimum <= int(number) <= maximum:
+        too_large = whole and int(number) > maximum
+        example = min(max(example, minimum), maximum)
         raise OptionError(
             f"wrong {name}",
-            expected=f"an integer from {least} to {most}" if too_large else f"an integer of {least} or more",
+            expected=f"an integer from {minimum} to {maximum}" if too_large else f"an integer of {minimum} or more",
             got=short_repr(number),
             do=f"for example {name}={example}" if name.isidentifier() else f"for example {example}",
         )
@@ -185,7 +185,7 @@ def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_C
 
 def check_size(name: str, number: object) -> None:
     """Raise OptionError unless ``number`` is an integer from 1 to ``LARGEST_SIZE``."""
-    check_count(name, number, most=LARGEST_SIZE)
+    check_count(name, number, maximum=LARGEST_SIZE)
 
 
 def check_sizes(**numbers: object) -> None:
@@ -205,14 +205,14 @@ def check_weights(**sizes: int) -> None:
         )
 
 
-def first_line(error: BaseException, most: int) -> str:
+def first_line(error: BaseException, limit: int) -> str:
     """The first line of an error's message, at most so many characters of it; "" for an error without one."""
-    return (str(error).strip().splitlines() or [""])[0][:most]
+    return (str(error).strip().splitlines() or [""])[0][:limit]
 
 
-def class_and_line(error: BaseException, most: int) -> str:
+def class_and_line(error: BaseException, limit: int) -> str:
     """The class of an error of another library, and the first line of its message, as in ``first_line``."""
-    return f"{type(error).__name__}: {first_line(error, most)}"
+    return f"{type(error).__name__}: {first_line(error, limit)}"
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -245,20 +245,20 @@ def check_number(
     name: str,
     number: object,
     *,
-    least: float | None = None,
+    minimum: float | None = None,
     above: float | None = None,
-    most: float | None = None,
+    maximum: float | None = None,
 ) -> None:
-    """Raise OptionError unless ``number`` is finite, at least ``least``, above ``above`` and at most ``most``."""
+    """Raise OptionError unless ``number`` is finite, at least ``minimum``, above ``above`` and at most ``maximum``."""
     fits = (
         is_number(number)
-        and (least is None or number >= least)
+        and (minimum is None or number >= minimum)
         and (above is None or number > above)
-        and (most is None or number <= most)
+        and (maximum is None or number <= maximum)
     )
     if not fits:
-        bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
-        bound += "" if most is None else f", at most {most:g}"
+        bound = f" of {minimum:g} or more" if minimum is not None else f" above {above:g}" if above is not None else ""
+        bound += "" if maximum is None else f", at most {maximum:g}"
         raise OptionError(
             f"wrong {name}",
             expected=f"a finite number{bound}",

@@ -1,6 +1,6 @@
 """Fields of dataclasses, each declared once: its help, its range, and its name in a published config.json.
 
-    width: int = field(default=768, metadata=declare("size of hidden states", least=1, stored="hidden_size"))
+    width: int = field(default=768, metadata=declare("size of hidden states", minimum=1, stored="hidden_size"))
 
 The declaration is the metadata of an ordinary dataclass field, so type checkers see plain dataclasses, and name, type
 and default come from the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
@@ -66,9 +66,9 @@ class Facts(TypedDict, total=False):
     of_new_model            whether it has no effect on a trained model that training starts from
     """
 
-    least: float
+    minimum: float
     above: float
-    most: float
+    maximum: float
     below: str
     divides: str
     is_probability: bool
@@ -103,7 +103,7 @@ def declare(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
     return {"help": text, **facts}
 
 
-SIZE: Facts = {"least": 1, "most": LARGEST_SIZE}
+SIZE: Facts = {"minimum": 1, "maximum": LARGEST_SIZE}
 """The range of a size."""
 
 
@@ -203,12 +203,14 @@ def _check_value(declared: DeclaredField, owner: Any, name: str, value: Any, kin
     elif facts.get("is_probability"):
         check_dropout(value)
     elif kind is int:
-        most = getattr(owner, facts["below"]) - 1 if "below" in facts else facts.get("most", LARGEST_COUNT)
-        check_count(name, value, least=facts.get("least", 0), most=most)
+        maximum = getattr(owner, facts["below"]) - 1 if "below" in facts else facts.get("maximum", LARGEST_COUNT)
+        check_count(name, value, minimum=facts.get("minimum", 0), maximum=maximum)
         if "divides" in facts:
             _check_divisor(name, value, facts["divides"], getattr(owner, facts["divides"]))
     elif kind is float:
-        check_number(name, value, **{bound: facts[bound] for bound in ("least", "above", "most") if bound in facts})
+        check_number(
+            name, value, **{bound: facts[bound] for bound in ("minimum", "above", "maximum") if bound in facts}
+        )
     elif "example" in facts or (kind is str and declared.is_optional):
         check_kind(name, value, get_origin(kind) or kind, do=facts.get("example", f"leave {name} out for the default"))
 

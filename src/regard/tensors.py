@@ -45,8 +45,8 @@ def least_and_greatest(integers: Tensor) -> tuple[int, int]:
     if integers.numel() <= _FEW and integers.is_cpu:  # as in a decoding step: torch takes ten times as long
         values = integers.flatten().tolist()
         return min(values), max(values)
-    least, greatest = integers.aminmax()
-    return int(least), int(greatest)
+    smallest, largest = integers.aminmax()
+    return int(smallest), int(largest)
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -112,10 +112,10 @@ def _mask_advice(mask: object) -> str:
     return "for example masks.causal(), or masks.padding(lengths)"
 
 
-def _repr_with_type(thing: object) -> str:
+def _repr_with_type(value: object) -> str:
     """Format a value, followed by its type if the repr does not contain it."""
-    text = short_repr(thing)
-    return text if type(thing).__name__ in text or callable(thing) else f"{text}, a {type(thing).__name__}"
+    text = short_repr(value)
+    return text if type(value).__name__ in text or callable(value) else f"{text}, a {type(value).__name__}"
 
 
 def check_scale(scale: object) -> None:
@@ -175,7 +175,7 @@ def check_sinks(sinks: Any, query: Tensor) -> Tensor:
 
 def check_top(top: object, keys: int) -> None:
     """Raise OptionError unless ``top`` is an integer from 0 to the larger of ``keys`` and 1,024."""
-    check_count("top", top, least=0, most=max(keys, _MAX_TOP))
+    check_count("top", top, minimum=0, maximum=max(keys, _MAX_TOP))
 
 
 def check_tokens(name: str, tokens: Any, shape: str) -> None:

@@ -26,7 +26,7 @@ class Counting:
 
     data: Path = option_field(Path("-"), "File of texts.", option="--data", metavar="FILE")
     least_words: int = option_field(
-        1, "Words that a text has at least; with `every=True` no text is left out.", least=1
+        1, "Words that a text has at least; with `every=True` no text is left out.", minimum=1
     )
     every: bool = option_field(False, "Count texts of any length.")
 

@@ -228,7 +228,7 @@ class Polish(Recipe):
     shine: str = field(
         default="dull", metadata=declare("How it shines.", choices=("dull", "bright"), of_new_model=True)
     )
-    rounds: int = field(default=2, metadata=declare("Times; see `shine=...`.", least=1, is_saved=False))
+    rounds: int = field(default=2, metadata=declare("Times; see `shine=...`.", minimum=1, is_saved=False))
 
 
 @expand_option_groups()

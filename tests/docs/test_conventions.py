@@ -178,6 +178,32 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
     assert found == []
 
 
+EMPTY_NAMES = {"one", "another", "thing", "things", "which", "now", "here", "least", "most", "asked", "told", "said"}
+"""Words that do not say what a value is; ``mask``, ``label``, ``minimum`` do."""
+
+
+def stored_name(node: ast.AST) -> str | None:
+    """The name that a node gives to a value, such as a variable, an argument, an attribute or a function."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        return name if isinstance(node.ctx, ast.Store) else None
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+        return node.name
+    return node.asname if isinstance(node, ast.alias) else None
+
+
+def test_names_are_nouns_of_the_field():
+    found = [
+        f"{page_name(module)}:{node.lineno}: {name}"
+        for module in MODULES
+        for node in ast.walk(parse(module))
+        if (name := stored_name(node)) in EMPTY_NAMES
+    ]
+    assert found == []
+
+
 def strings_of(module: Path) -> Iterator[tuple[int, str]]:
     """The lines and texts of the strings of a module, f-strings with WORD for each value; without docstrings."""
     tree = parse(module)

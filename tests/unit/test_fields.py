@@ -24,7 +24,7 @@ class _Base:
     width: int = field(default=8, metadata=declare("size of hidden states", **SIZE))
     pad_id: int = field(default=0, metadata=declare("the padding token", below="vocabulary"))
     dropout: float = field(default=0.1, metadata=declare("dropout of embeddings", is_probability=True))
-    epsilon: float = field(default=1e-5, metadata=declare("epsilon of norms", least=0.0))
+    epsilon: float = field(default=1e-5, metadata=declare("epsilon of norms", minimum=0.0))
     scale: float | None = field(default=None, metadata=declare("factor of scores; None is 1", above=0.0))
     tied: bool = field(default=True, metadata=declare("whether a | b"))
     norm: str = field(default="pre", metadata=declare("norm", choices=("pre", "post"), noun="place of a norm"))

@@ -89,12 +89,12 @@ class AudioProcessor:
     max_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        check_count("rate", self.rate, least=RATES[0], most=RATES[1])
+        check_count("rate", self.rate, minimum=RATES[0], maximum=RATES[1])
         for name in ("mels", "fft", "window", "hop"):
-            check_count(name, getattr(self, name), most=2**16)
+            check_count(name, getattr(self, name), maximum=2**16)
         check_flag("normalise", self.normalise)
         check_number("floor", self.floor, above=0.0)
-        check_number("max_seconds", self.max_seconds, above=0.0, most=float(MAX_SECONDS))
+        check_number("max_seconds", self.max_seconds, above=0.0, maximum=float(MAX_SECONDS))
         if self.window > self.fft:
             raise OptionError(
                 "the window is longer than the Fourier transform",
@@ -192,7 +192,7 @@ def _read_fields(read: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = read.get("feature_extractor_type")
     if kind != KIND:
         raise ValueError(f"feature_extractor_type {short_repr(kind)}")
-    known = {one.name for one in fields(AudioProcessor)}
+    known = {field.name for field in fields(AudioProcessor)}
     unknown = [name for name in read if name not in known and name != "feature_extractor_type"]
     if unknown:
         raise ValueError(f"unknown fields {', '.join(map(short_repr, unknown[:5]))}")

@@ -100,7 +100,7 @@ def _parse_header(begin: bytes, info: bytes) -> _Header | None:
     return _Header(number if is_variable else number * int.from_bytes(info[2:4], "big"), samples)
 
 
-_BLOCKS = (0, 192, *(576 << one for one in range(4)), 0, 0, *(256 << one for one in range(8)))
+_BLOCKS = (0, 192, *(576 << power for power in range(4)), 0, 0, *(256 << power for power in range(8)))
 """Samples of a block by the code of its size; codes 6 and 7 say them behind the number."""
 
 
@@ -115,10 +115,10 @@ def _read_coded_number(begin: bytes) -> tuple[int | None, int]:
     if not 1 <= more <= 6:
         return None, 5
     number = lead & (0x3F >> more)
-    for one in range(5, 5 + more):
-        if begin[one] >> 6 != 2:
+    for index in range(5, 5 + more):
+        if begin[index] >> 6 != 2:
             return None, 5
-        number = number << 6 | begin[one] & 0x3F
+        number = number << 6 | begin[index] & 0x3F
     return number, 5 + more
 
 

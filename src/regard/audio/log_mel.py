@@ -66,7 +66,7 @@ def mel_filter_bank(
     check_choice("mel scale", scale, SCALES)
     check_flag("equal_area", equal_area)
     highest = rate / 2 if highest is None else highest
-    check_number("lowest", lowest, least=0.0)
+    check_number("lowest", lowest, minimum=0.0)
     check_number("highest", highest, above=float(lowest))
     if highest > rate / 2:
         raise OptionError(

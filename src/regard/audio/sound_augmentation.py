@@ -50,15 +50,15 @@ class SoundAugmentation:
 
     def __post_init__(self) -> None:
         for name in ("mask_bands", "mask_frames"):
-            check_number(name, getattr(self, name), least=0.0, most=1.0)
+            check_number(name, getattr(self, name), minimum=0.0, maximum=1.0)
         for name in ("tempo", "warp"):
-            check_number(name, getattr(self, name), least=0.0, most=0.9)
+            check_number(name, getattr(self, name), minimum=0.0, maximum=0.9)
 
     def apply(
         self, features: Float[Tensor, "frames bands"], generator: np.random.Generator, *, least_frames: int = 1
     ) -> Float[Tensor, "changed bands"]:
         """Return changed features of one sound; a change of tempo leaves at least ``least_frames``."""
-        tempo, warp = (1 + one * generator.uniform(-1, 1) for one in (self.tempo, self.warp))
+        tempo, warp = (1 + strength * generator.uniform(-1, 1) for strength in (self.tempo, self.warp))
         seed = int(generator.integers(2**62))
         if self.tempo:
             features = stretch(features, max(least_frames, round(len(features) * tempo)))
@@ -73,7 +73,9 @@ class SoundAugmentation:
         return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def __str__(self) -> str:
-        listed = [f"{one.name} {getattr(self, one.name):.3g}" for one in fields(self) if getattr(self, one.name)]
+        listed = [
+            f"{field.name} {getattr(self, field.name):.3g}" for field in fields(self) if getattr(self, field.name)
+        ]
         return ", ".join(listed) or "none"
 
 

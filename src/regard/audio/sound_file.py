@@ -74,8 +74,8 @@ def read_sound(
     ``max_seconds``, and for rates and channels out of range; OptionError for a ``rate`` out of range;
     MissingPackageError without soundfile or soxr.
     """
-    check_count("rate", rate, least=RATES[0], most=RATES[1])
-    check_number("max_seconds", max_seconds, above=0.0, most=float(MAX_SECONDS))
+    check_count("rate", rate, minimum=RATES[0], maximum=RATES[1])
+    check_number("max_seconds", max_seconds, above=0.0, maximum=float(MAX_SECONDS))
     name = _name_of(sound, name)
     with _open_sound(sound, name, max_seconds) as opened:
         samples, found = _read_mono(opened, name), opened.samplerate

@@ -45,8 +45,8 @@ class SpecAugment:
 
     def __post_init__(self) -> None:
         for name in ("band_stripes", "band_width", "frame_stripes"):
-            check_count(name, getattr(self, name), least=0, most=2**16)
-        check_number("frame_share", self.frame_share, least=0.0, most=1.0)
+            check_count(name, getattr(self, name), minimum=0, maximum=2**16)
+        check_number("frame_share", self.frame_share, minimum=0.0, maximum=1.0)
 
     def __call__(
         self, features: Float[Tensor, "batch frames bands"], lengths: Sequence[int], generator: torch.Generator
@@ -57,7 +57,7 @@ class SpecAugment:
         """
         check_tensor("features", features, "floats (batch, frames, bands)")
         fits = features.dim() == 3 and len(lengths) == features.shape[0]
-        if not fits or not all(0 <= one <= features.shape[1] for one in lengths):
+        if not fits or not all(0 <= length <= features.shape[1] for length in lengths):
             raise ShapeError(
                 "lengths do not fit the features",
                 expected="features (batch, frames, bands), and the number of frames of each sound",

@@ -119,7 +119,7 @@ def _are_chunks(source: BinaryIO, place: int, size: int) -> bool:
         if place >= size:
             break
         source.seek(place)
-        if not all(one in _NAME_BYTES for one in source.read(4)):
+        if not all(byte in _NAME_BYTES for byte in source.read(4)):
             return False
         stated = _read_number(source, place + 4, 4)
         place += 8 + stated + stated % 2

@@ -88,12 +88,12 @@ def _plots(report: BenchReport) -> list[Plot]:
     Bars, of one length, begin at 0; the axes of lines are logarithmic.
     """
     has_bars = len(report.settings.lengths) == 1
-    least = 0.0 if has_bars else _MIN_DRAWN_ERROR
+    smallest = 0.0 if has_bars else _MIN_DRAWN_ERROR
     of_case: dict[str, tuple[Callable[[BenchCase], float | None], Callable[[float], str]]] = {
         "Time of a call": (lambda case: None if case.time is None else case.time.median, format_seconds),
         "Peak memory of a call": (lambda case: case.peak_bytes, format_bytes),
         "Output error against exact attention" + ("" if has_bars else "; smaller ones are drawn at 0.1 %"): (
-            lambda case: None if case.error is None else max(case.error.output_error, least),
+            lambda case: None if case.error is None else max(case.error.output_error, smallest),
             format_error,
         ),
     }
@@ -162,17 +162,17 @@ def draw_bars(name: str, series: Sequence[Series], format_value: Callable[[float
 
     Returns an HTML element. A bar is a stretched SVG, since the page allows no style attributes.
     """
-    most = max(line.points[0][1] for line in series) or 1.0
-    bars = "".join(_draw_bar(line, most, format_value) for line in series)
+    largest = max(line.points[0][1] for line in series) or 1.0
+    bars = "".join(_draw_bar(line, largest, format_value) for line in series)
     return f'<ul class="bars" aria-label="{html.escape(name)}">{bars}</ul>'
 
 
-def _draw_bar(bar: Series, most: float, format_value: Callable[[float], str]) -> str:
+def _draw_bar(bar: Series, largest: float, format_value: Callable[[float], str]) -> str:
     length, value = bar.points[0]
     return (
         f'<li class="s{bar.number} {line_classes(bar.number)}" title="{length:,} tokens">'
         f"<span>{html.escape(bar.name)}</span>"
         f'<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect width="{100 * value / most:.3f}" height="1"/></svg>'
+        f'<rect width="{100 * value / largest:.3f}" height="1"/></svg>'
         f"<b>{html.escape(format_value(value))}</b></li>"
     )

@@ -190,8 +190,8 @@ def _compare_neighbours(
     ranks = [vectors.argsort(dim=-1).argsort(dim=-1).double() for vectors in (ours, theirs)]
     centred = [rank - rank.mean(-1, keepdim=True) for rank in ranks]
     products = [
-        (one * another).sum(-1)
-        for one, another in ((centred[0], centred[1]), *((vectors, vectors) for vectors in centred))
+        (left * right).sum(-1)
+        for left, right in ((centred[0], centred[1]), *((vectors, vectors) for vectors in centred))
     ]
     return {
         "nearest": float((ours.argmax(-1) == theirs.argmax(-1)).double().mean()),

@@ -75,9 +75,9 @@ class BenchSettings:
         check_kind("device", self.device, str, do='"cpu", or "cuda"')
         resolve_device(self.device)
         if self.threads is not None:
-            check_count("threads", self.threads, most=4096)
-        check_number("seconds", self.seconds, above=0.0, most=86_400.0)
-        check_count("seed", self.seed, least=0)
+            check_count("threads", self.threads, maximum=4096)
+        check_number("seconds", self.seconds, above=0.0, maximum=86_400.0)
+        check_count("seed", self.seed, minimum=0)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -114,5 +114,5 @@ def check_lengths(lengths: object) -> tuple[int, ...]:
             do="for example lengths=[1024, 4096]",
         )
     for length in lengths:
-        check_count("length", length, most=LARGEST_SIZE)
+        check_count("length", length, maximum=LARGEST_SIZE)
     return tuple(sorted({int(length) for length in lengths}))

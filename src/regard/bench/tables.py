@@ -177,10 +177,10 @@ _NAMES = {"time": "time", "peak_bytes": "memory", "error": "error"}
 
 
 def _cells(
-    report: BenchReport, one: BenchedMechanism, format_case: Callable[[BenchCase], str | None]
+    report: BenchReport, benched: BenchedMechanism, format_case: Callable[[BenchCase], str | None]
 ) -> tuple[str, ...]:
     """Format the cases of a mechanism at all lengths; a dash where there is nothing."""
-    return tuple(format_case(report.case(one.label, length)) or "–" for length in report.settings.lengths)
+    return tuple(format_case(report.case(benched.label, length)) or "–" for length in report.settings.lengths)
 
 
 def format_seconds(seconds: float) -> str:

@@ -36,14 +36,14 @@ def print_tables(heading: str, tables: Iterable[Table], console: Console) -> Non
 
 def _split_columns(table: Table, room: int) -> Iterator[dict[int, int]]:
     """Yield the columns of each part with their widths: the first column, and as many others as fit."""
-    least = [_least_width(table, number) for number in range(len(table.header))]
-    least[0] = min(_full_width(table, 0), max(min(room // 2, room - _GAP - max(least[1:])), _LEAST_NAME))
-    part = {0: least[0]}
-    for number in range(1, len(least)):
-        if len(part) > 1 and _total((*part.values(), least[number])) > room:
+    widths = [_least_width(table, number) for number in range(len(table.header))]
+    widths[0] = min(_full_width(table, 0), max(min(room // 2, room - _GAP - max(widths[1:])), _LEAST_NAME))
+    part = {0: widths[0]}
+    for number in range(1, len(widths)):
+        if len(part) > 1 and _total((*part.values(), widths[number])) > room:
             yield _widen(table, part, room)
-            part = {0: least[0]}
-        part[number] = least[number]
+            part = {0: widths[0]}
+        part[number] = widths[number]
     yield _widen(table, part, room)
 
 

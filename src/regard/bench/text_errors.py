@@ -74,9 +74,9 @@ class TextErrors(ErrorSource):
         heads = first.query.shape[0] * first.query.shape[1]
         rows = sample_rows(length, affordable_rows(settings, heads, length), seed=settings.seed)
         found = [self._compare_layer(call, replaced, rows) for call in calls]
-        for layer, one in enumerate(found):
-            for head in range(one.mass_kept.shape[1]):
-                measures = one.summary(head=head)
+        for layer, comparison in enumerate(found):
+            for head in range(comparison.mass_kept.shape[1]):
+                measures = comparison.summary(head=head)
                 self.heads.append(HeadError(choice.label, length, layer, head, measures))
         return _join_layers(found).summary(), len(rows) * first.query.shape[0]
 
@@ -84,9 +84,9 @@ class TextErrors(ErrorSource):
         """Record the calls of all layers; calls with the last length are kept for the next mechanism."""
         if self._recorded[0] != length:
             ids = self._windows.cut(length, _WINDOWS).to(self._model.device)
-            with record(self._model) as seen, torch.no_grad():
+            with record(self._model) as recording, torch.no_grad():
                 self._model(ids)
-            self._recorded = length, tuple(seen)
+            self._recorded = length, tuple(recording)
         return self._recorded[1]
 
     def _compare_layer(self, call: LayerCall, replaced: nn.Module, rows: Tensor) -> Comparison:

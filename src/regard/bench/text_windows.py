@@ -55,8 +55,8 @@ class TextWindows:
         """Count the windows of ``length`` tokens. Raises as ``cut`` does."""
         return len(self) // self._inner(length)
 
-    def cut(self, length: int, most: int) -> Int[Tensor, "windows length"]:
-        """Return up to ``most`` windows of ``length`` tokens, evenly spaced in the text.
+    def cut(self, length: int, limit: int) -> Int[Tensor, "windows length"]:
+        """Return up to ``limit`` windows of ``length`` tokens, evenly spaced in the text.
 
         Windows do not overlap, and the rest at the end is left out. Raises DataError for a text shorter than a window,
         OptionError for a length without room for text.
@@ -70,7 +70,7 @@ class TextWindows:
                 got=f"{len(self):,} tokens",
                 do="use a longer text, or shorter windows (`length=...`)",
             )
-        chosen = min(most, count)
+        chosen = min(limit, count)
         starts = [index * count // chosen * inner for index in range(chosen)]
         rows = [(*self._before, *self._ids[start : start + inner], *self._after) for start in starts]
         return torch.tensor(rows)

@@ -70,8 +70,8 @@ class Predictor(ABC):
 
     def predict(self, text: str, probabilities: Sequence[float]) -> Prediction:
         """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
-        ranked = sorted(zip(probabilities, self.labels, strict=True), key=lambda one: -one[0])
-        chosen = [one for one in ranked if one[0] >= self.threshold] if self.several else ranked[:1]
+        ranked = sorted(zip(probabilities, self.labels, strict=True), key=lambda pair: -pair[0])
+        chosen = [pair for pair in ranked if pair[0] >= self.threshold] if self.several else ranked[:1]
         named = dict(zip(self.labels, probabilities, strict=True))
         return Prediction(text, tuple(label for _, label in chosen), named)
 
@@ -88,7 +88,7 @@ class Classifier(Predictor):
     def __init__(self, model: TextClassifier, *, tokens: int = BATCH_TOKENS, threshold: float = THRESHOLD) -> None:
         check_kind("model", model, TextClassifier, do="Classifier.load(folder), or regard.load(folder)")
         check_count("tokens", tokens)
-        check_number("threshold", threshold, least=0.0, most=1.0)
+        check_number("threshold", threshold, minimum=0.0, maximum=1.0)
         if model.tokenizer is None:
             raise CheckpointError(
                 "the model has no tokenizer, so it cannot read text",

@@ -64,8 +64,10 @@ class FilePredictor(Predictor):
         The ``text`` of a prediction is the path, or "picture 1" and so on. Raises DataError for a file that cannot be
         read, OptionError if ``files`` is not a list.
         """
-        rows, one = self.probabilities(files).tolist(), self.model.medium.one
-        names = [str(file) if isinstance(file, str | Path) else f"{one} {n}" for n, file in enumerate(files, start=1)]
+        rows, singular = self.probabilities(files).tolist(), self.model.medium.singular
+        names = [
+            str(file) if isinstance(file, str | Path) else f"{singular} {n}" for n, file in enumerate(files, start=1)
+        ]
         return [self.predict(name, row) for name, row in zip(names, rows, strict=True)]
 
     def probabilities(self, files: Sequence[Any]) -> Float[Tensor, "files labels"]:
@@ -96,7 +98,7 @@ class MediaClassifier(FilePredictor):
                 got="a ctc head, which writes texts" if model.labels else "a model without labels",
                 do="write texts with it: regard transcribe"
                 if model.labels
-                else f"train a head on it: regard train classify --from FOLDER --data {model.medium.several}/",
+                else f"train a head on it: regard train classify --from FOLDER --data {model.medium.plural}/",
             )
         super().__init__(model, batch=batch)
 
@@ -120,10 +122,10 @@ def check_list(files: object, medium: Medium) -> None:
     """Raise OptionError unless ``files`` is a list."""
     if isinstance(files, str | bytes) or not isinstance(files, Sequence):
         raise OptionError(
-            f"{medium.several} is not a list of {medium.several}",
+            f"{medium.plural} is not a list of {medium.plural}",
             expected=f"a list of {medium.accepts}",
             got=short_repr(files),
-            do=f"put a single {medium.one} into a list",
+            do=f"put a single {medium.singular} into a list",
         )
 
 
@@ -156,7 +158,7 @@ class FileLines(LineEmbedder):
 
     def __init__(self, model: MediaEncoder, options: EmbeddingOptions) -> None:
         medium = model.medium
-        super().__init__(options, width=model.vector_width, how="pooled", nouns=(medium.one, medium.several))
+        super().__init__(options, width=model.vector_width, how="pooled", nouns=(medium.singular, medium.plural))
         self.model, self.processor, self.chunk = model, model.require_processor(), medium.chunk
 
     def read(self, lines: Sequence[Line]) -> Sequence[tuple[TokenizedText, Any] | DataError]:
@@ -164,8 +166,8 @@ class FileLines(LineEmbedder):
 
         def read(line: Line) -> tuple[TokenizedText, Any] | DataError:
             make_input = self.model.make_input
-            path, made = read_file_of_line(line, lambda file, name: make_input(file, name=name), self.model.medium)
-            return made if isinstance(made, DataError) else (TokenizedText(path, (), (), (), (), (), 0), made)
+            path, content = read_file_of_line(line, lambda file, name: make_input(file, name=name), self.model.medium)
+            return content if isinstance(content, DataError) else (TokenizedText(path, (), (), (), (), (), 0), content)
 
         with ThreadPoolExecutor(thread_name_prefix="decode") as pool:
             return list(pool.map(read, lines))

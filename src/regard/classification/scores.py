@@ -114,8 +114,8 @@ def score_probabilities(
     OptionError for options out of range.
     """
     check_flag("several", several)
-    check_number("threshold", threshold, least=0.0, most=1.0)
-    check_count("bins", bins, most=MAX_BINS)
+    check_number("threshold", threshold, minimum=0.0, maximum=1.0)
+    check_count("bins", bins, maximum=MAX_BINS)
     check_texts("labels", labels)
     probabilities, truth = _to_array("probabilities", probabilities, np.float64), _to_array("truth", truth, np.bool_)
     _check(probabilities, truth, labels, several=several)
@@ -124,7 +124,7 @@ def score_probabilities(
     true_positives, support = (predicted & truth).sum(axis=0), truth.sum(axis=0)
     counts = predicted.sum(axis=0)
     named = _label_scores(labels, true_positives, support, counts)
-    f1 = [one.f1 for one in named if one.support + one.predicted]
+    f1 = [label.f1 for label in named if label.support + label.predicted]
     majority, baseline = majority_answer(truth, labels)
     calibration = _calibrate(probabilities, truth, several=several, bins=bins)
     return ClassificationScores(
@@ -249,11 +249,13 @@ def _calibrate(
     confidences = _divide(np.bincount(place, weights=confidence, minlength=bins), counts)
     fractions = _divide(np.bincount(place, weights=right, minlength=bins), counts)
     return tuple(
-        CalibrationBin(one / bins, (one + 1) / bins, int(counts[one]), float(confidences[one]), float(fractions[one]))
-        for one in range(bins)
+        CalibrationBin(
+            index / bins, (index + 1) / bins, int(counts[index]), float(confidences[index]), float(fractions[index])
+        )
+        for index in range(bins)
     )
 
 
 def _calibration_error(calibration: Sequence[CalibrationBin]) -> float:
-    total = sum(one.count for one in calibration)
-    return sum(one.count / total * abs(one.right - one.confidence) for one in calibration)
+    total = sum(part.count for part in calibration)
+    return sum(part.count / total * abs(part.right - part.confidence) for part in calibration)

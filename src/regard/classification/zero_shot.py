@@ -91,7 +91,7 @@ def _check_labels(labels: object) -> tuple[str, ...]:
 
 def _check_templates(templates: object) -> tuple[str, ...]:
     listed = _to_texts("templates", templates, '["a photo of {}."]')
-    wrong = [one for one in listed if one.count(PLACE) != 1]
+    wrong = [template for template in listed if template.count(PLACE) != 1]
     if wrong:
         raise OptionError(
             "a template does not say where the label is",
@@ -104,7 +104,7 @@ def _check_templates(templates: object) -> tuple[str, ...]:
 
 def _to_texts(name: str, texts: object, example: str) -> tuple[str, ...]:
     listed = tuple(texts) if isinstance(texts, Sequence) and not isinstance(texts, str | bytes) else ()
-    if not listed or not all(isinstance(one, str) and one.strip() for one in listed):
+    if not listed or not all(isinstance(text, str) and text.strip() for text in listed):
         raise OptionError(
             f"{name} is not a list of texts",
             expected="one or more strings that are not blank",

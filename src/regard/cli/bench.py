@@ -68,16 +68,16 @@ class _Cases:
         option="--length",
         metavar="N,N",
     )
-    heads: int | None = option_field(None, "Number of heads. Default: 8.", least=1)
-    head_dim: int | None = option_field(None, "Size of a head. Default: 64.", least=1)
-    batch: int = option_field(1, "Texts per call.", least=1)
+    heads: int | None = option_field(None, "Number of heads. Default: 8.", minimum=1)
+    head_dim: int | None = option_field(None, "Size of a head. Default: 64.", minimum=1)
+    batch: int = option_field(1, "Texts per call.", minimum=1)
     dtype: str = option_field(
         "float32", "Precision: float32, bfloat16, float16 or float64.", choices=DTYPES, metavar="DTYPE"
     )
     causal: bool = option_field(False, "Use a causal mask.")
     backward: bool = option_field(False, "Compute gradients too.")
     device: Device = None
-    threads: int | None = option_field(None, "Number of threads. Default: that of torch.", least=1)
+    threads: int | None = option_field(None, "Number of threads. Default: that of torch.", minimum=1)
     seconds: float = option_field(
         2.0, "Time budget per mechanism and length; a longer call is stopped, though not before a second."
     )
@@ -99,7 +99,7 @@ class _TextOptions:
     )
     field: Field = None
     model: ModelName = None
-    texts: int = option_field(32, "With --data: maximum number of windows to turn into vectors.", least=1)
+    texts: int = option_field(32, "With --data: maximum number of windows to turn into vectors.", minimum=1)
 
     def read(self) -> list[str] | None:
         """The lines of the text; None without ``--data``. Raises OptionError for options that need a text."""

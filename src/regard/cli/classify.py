@@ -136,9 +136,9 @@ def classify(
 
     medium = TEXTS if kind is None or kind.files is None else kind.files
     if medium is not TEXTS:
-        refuse_options(list(of_texts), medium.several, "texts")
-    if medium.one != "picture":
-        refuse_options(zero_shot.list_given(), medium.several, "a CLIP")
+        refuse_options(list(of_texts), medium.plural, "texts")
+    if medium.singular != "picture":
+        refuse_options(zero_shot.list_given(), medium.plural, "a CLIP")
     truncated = TruncationCounts()
     classifier: Predictor
     read: Callable[[Any, str], Any]
@@ -150,7 +150,7 @@ def classify(
         read = files.read
 
     def answer(inputs: list[MediaInput]) -> list[str]:
-        return [format_prediction(one, form, medium.one) for one in _classify(classifier, inputs)]
+        return [format_prediction(prediction, form, medium.singular) for prediction in _classify(classifier, inputs)]
 
     with open_media(texts, data, field, medium) as lines:
         write_answers(read_media(lines, read, medium, out), answer, out, medium, lacking="a label", skip_bad=skip_bad)
@@ -193,10 +193,10 @@ def _classify(classifier: Predictor, inputs: list[MediaInput]) -> list[Predictio
     """The predictions, in order; an unusable input and a blank text have no label."""
     from regard.classification import Prediction
 
-    rows = iter(classifier.probabilities_of([one.content for one in inputs if one.content is not None]).tolist())
+    rows = iter(classifier.probabilities_of([entry.content for entry in inputs if entry.content is not None]).tolist())
     return [
-        Prediction(one.name, (), {}) if one.content is None else classifier.predict(one.name, next(rows))
-        for one in inputs
+        Prediction(entry.name, (), {}) if entry.content is None else classifier.predict(entry.name, next(rows))
+        for entry in inputs
     ]
 
 

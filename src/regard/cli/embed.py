@@ -131,7 +131,7 @@ class _Options:
     model: ModelName = None
     dtype: Dtype = "float32"
     tokens: bool = option_field(False, "Write one vector per token instead of one per text.")
-    batch: int = option_field(32, "Texts per batch.", least=1)
+    batch: int = option_field(32, "Texts per batch.", minimum=1)
     truncate: Truncate = False
     skip_bad: bool = option_field(False, "Skip unusable lines and report them.")
     ray: str | None = option_field(
@@ -171,7 +171,7 @@ def embed(texts: Texts = None, *, options: _Options) -> None:
         medium = TEXTS
     if medium is not TEXTS:
         useless = {"--tokens": options.tokens, "--truncate": options.truncate, "--ray": options.ray is not None}
-        refuse_options([name for name, is_given in useless.items() if is_given], medium.several, "texts")
+        refuse_options([name for name, is_given in useless.items() if is_given], medium.plural, "texts")
     if medium is TEXTS and names_several_files(options.data):
         _embed_several(options)
     elif options.ray is not None:

@@ -96,7 +96,7 @@ def _without_outputs(files: Sequence[Path], root: Path, out: Path) -> list[Path]
 
     if root.resolve() not in out.resolve().parents:
         return list(files)
-    written = {one.resolve() for one in (out, Shards(out).folder)}
+    written = {path.resolve() for path in (out, Shards(out).folder)}
     kept = [file for file in files if not written & set(file.resolve().parents)]
     if not kept:
         raise DataError(
@@ -275,7 +275,7 @@ def keep_files(left: Sequence[FileToEmbed], run: Shards | None) -> str:
 
 def _remove_empty_folders(folders: set[Path], root: Path) -> None:
     """Remove folders in ``root``, and it itself, that hold no file."""
-    inner = {one for folder in folders for one in (folder, *folder.parents) if one == root or root in one.parents}
+    inner = {path for folder in folders for path in (folder, *folder.parents) if path == root or root in path.parents}
     for folder in sorted(inner, reverse=True):  # a folder comes after those in it
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
@@ -299,10 +299,10 @@ def _total_bytes(files: Sequence[FileToEmbed]) -> int:
 
 def _advance_bytes(lines: Any, advance: Callable[[int, int], None]) -> Callable[[int], None]:
     """Return a function that takes the number of lines done, and passes on how many bytes and lines are new."""
-    told = {"bytes": 0, "lines": 0}
+    reported = {"bytes": 0, "lines": 0}
 
     def pass_on(done: int) -> None:
-        advance(lines.position - told["bytes"], done - told["lines"])
-        told.update(bytes=lines.position, lines=done)
+        advance(lines.position - reported["bytes"], done - reported["lines"])
+        reported.update(bytes=lines.position, lines=done)
 
     return pass_on

@@ -106,7 +106,7 @@ def classify(
         classifier, entries, read = _read_texts(loaded, data, parsed, truncate=truncate)
     else:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
-        refuse_options(list(given), medium.several, "texts")
+        refuse_options(list(given), medium.plural, "texts")
         classifier, entries, read = _read_files(medium, opened, data, parsed, device)
     used, probabilities = _predict(classifier, entries, read, medium, skip_bad=skip_bad)
     scores = score_probabilities(
@@ -117,7 +117,7 @@ def classify(
         threshold=classifier.threshold,
         bins=bins,
     )
-    _show(scores, classifier.labels, form, medium.several)
+    _show(scores, classifier.labels, form, medium.plural)
 
 
 def _read_texts(
@@ -130,12 +130,12 @@ def _read_texts(
     texts = read_and_report_labelled(data, LabelFormat(columns, "several" if classifier.several else "one"))
     check_labels(texts, classifier.labels, "the model", TEXTS)
     truncated = TruncationCounts()
-    for one in texts:
-        classifier.check(one.text, f"the text in {one.place}", truncate=truncate)
-        if truncate and classifier.is_too_long(one.text):
-            truncated.add(one.place)
+    for text in texts:
+        classifier.check(text.text, f"the text in {text.place}", truncate=truncate)
+        if truncate and classifier.is_too_long(text.text):
+            truncated.add(text.place)
     truncated.report()
-    return classifier, texts, lambda one: one.text
+    return classifier, texts, lambda text: text.text
 
 
 def _read_files(
@@ -151,7 +151,7 @@ def _read_files(
     classifier = MediaClassifier.load(model, device=device)
     files = read_and_report_labelled(data, medium, columns)
     check_labels(files, classifier.labels, "the model", medium)
-    return classifier, files, lambda one: classifier.read(one.content, name=one.place)
+    return classifier, files, lambda file: classifier.read(file.content, name=file.place)
 
 
 def _predict(
@@ -167,18 +167,18 @@ def _predict(
     return used, np.concatenate(found)
 
 
-def _show(scores: ClassificationScores, labels: tuple[str, ...], form: str, things: str) -> None:
-    """Print the scores of ``things``, such as "texts", as tables or as JSON."""
+def _show(scores: ClassificationScores, labels: tuple[str, ...], form: str, plural: str) -> None:
+    """Print the scores of inputs, which ``plural`` names, such as "texts", as tables or as JSON."""
     if form == "json":
-        print(json.dumps(_to_json(scores, labels, things), indent=2, ensure_ascii=False))
+        print(json.dumps(_to_json(scores, labels, plural), indent=2, ensure_ascii=False))
         return
     from regard.cli.broken_pipe import PipedConsole
 
-    print_scores(scores, PipedConsole(highlight=False, markup=False), things=things)
+    print_scores(scores, PipedConsole(highlight=False, markup=False), plural=plural)
 
 
-def print_scores(scores: ClassificationScores, console: Console, *, things: str = "texts") -> None:
-    """Print the scores as tables; ``things`` is what was classified."""
+def print_scores(scores: ClassificationScores, console: Console, *, plural: str = "texts") -> None:
+    """Print the scores as tables; ``plural`` names the inputs."""
     from rich.text import Text
 
     console.print(
@@ -187,25 +187,25 @@ def print_scores(scores: ClassificationScores, console: Console, *, things: str 
     )
     console.print(
         _plain(
-            f"{scores.texts:,} {things}; always answering {scores.majority} has an accuracy of {scores.baseline:.4f}\n"
+            f"{scores.texts:,} {plural}; always answering {scores.majority} has an accuracy of {scores.baseline:.4f}\n"
         )
     )
-    console.print(_label_table(scores, things))
+    console.print(_label_table(scores, plural))
     console.print()
     if scores.confusion is not None and len(scores.labels) <= _MOST_COLUMNS:
         console.print(Text("Confusion: true label in rows, predicted label in columns", style="bold"))
         console.print(_confusion_table(scores))
         console.print()
     elif scores.confusion is not None:
-        console.print(Text(f"Largest confusions: true label, predicted label, {things}", style="bold"))
-        console.print(_confusion_list(scores, things))
+        console.print(Text(f"Largest confusions: true label, predicted label, {plural}", style="bold"))
+        console.print(_confusion_list(scores, plural))
         console.print()
     console.print(Text(f"Calibration: expected error {scores.calibration_error:.4f}", style="bold"))
     console.print(_calibration_table(scores))
 
 
-def _to_json(scores: ClassificationScores, labels: tuple[str, ...], things: str) -> dict[str, Any]:
-    fields = {things if name == "texts" else name: value for name, value in asdict(scores).items()}
+def _to_json(scores: ClassificationScores, labels: tuple[str, ...], plural: str) -> dict[str, Any]:
+    fields = {plural if name == "texts" else name: value for name, value in asdict(scores).items()}
     confusion = fields.pop("confusion")
     if confusion is not None:
         fields["confusion"] = {"labels": list(labels), "true_by_predicted": confusion}
@@ -229,10 +229,10 @@ def _make_table(*columns: str) -> Table:
     return table
 
 
-def _label_table(scores: ClassificationScores, things: str) -> Table:
+def _label_table(scores: ClassificationScores, plural: str) -> Table:
     from rich.text import Text
 
-    table = _make_table("label", "precision", "recall", "F1", things, "predicted")
+    table = _make_table("label", "precision", "recall", "F1", plural, "predicted")
     for label in scores.labels:
         numbers = (f"{label.precision:.4f}", f"{label.recall:.4f}", f"{label.f1:.4f}")
         table.add_row(Text(_plain(label.label)), *numbers, f"{label.support:,}", f"{label.predicted:,}")
@@ -249,7 +249,7 @@ def _confusion_table(scores: ClassificationScores) -> Table:
     return table
 
 
-def _confusion_list(scores: ClassificationScores, things: str) -> Table:
+def _confusion_list(scores: ClassificationScores, plural: str) -> Table:
     from rich.text import Text
 
     names = [label.label for label in scores.labels]
@@ -259,7 +259,7 @@ def _confusion_list(scores: ClassificationScores, things: str) -> Table:
         for predicted, count in enumerate(row)
         if true != predicted and count
     ]
-    table = _make_table("true", "predicted", things)
+    table = _make_table("true", "predicted", plural)
     for count, true, predicted in sorted(wrong, reverse=True)[:_MOST_CONFUSIONS]:
         table.add_row(Text(_plain(names[true])), Text(_plain(names[predicted])), f"{count:,}")
     return table
@@ -267,8 +267,8 @@ def _confusion_list(scores: ClassificationScores, things: str) -> Table:
 
 def _calibration_table(scores: ClassificationScores) -> Table:
     table = _make_table("confidence", "predictions", "mean confidence", "right")
-    for one in scores.calibration:
-        if one.count:
-            bounds = f"{one.low:.2f} - {one.high:.2f}"
-            table.add_row(bounds, f"{one.count:,}", f"{one.confidence:.4f}", f"{one.right:.4f}")
+    for part in scores.calibration:
+        if part.count:
+            bounds = f"{part.low:.2f} - {part.high:.2f}"
+            table.add_row(bounds, f"{part.count:,}", f"{part.confidence:.4f}", f"{part.right:.4f}")
     return table

@@ -76,7 +76,7 @@ class _Measurement:
     model: str = option_field("", "The model to measure.", metavar="MODEL", completes="models")
     field: TextField = "text"
     lines: Lines = False
-    length: int | None = option_field(None, "The most tokens that it reads at once.", least=1)
+    length: int | None = option_field(None, "The most tokens that it reads at once.", minimum=1)
 
     def read(self) -> list[str]:
         """Read the documents, and report those that are skipped."""

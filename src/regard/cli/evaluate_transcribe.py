@@ -131,13 +131,13 @@ def _measure(
 
 
 def _find_worst(
-    sounds: Sequence[FileWithText], measure: TranscriptionMeasure, errors: Sequence[int], most: int
+    sounds: Sequence[FileWithText], measure: TranscriptionMeasure, errors: Sequence[int], limit: int
 ) -> list[_Example]:
-    """The texts with the largest character error rates, at most ``most``; those without errors are left out."""
+    """The texts with the largest character error rates, at most ``limit``; those without errors are left out."""
     order = sorted(range(len(errors)), key=lambda index: -errors[index] / len(measure.references[index]))
     return [
         _Example(sounds[index].place, measure.references[index], measure.hypotheses[index], errors[index])
-        for index in order[:most]
+        for index in order[:limit]
         if errors[index]
     ]
 

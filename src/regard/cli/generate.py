@@ -94,22 +94,22 @@ def register(app: typer.Typer) -> None:
 class _WritingOptions:
     """How the next token is chosen, and where a text ends."""
 
-    max_tokens: int = option_field(256, "Maximum new tokens of a text.", least=1)
+    max_tokens: int = option_field(256, "Maximum new tokens of a text.", minimum=1)
     greedy: bool = option_field(False, "Write the most probable token, without chance.")
     temperature: float | None = option_field(
-        None, "Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", least=0.0
+        None, "Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.", minimum=0.0
     )
-    top_k: int | None = option_field(None, "Draw from this many tokens; 0 is all.", least=0)
+    top_k: int | None = option_field(None, "Draw from this many tokens; 0 is all.", minimum=0)
     top_p: float | None = option_field(
         None, "Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95."
     )
     min_p: float | None = option_field(
-        None, "Draw from tokens with at least this share of the largest probability.", least=0.0, most=1.0
+        None, "Draw from tokens with at least this share of the largest probability.", minimum=0.0, maximum=1.0
     )
     repetition_penalty: float = option_field(1.0, "Above 1 makes tokens that occurred before less likely; try 1.1.")
     stop: tuple[str, ...] = option_field((), "End a text before this string; repeat for more.", metavar="TEXT")
-    samples: int = option_field(1, "Texts for each prompt.", least=1)
-    seed: int = option_field(1, "Random seed.", least=0)
+    samples: int = option_field(1, "Texts for each prompt.", minimum=1)
+    seed: int = option_field(1, "Random seed.", minimum=0)
 
     def make_search(self) -> TokenSearch:
         """Make the search. Raises OptionError for options of drawing beside --greedy, and for several greedy texts."""
@@ -156,17 +156,19 @@ class _ChatOptions:
 class _LoadingOptions:
     """How the model is loaded, and the memory that it takes."""
 
-    batch_tokens: int | None = option_field(None, "Tokens per batch; lower it to save memory. Default: 8192.", least=1)
+    batch_tokens: int | None = option_field(
+        None, "Tokens per batch; lower it to save memory. Default: 8192.", minimum=1
+    )
     cache_memory: int | None = option_field(
         None,
         "Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
-        least=1,
+        minimum=1,
         metavar="MIB",
     )
     prefix_memory: int = option_field(
         256,
         "Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
-        least=0,
+        minimum=0,
         metavar="MIB",
     )
     dtype: Dtype = "float32"

@@ -68,7 +68,7 @@ def load_classifier(
     return classifier
 
 
-def report_prefix(prefix: str, asked: str | None) -> None:
+def report_prefix(prefix: str, option: str | None) -> None:
     """Report the prefix that the model adds by default."""
-    if prefix and asked is None:
+    if prefix and option is None:
         say(f"the model's prefix is put before each source: {prefix!r} (--prefix '' leaves it out)")

@@ -78,8 +78,8 @@ def expand_folders(paths: list[str], medium: Medium) -> list[str]:
         found = [str(file) for file in list_files(Path(path)) if medium.is_name(file)]
         if not found:
             raise DataError(
-                f"{path} has no {medium.several}",
-                expected=f"{medium.several}, such as {medium.example}",
+                f"{path} has no {medium.plural}",
+                expected=f"{medium.plural}, such as {medium.example}",
                 got="none",
                 do="check the folder",
             )
@@ -145,7 +145,7 @@ def read_entries(
     problems: list[DataError] = []
     with (
         ThreadPoolExecutor(thread_name_prefix="decode") as pool,
-        count_progress(len(entries), medium.several) as advance,
+        count_progress(len(entries), medium.plural) as advance,
     ):
         for begin in range(0, len(entries), medium.chunk):
             some = entries[begin : begin + medium.chunk]
@@ -168,8 +168,8 @@ def _read_text(line: Line, read: Callable[[str, str], Any]) -> MediaInput:
 def _read_file(line: Line, read: Callable[[Path, str], Any], medium: Medium) -> MediaInput:
     from regard.media import read_file_of_line
 
-    path, made = read_file_of_line(line, read, medium)
-    return MediaInput(path, None, made) if isinstance(made, DataError) else MediaInput(path, made)
+    path, content = read_file_of_line(line, read, medium)
+    return MediaInput(path, None, content) if isinstance(content, DataError) else MediaInput(path, content)
 
 
 def write_answers(
@@ -227,7 +227,7 @@ def find_kind(kind: str | None, data: Sequence[Path]) -> str:
     from regard.vision.picture_file import PICTURES
 
     media = [medium for medium in (SOUNDS, PICTURES) if data and describe_source(data[0], medium) is not None]
-    return media[0].several if media else "texts"
+    return media[0].plural if media else "texts"
 
 
 def refuse_options(names: Sequence[str], what: str, other: str, *, kind: str | None = None) -> None:

@@ -91,17 +91,19 @@ def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[...
 
         @wraps(command)
         def expanded(**values: Any) -> None:
-            made = {name: values.get(name) for name in groups}
+            arguments = {name: values.get(name) for name in groups}
             for name, group in groups.items():
                 if len(group) == 1:
                     ((kind, options),) = group.items()
                     given = _given(kind, options, values)
-                    made[name] = kind.from_options(given) if hasattr(kind, "from_options") else make_group(kind, given)
+                    arguments[name] = (
+                        kind.from_options(given) if hasattr(kind, "from_options") else make_group(kind, given)
+                    )
                 elif group:
-                    made[name] = GivenOptions(
+                    arguments[name] = GivenOptions(
                         group, {option: values[option] for owned in group.values() for option in owned}
                     )
-            command(**made)
+            command(**arguments)
 
         vars(expanded).update(__signature__=signature.replace(parameters=_in_order(listed)))
         return expanded
@@ -152,12 +154,14 @@ def _declared_option(
     elif "Default:" in facts["help"] or default in (None, (), {}):
         default = None
     is_bounded = "above" not in facts and kind in (int, float)
-    least, most = facts.get("shell_range", (facts.get("least"), facts.get("most")) if is_bounded else (None, None))
+    minimum, maximum = facts.get(
+        "shell_range", (facts.get("minimum"), facts.get("maximum")) if is_bounded else (None, None)
+    )
     option = typer.Option(
         *_flags(declaration),
         metavar=facts.get("metavar", _METAVARS.get(kind, None if kind in (bool, int, float) else "NAME")),
-        min=least,
-        max=most,
+        min=minimum,
+        max=maximum,
         help=spell_help(facts["help"], names),
         show_default=default not in (None, inspect.Parameter.empty),
         autocompletion=_completer(facts),

@@ -63,9 +63,9 @@ def register(app: typer.Typer) -> None:
 class _Options:
     """How many episodes are played, how, and what is written."""
 
-    episodes: int = option_field(20, "Episodes in each environment.", least=1)
-    seed: int = option_field(0, "Seed of the first episode; the next have the next.", least=0)
-    temperature: float = option_field(0.0, "Of drawing actions; 0 chooses the most probable one.", least=0.0)
+    episodes: int = option_field(20, "Episodes in each environment.", minimum=1)
+    seed: int = option_field(0, "Seed of the first episode; the next have the next.", minimum=0)
+    temperature: float = option_field(0.0, "Of drawing actions; 0 chooses the most probable one.", minimum=0.0)
     no_comparison: bool = option_field(False, "Play without the expert and the random agent.")
     record: Path | None = option_field(None, "Write the first episode as .gif, .png or .webp.", metavar="FILE")
     view: Path | None = option_field(None, "Write the first episode as a page, with its attention.", metavar="FILE")
@@ -138,12 +138,12 @@ def play(
         _print_table(played)
 
 
-def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
+def _choose_environments(model: Gato, chosen: list[str]) -> list[str]:
     """The environments to play. Raises OptionError if none is asked for and the model does not tell its own."""
     from regard.playing.play import trained_environments
 
     trained = trained_environments(model)
-    names = list(dict.fromkeys(asked or trained))
+    names = list(dict.fromkeys(chosen or trained))
     if not names:
         raise OptionError(
             "no environment was given, and the model does not tell any",

@@ -32,16 +32,16 @@ def line_progress(lines: LineReader | Sequence[Line], out: Path | None) -> Itera
 
 
 @contextmanager
-def count_progress(total: int, things: str) -> Iterator[Callable[[int], None]]:
+def count_progress(total: int, plural: str) -> Iterator[Callable[[int], None]]:
     """Show progress over ``total`` things. Call the yielded function with the number done."""
-    with _progress_bar(things, total) as update:
+    with _progress_bar(plural, total) as update:
         yield lambda done: update(done, done)
 
 
 @contextmanager
-def track(items: Collection[Item], things: str) -> Iterator[Iterator[Item]]:
+def track(items: Collection[Item], plural: str) -> Iterator[Iterator[Item]]:
     """Yield the items one by one, and show progress over them: an item is done when the next is asked for."""
-    with count_progress(len(items), things) as advance:
+    with count_progress(len(items), plural) as advance:
 
         def each() -> Iterator[Item]:
             for done, item in enumerate(items, start=1):
@@ -74,13 +74,13 @@ def indeterminate_progress(what: str) -> Iterator[None]:
 
 @contextmanager
 def _progress_bar(
-    things: str, total: int | None, *, what: str = "", hides: bool = False
+    plural: str, total: int | None, *, what: str = "", hides: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    text = TextColumn(what, markup=False) if what else TextColumn("{task.fields[done]:,} " + things)
+    text = TextColumn(what, markup=False) if what else TextColumn("{task.fields[done]:,} " + plural)
     columns = (BarColumn(), text, TimeElapsedColumn(), *([] if what else [TimeRemainingColumn()]))
     with Progress(*columns, console=console, transient=True, disable=hides or not console.is_terminal) as bar:
         task = bar.add_task("", total=total, done=0)

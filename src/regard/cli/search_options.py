@@ -22,7 +22,7 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 class BeamOptions:
     """Options of beam search that every verb with a translator has."""
 
-    width: int | None = option_field(None, "Beam width; 1 is greedy search. Default: 5.", least=1, option="--beam")
+    width: int | None = option_field(None, "Beam width; 1 is greedy search. Default: 5.", minimum=1, option="--beam")
     length_penalty: float | None = option_field(
         None, "Length penalty: alpha of Wu et al. 2016; higher favours longer translations. Default: 0.6."
     )
@@ -43,12 +43,12 @@ class TranslationSearchOptions:
     )
     sample: bool = option_field(False, "Sample translations instead of searching for the best.")
     temperature: float | None = option_field(None, "Temperature of sampling. Default: 1.")
-    top_k: int | None = option_field(None, "Sample from the k most probable tokens. Default: all.", least=0)
+    top_k: int | None = option_field(None, "Sample from the k most probable tokens. Default: all.", minimum=0)
     top_p: float | None = option_field(
         None, "Sample from the most probable tokens that together have this probability. Default: 1."
     )
     seed: int | None = option_field(None, "Random seed of sampling. Default: 1.")
-    best: int = option_field(1, "Translations per sentence; the beam is at least as wide.", least=1)
+    best: int = option_field(1, "Translations per sentence; the beam is at least as wide.", minimum=1)
 
     def choose_search(self, beam: BeamOptions) -> Search:
         """Choose the search strategy. Raises OptionError for an option of another strategy."""

@@ -189,14 +189,14 @@ def _add_alignments(
     from regard.text.words import token_spans, word_spans
 
     split = token_spans if form == "pharaoh" else word_spans
-    wanted = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
+    is_aligned = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
     rest = iter(translated)
     while some := list(islice(rest, _ALIGNMENT_BATCH)):
-        to_align = [translation for translation in some if wanted and translation.renderings[0].ids]
+        to_align = [translation for translation in some if is_aligned and translation.renderings[0].ids]
         aligned = iter(
             translator.aligned_all(
                 [(translation.source, translation.renderings[0]) for translation in to_align], split=split
             )
         )
         for translation in some:
-            yield translation, next(aligned) if wanted and translation.renderings[0].ids else None
+            yield translation, next(aligned) if is_aligned and translation.renderings[0].ids else None

@@ -195,7 +195,7 @@ def view(
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
         _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
         shown = read_media(kind, files, opened, [*media.label])
-        _show(shown, str(opened or ""), page, example=f"{kind.one}.html")
+        _show(shown, str(opened or ""), page, example=f"{kind.singular}.html")
         return
     media.check_no_label()
     choices = _parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
@@ -242,13 +242,13 @@ def _find_kind(
         if kind.is_name(Path(texts[0])):
             raise DataError(
                 f"cannot read {texts[0]}",
-                expected=f"a {kind.one}",
+                expected=f"a {kind.singular}",
                 got="No such file or directory",
                 do="check the path",
             )
         raise OptionError(
-            f"{model} reads {kind.several}, not texts",
-            expected=f"the path of a {kind.one}, such as {kind.example}",
+            f"{model} reads {kind.plural}, not texts",
+            expected=f"the path of a {kind.singular}, such as {kind.example}",
             got=repr(texts[0][:60]),
             do=f'regard view {kind.example} --model {model}, or leave --model out: regard view "..."',
         )
@@ -259,8 +259,8 @@ def _check_only_media(others: dict[str, Any], kind: Medium) -> None:
     names = {name for name, value in others.items() if value}
     if names:
         raise OptionError(
-            f"{min(names)} cannot be used with {kind.several}",
-            expected=f"{kind.several}, --model{', --label' * (kind.one == 'picture')} and --out",
+            f"{min(names)} cannot be used with {kind.plural}",
+            expected=f"{kind.plural}, --model{', --label' * (kind.singular == 'picture')} and --out",
             got=", ".join(sorted(names)),
             do=f"leave out {min(names)}",
         )

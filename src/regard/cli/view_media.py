@@ -54,16 +54,16 @@ def read_media(
     ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that does not read
     the medium, and for too many files or none.
     """
-    if labels and medium.one != "picture":
+    if labels and medium.singular != "picture":
         raise OptionError(
-            "--label belongs to pictures", expected="a picture", got=medium.several, do="leave --label out"
+            "--label belongs to pictures", expected="a picture", got=medium.plural, do="leave --label out"
         )
     opened, paths = _check_files(model, arguments, medium)
     from regard.models.load import load
     from regard.view.read_file import read_file
 
     loaded = load(opened)
-    with renamed_arguments(labels="label"), track(paths, medium.several) as tracked:
+    with renamed_arguments(labels="label"), track(paths, medium.plural) as tracked:
         return [read_file(loaded, Path(path), labels=labels, name=path) for path in tracked]
 
 
@@ -74,8 +74,8 @@ def _check_files(
     paths = expand_folders(arguments, medium)
     if not paths:
         raise DataError(
-            f"there is no {medium.one} to view",
-            expected=f"the path of a {medium.one}",
+            f"there is no {medium.singular} to view",
+            expected=f"the path of a {medium.singular}",
             got="none",
             do=f"regard view {medium.example} ..",
         )
@@ -84,7 +84,7 @@ def _check_files(
         raise _no_model_error(model, paths[0], medium)
     if len(paths) > MAX_FILES:
         raise OptionError(
-            f"there are too many {medium.several} to view",
+            f"there are too many {medium.plural} to view",
             expected=f"at most {MAX_FILES}",
             got=f"{len(paths):,}",
             do="view some of them; or embed them all: regard embed",
@@ -98,8 +98,9 @@ def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) 
     if model is not None:
         _ = ModelFolder.open(model).config  # raises CheckpointError if there is no such model
     return OptionError(
-        f"{path} is a {medium.one}, and " + (f"the model reads no {medium.several}" if model else "--model is missing"),
-        expected=f"a model that reads {medium.several}, such as {medium.models}",
+        f"{path} is a {medium.singular}, and "
+        + (f"the model reads no {medium.plural}" if model else "--model is missing"),
+        expected=f"a model that reads {medium.plural}, such as {medium.models}",
         got=f"--model {model}" if model else "no --model; the default, minilm, reads texts",
         do=f"regard view {shlex.quote(path)} --model FOLDER",
     )

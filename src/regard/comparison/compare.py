@@ -74,15 +74,15 @@ class Comparison:
         """Summarise all heads, or one. Raises OptionError if there is no such head."""
         heads = self.mass_kept.shape[1]
         if head is not None:
-            check_count("head", head, least=0, most=heads - 1)
+            check_count("head", head, minimum=0, maximum=heads - 1)
         some = slice(None) if head is None else slice(int(head), int(head) + 1)
-        seen = ~self.exact_norm[:, some].isnan()
+        has_keys = ~self.exact_norm[:, some].isnan()
 
         def mean(measure: Tensor) -> float:
-            return float(measure[:, some][seen].double().mean())
+            return float(measure[:, some][has_keys].double().mean())
 
         def square(norm: Tensor) -> float:
-            return float(norm[:, some][seen].double().square().sum())
+            return float(norm[:, some][has_keys].double().square().sum())
 
         exact, difference = square(self.exact_norm), square(self.difference)
         return ComparisonSummary(
@@ -99,9 +99,9 @@ def sample_rows(queries: int, count: int = 64, *, seed: int = 0) -> Int[Tensor, 
 
     The same arguments give the same indices on every machine; all queries if there are no more than ``count``.
     """
-    check_count("queries", queries, least=0, most=LARGEST_LENGTH)
-    check_count("count", count, most=LARGEST_LENGTH)
-    check_count("seed", seed, least=0, most=2**63 - 1)
+    check_count("queries", queries, minimum=0, maximum=LARGEST_LENGTH)
+    check_count("count", count, maximum=LARGEST_LENGTH)
+    check_count("seed", seed, minimum=0, maximum=2**63 - 1)
     if queries <= count:
         return torch.arange(queries)
     edges = torch.arange(count + 1) * int(queries) // int(count)

@@ -64,8 +64,8 @@ def top_agreement(
     """
     _check_pair(exact, other, "weights (.., queries, keys)")
     check_count("top", top)
-    wanted, found = _mark_top(exact, top), _mark_top(other, top)
-    agreement = (wanted & found).sum(-1) / wanted.sum(-1)
+    expected, found = _mark_top(exact, top), _mark_top(other, top)
+    agreement = (expected & found).sum(-1) / expected.sum(-1)
     return agreement + 0 * other.sum(-1)  # NaN in a row stays NaN
 
 

@@ -71,10 +71,10 @@ class MechanismChoice:
 
         Returns the choice, and for each replaced option the reason.
         """
-        check_count("length", length, most=LARGEST_LENGTH)
+        check_count("length", length, maximum=LARGEST_LENGTH)
         parameters = inspect.signature(self.row.mechanism.__init__).parameters
         quarter, eighth = max(1, length // 4), max(1, length // 8)
-        wanted = {
+        sizes = {
             "window": (max(2, quarter // 2 * 2), f"about a quarter of {length} tokens"),
             "landmarks": (quarter, f"a quarter of {length} tokens"),
             "projected": (quarter, f"a quarter of {length} tokens"),
@@ -83,7 +83,7 @@ class MechanismChoice:
             "random_blocks": (1, f"few enough for {length} tokens"),
         }
         new, reasons = {}, {}
-        for name, (value, reason) in wanted.items():
+        for name, (value, reason) in sizes.items():
             default = parameters[name].default if name in self.row.options else None
             if name not in self.options and _is_count(default) and default > value:
                 if name == "random_blocks" and parameters["block"].default <= eighth:
@@ -116,7 +116,7 @@ def parse_choices(text: str) -> list[MechanismChoice]:
     another form, an unknown name or option, and a mechanism given twice with the same options.
     """
     check_kind("mechanisms", text, str, do=f"for example {_EXAMPLE}")
-    parts = [one.strip() for one in _split(text, ",")]
+    parts = [part.strip() for part in _split(text, ",")]
     if not all(parts):
         raise OptionError(
             "the name of a mechanism is missing",

@@ -28,7 +28,7 @@ def count_operations(cost: str, mechanism: Mechanism, length: int) -> int | None
     """
     check_kind("cost", cost, str, do="pass the cost of a catalogue row, such as 'n^2 d'")
     check_kind("mechanism", mechanism, Mechanism, do="regard.mechanism('longformer', heads=8, head_dim=64)")
-    check_count("length", length, most=LARGEST_LENGTH)
+    check_count("length", length, maximum=LARGEST_LENGTH)
     names = {"n": int(length), "d": mechanism.head_dim}
     parts = cost.split(",")[0]
     known: list[str] = []

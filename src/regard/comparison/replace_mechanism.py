@@ -68,17 +68,19 @@ def replace_mechanism(
     check_choice("mechanism", name, [row.name for row in catalogue()])
     found = {at: module for at, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     chosen = _choose_layers(model, found, layers)
-    made = {}
+    replacements = {}
     for at in chosen:
         weight = found[at].query_projection.weight
-        made[at] = make_replacement(found[at].mechanism, name, options).to(device=weight.device, dtype=weight.dtype)
+        replacements[at] = make_replacement(found[at].mechanism, name, options).to(
+            device=weight.device, dtype=weight.dtype
+        )
     notes: dict[str, None] = {}
     model = copy.deepcopy(model)
     modules = dict(model.named_modules())
-    for at, new in made.items():
+    for at, new in replacements.items():
         layer = cast("MultiHeadAttention", modules[at])
         notes |= dict.fromkeys(_replace(layer, new, name))
-    return ReplacedModel(model, tuple(made), tuple(notes))
+    return ReplacedModel(model, tuple(replacements), tuple(notes))
 
 
 def _choose_layers(model: nn.Module, found: dict[str, MultiHeadAttention], layers: Collection[str] | None) -> list[str]:

@@ -33,7 +33,7 @@ class RandomAgent:
     """An expert that knows nothing: equal seeds give equal actions."""
 
     def __init__(self, seed: int) -> None:
-        check_count("seed", seed, least=0)
+        check_count("seed", seed, minimum=0)
         self._seed: int | None = int(seed)
 
     def __call__(self, environment: Any, observation: Any) -> Any:
@@ -87,7 +87,7 @@ def collect_episodes(
     actions in place of some and records the expert's: see ``noisy_environment.py``. Raises OptionError if there is no
     expert, for a noise beyond 1, and as ``make_environment``.
     """
-    check_number("noise", noise, least=0.0, most=1.0)
+    check_number("noise", noise, minimum=0.0, maximum=1.0)
     environment = make_environment(name)
     if noise:
         environment = NoisyEnvironment(environment, noise)
@@ -100,7 +100,7 @@ def collect_episodes(
 
 def run_episode(environment: Any, seed: int, act: Expert) -> Episode:
     """Let ``act`` choose the actions from one reset of ``environment`` to the end of the episode."""
-    check_count("seed", seed, least=0)
+    check_count("seed", seed, minimum=0)
     observation, _ = environment.reset(seed=seed)
     observations, actions, rewards = [], [], []
     is_over = False

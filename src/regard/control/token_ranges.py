@@ -36,7 +36,7 @@ class TokenRanges:
     discrete: int = 1024
 
     def __post_init__(self) -> None:
-        check_count("text", self.text, least=0, most=2**24)
+        check_count("text", self.text, minimum=0, maximum=2**24)
         check_size("bins", self.bins)
         check_size("discrete", self.discrete)
 

@@ -85,12 +85,12 @@ class GenerationRequest:
         each = -(-(len(self.ids) + self.limit) // page_size)
         total = 0
         for window in layout.windows:
-            most = whole + rows * (each - whole)
+            pages = whole + rows * (each - whole)
             if window is not None:
                 prompt = _count_spanned(window - 1 + min(len(self.ids), _PROMPT_TOKENS), page_size)
                 texts = rows * (_count_spanned(window, page_size) + 1)  # and one that is copied
-                most = min(most, min(whole, shared) + max(prompt, texts))
-            total += most
+                pages = min(pages, min(whole, shared) + max(prompt, texts))
+            total += pages
         return total
 
     def hypotheses(self) -> list[Hypothesis]:
@@ -121,7 +121,9 @@ class ContinuousBatching:
 
     def count_pages(self, request: GenerationRequest) -> int:
         """The most pages that a request takes if it finds none."""
-        return request.count_pages(self.pool.page_size, self._layout, rows=self.search.rows, shared=self.prefixes.most)
+        return request.count_pages(
+            self.pool.page_size, self._layout, rows=self.search.rows, shared=self.prefixes.max_pages
+        )
 
     @property
     def is_done(self) -> bool:
@@ -274,8 +276,8 @@ class _Plan:
 def _find_seen(rows: list[TextRow]) -> Int[Tensor, "rows seen"]:
     """The tokens of each text and its prompt, padded with its first one."""
     seen = [torch.tensor(row.request.ids + row.text.ids) for row in rows]
-    most = max(map(len, seen))
-    return torch.stack([torch.cat([call, call[:1].expand(most - len(call))]) for call in seen])
+    longest = max(map(len, seen))
+    return torch.stack([torch.cat([call, call[:1].expand(longest - len(call))]) for call in seen])
 
 
 def _start_rows(request: GenerationRequest, count: int) -> list[TextRow]:

@@ -59,7 +59,7 @@ class Generator(TextGenerator):
     ) -> None:
         check_kind("model", model, CausalLanguageModel, do="Generator.load(folder), or regard.load(folder)")
         check_count("tokens", tokens)
-        check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)
+        check_count("prefix_cache_bytes", prefix_cache_bytes, minimum=0)
         if cache_bytes is not None:
             check_count("cache_bytes", cache_bytes)
             if model.pages_refusal is not None:
@@ -194,7 +194,7 @@ class Generator(TextGenerator):
         """Raise DataError if a request needs more memory than the bound."""
         self._memory = memory = self._take_memory()
         size, limit, page_bytes = memory.pool.page_size, memory.pool.limit, memory.page_bytes
-        layout, shared = self.model.page_layout, memory.prefixes.most
+        layout, shared = self.model.page_layout, memory.prefixes.max_pages
         pages = request.count_pages(size, layout, rows=rows, shared=shared)
         if limit is not None and pages > limit:
             texts = "a text" if rows == 1 else f"{rows} texts"

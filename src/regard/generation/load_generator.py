@@ -30,7 +30,7 @@ def load_generator(
     ``prefix_cache_bytes`` are passed to ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for
     another kind of model, OptionError for numbers out of range, and for an encoder-decoder with ``cache_bytes``.
     """
-    check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)
+    check_count("prefix_cache_bytes", prefix_cache_bytes, minimum=0)
     if cache_bytes is not None:
         check_count("cache_bytes", cache_bytes)
     opened = ModelFolder.open(folder, LANGUAGE_MODEL)

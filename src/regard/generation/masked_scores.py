@@ -202,9 +202,9 @@ def predict(model: MaskedLanguageModel, texts: Sequence[MaskedText]) -> tuple[Te
 def choose_length(model: MaskedLanguageModel, length: int | None) -> int:
     """Choose the most tokens of a text where it is None. Raises OptionError for a number out of range."""
     limit = model.max_tokens
-    least = 1 + (0 if model.tokenizer is None else sum(map(len, model.tokenizer.frame)))
+    minimum = 1 + (0 if model.tokenizer is None else sum(map(len, model.tokenizer.frame)))
     length = min(limit, DEFAULT_LENGTH) if length is None else length
-    check_count("length", length, least=least)
+    check_count("length", length, minimum=minimum)
     if length > limit:
         raise OptionError(
             "the texts are longer than those that the model reads",

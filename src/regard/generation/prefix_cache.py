@@ -33,10 +33,10 @@ class PrefixPage:
 
 @final
 class PrefixCache:
-    """A tree of at most ``most`` pages of ``page_size`` tokens, beside those that running requests own."""
+    """A tree of at most ``max_pages`` pages of ``page_size`` tokens, beside those that running requests own."""
 
-    def __init__(self, page_size: int, most: int) -> None:
-        self.page_size, self.most = page_size, most
+    def __init__(self, page_size: int, max_pages: int) -> None:
+        self.page_size, self.max_pages = page_size, max_pages
         self._root = PrefixPage((), None, None)
         # Least recently used first. A page is released before its parent, so the first one never has children.
         self._idle: OrderedDict[PrefixPage, None] = OrderedDict()
@@ -51,7 +51,7 @@ class PrefixCache:
     @property
     def is_full(self) -> bool:
         """Whether it has as many pages as it may keep, with those that running requests own."""
-        return self._num_shared + self._num_owned >= self.most
+        return self._num_shared + self._num_owned >= self.max_pages
 
     @property
     def num_idle(self) -> int:
@@ -97,7 +97,7 @@ class PrefixCache:
                 self._num_shared += 1
             if node.num_users == 0 and not node.is_owned:
                 self._idle[node] = None
-        self.drop(len(self._idle) - max(self.most - (self._num_shared - len(self._idle)), 0))
+        self.drop(len(self._idle) - max(self.max_pages - (self._num_shared - len(self._idle)), 0))
 
     def drop(self, count: int) -> None:
         """Drop up to ``count`` idle pages, those used least recently first."""

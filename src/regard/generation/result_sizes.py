@@ -86,8 +86,8 @@ def check_form(form: str, values: Sequence[Any], budget: TemplateBudget) -> None
     widths += [digits for field in _FIELD.findall(form) for digits in _DIGITS.findall(field.partition(":")[2])]
     if "*" in widths or _NESTED.search(form):  # a value says how wide another one is
         numbers = [str(abs(number)) for value in values for number in _numbers_in(value)]
-        widths = [one for one in widths if one != "*"] + numbers
-    refuse_unless(all(len(one) <= _MAX_DIGITS for one in widths))
+        widths = [width for width in widths if width != "*"] + numbers
+    refuse_unless(all(len(width) <= _MAX_DIGITS for width in widths))
     budget.charge(len(form) + (form.count("%") + form.count("{")) * (max(map(int, widths), default=0) + size))
 
 

@@ -244,11 +244,11 @@ def _windows(document: int, inputs: int, length: int, stride: int) -> Iterator[_
         begin, scored = begin + stride, end
 
 
-def _batches(windows: list[_Window], most: int, *, equal: bool) -> Iterator[list[_Window]]:
-    """Group windows of similar length, or of ``equal`` length, into batches of at most ``most`` tokens."""
+def _batches(windows: list[_Window], tokens: int, *, equal: bool) -> Iterator[list[_Window]]:
+    """Group windows of similar length, or of ``equal`` length, into batches of at most so many tokens."""
     lengths = [window.end - window.begin for window in windows]
     for group in group_lengths(lengths, equal=equal):
-        for part in cut_batches([lengths[number] for number in group], tokens=most):
+        for part in cut_batches([lengths[number] for number in group], tokens=tokens):
             yield [windows[number] for number in group[part]]
 
 

@@ -56,15 +56,15 @@ class TemplateBudget:
         """Charge and return the size of a value with all in it, as often as it occurs there: the size of its text."""
         size, left = 0, [value]
         while left:
-            one = left.pop()
-            if isinstance(one, Mapping):
-                left += one.keys()
-                left += one.values()
-            elif isinstance(one, _LISTS):
-                left += one
-            elif isinstance(one, Namespace):
-                left += [getattr(one, "_Namespace__attrs")]  # noqa: B009 - a name that Python would mangle here
-            size += shallow_size(one)
+            part = left.pop()
+            if isinstance(part, Mapping):
+                left += part.keys()
+                left += part.values()
+            elif isinstance(part, _LISTS):
+                left += part
+            elif isinstance(part, Namespace):
+                left += [getattr(part, "_Namespace__attrs")]  # noqa: B009 - a name that Python would mangle here
+            size += shallow_size(part)
             refuse_unless(size <= self._largest)
         self.charge(size)
         return size

@@ -243,7 +243,7 @@ def _check_options(search: TokenSearch | None, max_tokens: int, stop: Sequence[s
     """The options, with ``Greedy()`` for no search. Raises OptionError for arguments that do not fit."""
     search = Greedy() if search is None else search
     check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
-    check_count("max_tokens", max_tokens, most=2**20)
+    check_count("max_tokens", max_tokens, maximum=2**20)
     check_texts("stop", stop)
     if not all(stop):
         raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")

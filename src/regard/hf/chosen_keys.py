@@ -114,11 +114,11 @@ def _check_integers(indices: Any, shape: str, do: str) -> None:
 def _check_range(indices: Tensor, lowest: int, highest: int, of: str) -> None:
     if not has_values(indices) or not indices.numel():
         return
-    least, most = (int(bound) for bound in indices.aminmax())
-    if least < lowest or most > highest:
+    smallest, largest = (int(bound) for bound in indices.aminmax())
+    if smallest < lowest or largest > highest:
         raise ShapeError(
             f"indices are not those of {of}",
             expected=f"numbers from {lowest} to {highest}",
-            got=f"{least} to {most}",
+            got=f"{smallest} to {largest}",
             do=f"choose among the {of} of the call, those in the cache included",
         )

@@ -99,14 +99,14 @@ def _end_ids(checkpoint: Checkpoint) -> Sequence[int]:
 def _write(checkpoint: Checkpoint, ids: Tensor) -> list[int]:
     """Let the model write a target: the ids after the start token."""
     limit = checkpoint.tokenizer.limit
-    most = MAX_NEW_TOKENS if limit is None else min(MAX_NEW_TOKENS, limit - 1)
+    max_tokens = MAX_NEW_TOKENS if limit is None else min(MAX_NEW_TOKENS, limit - 1)
     with torch.no_grad():
         (row,) = checkpoint.model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
             num_beams=1,
-            max_new_tokens=most,
+            max_new_tokens=max_tokens,
             use_cache=True,
             return_dict_in_generate=False,
         ).tolist()

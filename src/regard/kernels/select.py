@@ -111,14 +111,14 @@ def impl_names(operation: Operation) -> tuple[str, ...]:
 
 def explain_choice(operation: Operation, request: OperationRequest) -> Choice:
     """Return the choice of "auto" for a request, with the reasons against the others."""
-    taken = _select_auto(operation, request)
+    selected = _select_auto(operation, request)
     reasons = {
         implementation.name: implementation.refuses(request)
         or implementation.auto_skips(request)
-        or f"{taken.name} comes first"
+        or f"{selected.name} comes first"
         for implementation in _IMPLEMENTATIONS[operation]
     }
-    return Choice(taken.name, reasons | {taken.name: taken.why_chosen})
+    return Choice(selected.name, reasons | {selected.name: selected.why_chosen})
 
 
 def select(operation: Operation, name: str, request: OperationRequest) -> Implementation:

@@ -183,8 +183,8 @@ def _tiles_of_chunk(
     number: Int[Tensor, "*chunks"], chunk: int
 ) -> tuple[Int[Tensor, "*chunks most_tiles"], Bool[Tensor, "*chunks most_tiles"]]:
     """Return the tiles that a chunk may have places in, since it begins anywhere in one, and in which it has some."""
-    most = (chunk + TILE - 2) // TILE + 1
-    tile = (number * chunk // TILE)[..., None] + torch.arange(most)
+    max_tiles = (chunk + TILE - 2) // TILE + 1
+    tile = (number * chunk // TILE)[..., None] + torch.arange(max_tiles)
     return tile, tile <= ((number + 1) * chunk - 1)[..., None] // TILE
 
 

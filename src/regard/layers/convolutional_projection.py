@@ -29,7 +29,7 @@ class ConvolutionalProjection(nn.Module):
     def __init__(self, width: int, kernel_size: int, *, stride: int = 1, padding: int = 0) -> None:
         super().__init__()
         check_sizes(width=width, kernel_size=kernel_size, stride=stride)
-        check_count("padding", padding, least=0, most=kernel_size)
+        check_count("padding", padding, minimum=0, maximum=kernel_size)
         check_weights(width=width, height=kernel_size, columns=kernel_size)
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.convolution = nn.Conv2d(width, width, kernel_size, stride, padding, groups=width, bias=False)

@@ -57,9 +57,9 @@ class ConvolutionalTokenizer(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(channels=channels, width=width, kernel_size=kernel_size, stride=stride, inner=inner)
-        check_count("convolutions", convolutions, most=MAX_CONVOLUTIONS)
-        most = max(channels, width, inner)
-        check_weights(inputs=most, outputs=most, height=kernel_size, columns=kernel_size)
+        check_count("convolutions", convolutions, maximum=MAX_CONVOLUTIONS)
+        largest = max(channels, width, inner)
+        check_weights(inputs=largest, outputs=largest, height=kernel_size, columns=kernel_size)
         self.channels = channels
         widths = [channels, *[inner] * (convolutions - 1), width]
         built = [

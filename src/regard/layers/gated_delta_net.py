@@ -70,7 +70,7 @@ class GatedDeltaNet(ScanMixer):
         key_heads, value_dim = heads if key_heads is None else key_heads, head_dim if value_dim is None else value_dim
         check_sizes(width=width, heads=heads, key_heads=key_heads, head_dim=head_dim, value_dim=value_dim)
         check_divides("key_heads", key_heads, heads)
-        check_number("epsilon", epsilon, least=0.0)
+        check_number("epsilon", epsilon, minimum=0.0)
         key_width, value_width = key_heads * head_dim, heads * value_dim
         check_weights(width=width, channels=max(key_width, value_width))
         mechanism = GatedDelta(heads=heads, head_dim=head_dim, impl=impl)

@@ -92,12 +92,12 @@ class LatentAttention(nn.Module):
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
         check_sizes(width=width, heads=heads, latent_dim=latent_dim, head_dim=head_dim, value_dim=value_dim)
-        check_count("rotary_dim", rotary_dim, least=0)
+        check_count("rotary_dim", rotary_dim, minimum=0)
         if query_latent_dim is not None:
             check_size("query_latent_dim", query_latent_dim)
         check_weights(rows=max(width, latent_dim, query_latent_dim or 1), heads=heads, size=head_dim + value_dim)
         check_flag("bias", bias)
-        check_number("epsilon", epsilon, least=0.0)
+        check_number("epsilon", epsilon, minimum=0.0)
         self.width, self.heads, self.latent_dim, self.rotary_dim = width, heads, latent_dim, rotary_dim
         self.head_dim, self.value_dim, self.query_latent_dim = head_dim, value_dim, query_latent_dim
         self.position = _resolve_position(position, rotary_dim)

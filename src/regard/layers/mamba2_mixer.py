@@ -80,7 +80,7 @@ class Mamba2Mixer(ScanMixer):
         check_sizes(width=width, heads=heads, value_dim=value_dim, state_size=state_size, groups=groups)
         check_divides("groups", groups, heads)
         check_flag("bias", bias)
-        check_number("epsilon", epsilon, least=0.0)
+        check_number("epsilon", epsilon, minimum=0.0)
         value_width, group_width = heads * value_dim, groups * state_size
         check_weights(width=width, channels=max(value_width, group_width))
         mechanism = Mamba2(heads=heads, head_dim=state_size, time_step_limit=time_step_limit, impl=impl)

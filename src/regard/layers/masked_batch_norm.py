@@ -36,8 +36,8 @@ class MaskedBatchNorm(BatchNorm):
     def __init__(self, width: int, *, epsilon: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
         check_size("width", width)
-        check_number("epsilon", epsilon, least=0.0)
-        check_number("momentum", momentum, least=0.0, most=1.0)
+        check_number("epsilon", epsilon, minimum=0.0)
+        check_number("momentum", momentum, minimum=0.0, maximum=1.0)
         self.epsilon, self.momentum = float(epsilon), float(momentum)
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))

@@ -269,7 +269,7 @@ class MultiHeadAttention(nn.Module):
         check_mask(mask)
         check_memory(memory)
         if offset is not None:
-            check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
+            check_count("offset", offset, minimum=-LARGEST_SIZE, maximum=LARGEST_SIZE)
         queries = self._project_queries(query)
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
@@ -466,11 +466,11 @@ def resolve_mechanism(
     if isinstance(mechanism, str):
         extra = {} if options is None else options
         check_kind("mechanism_options", extra, Mapping, do='for example {"window": 5}')
-        taken = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
-        if not all(isinstance(name, str) and name not in taken for name in extra):
+        reserved = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
+        if not all(isinstance(name, str) and name not in reserved for name in extra):
             raise OptionError(
                 "mechanism_options contains invalid names",
-                expected=f"names of options other than {', '.join(sorted(taken))}, which the layer sets",
+                expected=f"names of options other than {', '.join(sorted(reserved))}, which the layer sets",
                 got=", ".join(map(short_repr, extra)),
                 do='for example {"window": 5}',
             )

@@ -80,7 +80,7 @@ class PatchEmbedding(nn.Module):
         Raises ShapeError for a side that patches do not fill, OptionError for one that is no number of pixels.
         """
         for name, side in {"height": height, "width": width}.items():
-            check_count(name, side, least=0)
+            check_count(name, side, minimum=0)
         return self._grid(height, width)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:

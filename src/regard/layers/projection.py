@@ -259,13 +259,13 @@ def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) 
     weight, bias = projection.weight, projection.bias
     trained = any_requires_grad(tokens, weight, bias)
     bare = trained or form is ACTIVATIONS["identity"]
-    least = (_MIN_ROWS_TRAINED if trained else _MIN_ROWS).get(tokens.dtype)
+    min_rows = (_MIN_ROWS_TRAINED if trained else _MIN_ROWS).get(tokens.dtype)
     products = _MIN_PRODUCTS_TRAINED if trained else _MIN_PRODUCTS
-    if least is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
+    if min_rows is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
         return False
     rows = _count_rows(tokens)
     return (
-        rows >= least
+        rows >= min_rows
         and rows * weight.numel() >= products
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
         and is_plain_call(tokens, weight, bias)

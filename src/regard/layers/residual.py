@@ -117,5 +117,5 @@ def make_residual(norm: str, width: int, epsilon: float, dropout: float) -> Resi
     """
     check_choice("norm", norm, _BY_NAME)
     check_size("width", width)
-    check_number("epsilon", epsilon, least=0.0)
+    check_number("epsilon", epsilon, minimum=0.0)
     return _BY_NAME[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)

@@ -136,7 +136,7 @@ class _Randomness(NamedTuple):
     states: list[Tensor]
 
     @classmethod
-    def now(cls, tokens: Tensor) -> _Randomness:
+    def capture(cls, tokens: Tensor) -> _Randomness:
         """Return the present states."""
         devices, states = get_device_states(tokens)
         return cls(torch.get_rng_state(), devices, states)
@@ -173,9 +173,9 @@ class _Reversible(Function):
         ctx.trained = [id(parameter) for parameter in trained]
         changed, read = first, second
         for step in steps:
-            before = _Randomness.now(read)
+            before = _Randomness.capture(read)
             changed, read = read, changed + step.run(read)
-            ctx.randomness.append(None if before.equals(_Randomness.now(read)) else before)
+            ctx.randomness.append(None if before.equals(_Randomness.capture(read)) else before)
         # After each step the streams have changed places, and a block has two steps.
         ctx.save_for_backward(changed, read)
         return changed, read
@@ -186,7 +186,7 @@ class _Reversible(Function):
         """Compute the inputs of each step again, from the last step to the first, and its gradients."""
         (changed, read), (of_changed, of_read) = ctx.saved_tensors, gradients
         found: dict[int, Tensor] = {}
-        now = _Randomness.now(read)
+        present = _Randomness.capture(read)
         for step, randomness in zip(reversed(ctx.steps), reversed(ctx.randomness), strict=True):
             # The step read what is in `changed` now, and added to what is in `read`.
             leaf = changed.detach().requires_grad_()
@@ -201,5 +201,5 @@ class _Reversible(Function):
                 found[id(parameter)] = gradient if before is None else before + gradient
             changed, read = read - added.detach(), leaf.detach()
             of_changed, of_read = of_read, of_changed + of_leaf
-        now.restore(read)
+        present.restore(read)
         return (None, of_changed, of_read, *(found[number] for number in ctx.trained))

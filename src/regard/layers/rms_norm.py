@@ -29,7 +29,7 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, *, epsilon: float = 1e-6, offset: float = 0.0) -> None:
         super().__init__()
         check_size("width", width)
-        check_number("epsilon", epsilon, least=0.0)
+        check_number("epsilon", epsilon, minimum=0.0)
         check_number("offset", offset)
         self.epsilon, self.offset = float(epsilon), float(offset)
         self.weight = nn.Parameter(torch.full((width,), 1.0 - self.offset))

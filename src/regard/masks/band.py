@@ -137,6 +137,6 @@ def check_dilations(dilation: int | Sequence[int]) -> tuple[int, ...]:
             do="for example dilation=2, or dilation=[1, 1, 2, 2]",
         )
     for number in numbers:
-        check_count("dilation", number, most=_MAX_DILATION)
+        check_count("dilation", number, maximum=_MAX_DILATION)
     whole = tuple(int(number) for number in numbers)
     return whole[:1] if len(set(whole)) == 1 else whole

@@ -131,7 +131,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
 @explain_arguments
 def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
     """Padding mask: hide the keys whose token id is ``pad_id``, wherever they are. ``ids`` (batch, keys)."""
-    check_count("pad_id", pad_id, least=-(2**63), most=2**63 - 1)
+    check_count("pad_id", pad_id, minimum=-(2**63), maximum=2**63 - 1)
     ids = as_integers(ids, "ids", "a matrix of token ids", "use ids.long()")
     if ids.dim() != 2:
         raise ShapeError(

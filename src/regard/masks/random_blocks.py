@@ -85,9 +85,9 @@ def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | No
     If ``heads`` is given, each head has its own draw. With fewer than ``count`` key blocks all are drawn. BigBird
     combines it with a window and global tokens by ``|``.
     """
-    check_count("count", count, least=0)
+    check_count("count", count, minimum=0)
     check_count("block", block)
-    check_count("seed", seed, least=0, most=2**63 - 1)
+    check_count("seed", seed, minimum=0, maximum=2**63 - 1)
     check_count("heads", 1 if heads is None else heads)
     return RandomBlocks(int(count), int(block), int(seed), None if heads is None or heads == 1 else int(heads))
 

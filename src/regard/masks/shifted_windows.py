@@ -44,7 +44,7 @@ class ShiftedWindows(Mask):
 
     def __post_init__(self) -> None:
         check_windows(self.rows, self.columns, self.size, self.shift)
-        check_length("pictures", self.pictures, least=1, most=LARGEST_SIZE)  # symbolic in a trace
+        check_length("pictures", self.pictures, minimum=1, maximum=LARGEST_SIZE)  # symbolic in a trace
         object.__setattr__(self, "batch", self.rows * self.columns * self.pictures)
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class ShiftedWindows(Mask):
 def check_windows(rows: int, columns: int, size: int, shift: int) -> None:
     """Raise OptionError unless these are sizes, and windows are shifted by less than their size."""
     check_sizes(rows=rows, columns=columns, size=size)
-    check_count("shift", shift, least=0)
+    check_count("shift", shift, minimum=0)
     if shift >= size:
         raise OptionError(
             "windows are shifted by less than their size",

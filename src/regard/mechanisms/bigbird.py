@@ -87,9 +87,9 @@ class BigBird(Mechanism):
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         check_size("block", block)
         _check_window_blocks(window_blocks)
-        check_count("global_tokens", global_tokens, least=0, most=LARGEST_LENGTH)
+        check_count("global_tokens", global_tokens, minimum=0, maximum=LARGEST_LENGTH)
         check_flag("causal", causal)
-        check_count("seed", seed, least=0, most=2**63 - 1)
+        check_count("seed", seed, minimum=0, maximum=2**63 - 1)
         self.block, self.window_blocks, self.global_tokens = int(block), int(window_blocks), int(global_tokens)
         self.causal, self.seed = bool(causal), int(seed)
         self.traits = replace(self.traits, hides_later_keys=self.causal)
@@ -167,7 +167,7 @@ class BigBird(Mechanism):
 
 def _check_window_blocks(number: Any) -> None:
     """Raise OptionError unless ``number`` is an odd integer of 1 or more."""
-    check_count("window_blocks", number, most=LARGEST_SIZE, example=3)
+    check_count("window_blocks", number, maximum=LARGEST_SIZE, example=3)
     if number % 2 == 0:
         raise OptionError(
             "wrong window_blocks",
@@ -205,7 +205,7 @@ def _check_global_blocks(blocks: object, causal: bool) -> tuple[int, ...]:
 def _check_random_blocks(blocks: Any, heads: int) -> int | Int[Tensor, "heads blocks count"]:
     """Return the number of random blocks, or the blocks themselves. Raises OptionError, DtypeError or ShapeError."""
     if not isinstance(blocks, list | tuple | Tensor):
-        check_count("random_blocks", blocks, least=0, most=LARGEST_LENGTH)
+        check_count("random_blocks", blocks, minimum=0, maximum=LARGEST_LENGTH)
         return int(blocks)
     expected, do = "a number, or a list (heads or 1, query blocks, any number) of blocks", "for example random_blocks=3"
     listed = as_integers(blocks, "random_blocks", expected, do)

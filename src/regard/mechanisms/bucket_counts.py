@@ -63,7 +63,7 @@ def check_buckets(buckets: object) -> tuple[int, ...] | None:
         return None
     listed: list[Any] = list(buckets) if isinstance(buckets, list | tuple) else [buckets]
     for factor in listed:
-        check_count("buckets", factor, least=1, most=_MAX_BUCKETS)
+        check_count("buckets", factor, minimum=1, maximum=_MAX_BUCKETS)
     factors = [int(factor) for factor in listed]
     if factors == [1]:
         return ()

@@ -52,8 +52,8 @@ class Differential(Mechanism):
         self, *, heads: int, head_dim: int, depth: int = 0, epsilon: float = 1e-5, dropout: float = 0.0
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_count("depth", depth, least=0)
-        check_number("epsilon", epsilon, least=0.0)
+        check_count("depth", depth, minimum=0)
+        check_number("epsilon", epsilon, minimum=0.0)
         if head_dim % 2:
             raise OptionError(
                 "differential attention splits each query and key into two halves",

@@ -60,11 +60,11 @@ _MIN_SAVED = 320
 class _GlobalTokens(NamedTuple):
     """The global tokens of a call.
 
-    ``which`` are positions, or flags (batch or 1, keys); ``name`` determines them. ``rows`` are the queries that are
+    ``tokens`` are positions, or flags (batch or 1, keys); ``name`` determines them. ``rows`` are the queries that are
     global in any batch entry, and ``valid`` says in which; None: in all.
     """
 
-    which: list[int] | Tensor
+    tokens: list[int] | Tensor
     name: Hashable
     rows: Int[Tensor, " rows"]
     valid: Bool[Tensor, "batch rows"] | None = None
@@ -160,19 +160,19 @@ class Longformer(AbsorbsProjections, Mechanism):
 
     def _global_queries(self, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " rows"] | None:
         """Return the queries that are global in a call with extra inputs; None if the call will be refused."""
-        which, device = inputs.get("is_global"), torch.device("cpu")
-        if which is not None:
-            fits = isinstance(which, Tensor) and which.dim() == 4 and which.shape[2] == frame.keys
-            if not fits or not has_values(which):
+        flags, device = inputs.get("is_global"), torch.device("cpu")
+        if flags is not None:
+            fits = isinstance(flags, Tensor) and flags.dim() == 4 and flags.shape[2] == frame.keys
+            if not fits or not has_values(flags):
                 return None
-            device = which.device
-        found = self._find_global_tokens(which, frame, device)
+            device = flags.device
+        found = self._find_global_tokens(flags, frame, device)
         return torch.zeros(0, dtype=torch.long) if found is None else found.rows
 
     def refuses(self, request: Request) -> str | None:
         """Refuse ``is_global`` without values, and global values that do not have the size of the ordinary ones."""
-        which = request.inputs.get("is_global")
-        if which is not None and not has_values(which):
+        flags = request.inputs.get("is_global")
+        if flags is not None and not has_values(flags):
             return "is_global decides how many queries are global, so its values are needed, which a trace has not"
         size, given = request.value.shape[3], "global_value" in {*request.inputs, *request.projections}
         if given and size not in (0, self.head_dim):  # 0: the weights alone are needed
@@ -212,7 +212,7 @@ class Longformer(AbsorbsProjections, Mechanism):
         found = self._global_tokens_of(request)
         if found is not None and (request.projections or any(name != "is_global" for name in request.inputs)):
             return None
-        near = self._near if found is None else self._near | masks.global_tokens(found.which)
+        near = self._near if found is None else self._near | masks.global_tokens(found.tokens)
         mask = near if request.mask is None else request.mask & near
         return Steps(request.query, request.repeated_key, mask, scale=self.scale)
 
@@ -272,10 +272,10 @@ class Longformer(AbsorbsProjections, Mechanism):
             if found is None:
                 return ~~near  # one part, with one tile map
             flags = torch.zeros(1, keys, dtype=torch.bool, device=request.device)
-            if isinstance(found.which, Tensor):
-                flags = found.which
+            if isinstance(found.tokens, Tensor):
+                flags = found.tokens
             else:
-                flags[:, [at for at in found.which if at < keys]] = True
+                flags[:, [at for at in found.tokens if at < keys]] = True
             flags = flags[:, order]
             return (near | masks.global_tokens(flags, side="key")) & ~masks.global_tokens(flags, side="query")
 
@@ -292,14 +292,14 @@ class Longformer(AbsorbsProjections, Mechanism):
     def _ordinary_request(self, request: Request, found: _GlobalTokens | None) -> Request:
         """Return the request of ordinary tokens, to the window and global tokens; global tokens attend to nothing."""
         pattern = self._pattern
-        if found is not None and isinstance(found.which, Tensor):
-            pattern = self._patterns.get(found.name, partial(self._make_pattern, found.which))
+        if found is not None and isinstance(found.tokens, Tensor):
+            pattern = self._patterns.get(found.name, partial(self._make_pattern, found.tokens))
         return request.replace(mask=self._patterns.join(pattern, request.mask), inputs={})
 
-    def _make_pattern(self, which: list[int] | Tensor) -> Mask:
-        """Return to which keys ordinary tokens attend, if the tokens ``which`` are global: positions or flags."""
-        near = self._near | masks.global_tokens(which, side="key")
-        return near & ~masks.global_tokens(which, side="query")
+    def _make_pattern(self, tokens: list[int] | Tensor) -> Mask:
+        """Return to which keys ordinary tokens attend, if ``tokens`` are global: positions or flags."""
+        near = self._near | masks.global_tokens(tokens, side="key")
+        return near & ~masks.global_tokens(tokens, side="query")
 
     def _attend_from_global(
         self, request: Request, found: _GlobalTokens
@@ -368,15 +368,15 @@ def _of_rows(request: Request, found: _GlobalTokens) -> Request:
     if mask is not None and mask.depends_on_query:
         mask = Keep(mask.dense(frame.queries, frame.keys, device=request.device, rows=rows))
     if found.valid is not None:
-        here = Keep(found.valid[:, None, :, None])
-        mask = here if mask is None else mask & here
+        is_valid = Keep(found.valid[:, None, :, None])
+        mask = is_valid if mask is None else mask & is_valid
     bias = bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :]
     return request.replace(query=request.query[:, :, rows], mask=mask, bias=bias, inputs={}, projections={})
 
 
 def _restrict_to_global(mask: Mask | None, found: _GlobalTokens) -> Mask:
     """Return the mask of a call, restricted to queries that are global."""
-    of_queries = masks.global_tokens(found.which, side="query")
+    of_queries = masks.global_tokens(found.tokens, side="query")
     return of_queries if mask is None else mask & of_queries
 
 
@@ -390,5 +390,5 @@ def check_global_tokens(positions: object) -> tuple[int, ...]:
             do="for example global_tokens=[0]",
         )
     for position in positions:
-        check_count("position in global_tokens", position, least=0, most=LARGEST_LENGTH)
+        check_count("position in global_tokens", position, minimum=0, maximum=LARGEST_LENGTH)
     return tuple(sorted({int(position) for position in positions}))

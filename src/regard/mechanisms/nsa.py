@@ -99,7 +99,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         window: int = 512,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
-        check_count("chosen_blocks", chosen_blocks, least=1, most=LARGEST_LENGTH)
+        check_count("chosen_blocks", chosen_blocks, minimum=1, maximum=LARGEST_LENGTH)
         check_sizes(block=block, compressed_block=compressed_block, stride=stride)
         check_size("window", window)
         if block % stride or compressed_block % stride or compressed_block > block:

@@ -87,7 +87,7 @@ class Nystromformer(Mechanism):
         super().__init__(heads=heads, head_dim=head_dim)
         check_size("landmarks", landmarks)
         check_weights(heads=heads, landmarks=landmarks, columns=landmarks)
-        check_count("iterations", iterations, most=_MAX_ITERATIONS)
+        check_count("iterations", iterations, maximum=_MAX_ITERATIONS)
         check_choice("initial_norm", initial_norm, ("matrix", "batch"))
         self.landmarks, self.iterations, self.initial_norm = landmarks, iterations, initial_norm
         self.convolution = None if convolution is None else _make_filters(heads, convolution)
@@ -182,7 +182,7 @@ class Nystromformer(Mechanism):
 
 def _make_filters(heads: int, size: int) -> nn.Parameter:
     """Make a filter per head, with the initial weights of a convolution of torch."""
-    check_count("convolution", size, most=LARGEST_SIZE, example=33)
+    check_count("convolution", size, maximum=LARGEST_SIZE, example=33)
     if size % 2 == 0:
         raise OptionError(
             "an even convolution has no middle",

@@ -108,7 +108,7 @@ class PagePool:
 
     def take(self, count: int) -> list[Page]:
         """Take ``count`` free pages. Raises RefusedError beyond ``limit``, or if memory runs out."""
-        check_count("count", count, least=0)
+        check_count("count", count, minimum=0)
         with self.lock:
             if count > self.free:  # other threads can only increase ``free`` meanwhile
                 self._grow(self.pages + count - self.free)

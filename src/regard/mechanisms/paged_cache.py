@@ -80,7 +80,7 @@ class PagedCache(State):
                 got=type(pool).__name__,
                 do="make one with PagePool(key_heads, head_dim)",
             )
-        check_count("batch", batch, least=0, most=LARGEST_SIZE)
+        check_count("batch", batch, minimum=0, maximum=LARGEST_SIZE)
         return cls(pool, (0,) * batch, ((),) * batch, torch.empty(batch, 0, dtype=torch.int32))
 
     @property
@@ -214,9 +214,9 @@ class PagedCache(State):
             going_on.add(last)
         kept = [len(pages[entry]) - (entry in parted) for entry in range(self.batch)]
         missing = [max(-(-length // size) - have, 0) for length, have in zip(lengths, kept, strict=True)]
-        taken = self.pool.take(sum(missing))
+        fresh = self.pool.take(sum(missing))
         for entry in (entry for entry, count in enumerate(missing) if count):
-            new = tuple(taken.pop() for _ in range(missing[entry]))
+            new = tuple(fresh.pop() for _ in range(missing[entry]))
             pages[entry] = pages[entry][: kept[entry]] + new
             if entry in parted:
                 self.pool.copy(parted[entry], new[0], self.lengths[entry] % size)

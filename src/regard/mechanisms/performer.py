@@ -94,7 +94,7 @@ class Performer(FeatureMechanism):
         A forward pass never redraws, since a backward pass that recomputes it would see other features.
         """
         if seed is not None:
-            check_count("seed", seed, least=0, most=_MAX_SEED)
+            check_count("seed", seed, minimum=0, maximum=_MAX_SEED)
         generator = None if seed is None else torch.Generator().manual_seed(int(seed))
         drawn = draw_features(self.num_features, self.head_dim, generator)
         # A new tensor, since a backward pass may still need the old one.

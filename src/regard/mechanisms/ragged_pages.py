@@ -69,11 +69,11 @@ class PagedSequence:
         size, used, groups = self.pool.page_size, self.length % self.pool.page_size, self.layout.num_groups
         is_parted = used > 0 and any(page is not None and page.num_written != used for page in self.columns[-1])
         length = self.length + count
-        taken = self.pool.take(groups * (-(-length // size) - len(self.columns) + is_parted))
+        fresh = self.pool.take(groups * (-(-length // size) - len(self.columns) + is_parted))
         if is_parted:
-            self._replace_last(tuple(taken.pop() for _ in range(groups)), used)
-        while taken:
-            column = tuple(taken.pop() for _ in range(groups))
+            self._replace_last(tuple(fresh.pop() for _ in range(groups)), used)
+        while fresh:
+            column = tuple(fresh.pop() for _ in range(groups))
             self.columns.append(column)
             for table, page in zip(self.tables, column, strict=True):
                 table.append(page.index)
@@ -123,8 +123,8 @@ class RaggedStep:
         self, pool: PagePool, layout: PageLayout, sequences: Sequence[PagedSequence], counts: Sequence[int]
     ) -> None:
         self.sequences, self.counts, self.layout = list(sequences), list(counts), layout
-        most = max((len(sequence.columns) for sequence in sequences), default=0)
-        tables = np.zeros((layout.num_groups, len(sequences), most), dtype=np.int32)
+        longest = max((len(sequence.columns) for sequence in sequences), default=0)
+        tables = np.zeros((layout.num_groups, len(sequences), longest), dtype=np.int32)
         for row, sequence in enumerate(sequences):
             tables[:, row, : len(sequence.columns)] = sequence.tables
         number, lengths = (

@@ -133,7 +133,7 @@ class Reformer(Mechanism):
 
     @rounds.setter
     def rounds(self, rounds: int) -> None:
-        check_count("rounds", rounds, least=1, most=_MAX_ROUNDS)
+        check_count("rounds", rounds, minimum=1, maximum=_MAX_ROUNDS)
         self._rounds = int(rounds)
 
     @property
@@ -143,7 +143,7 @@ class Reformer(Mechanism):
 
     @seed.setter
     def seed(self, seed: int) -> None:
-        check_count("seed", seed, least=0, most=_MAX_SEED)
+        check_count("seed", seed, minimum=0, maximum=_MAX_SEED)
         self._seed = int(seed)
 
     @property

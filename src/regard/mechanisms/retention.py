@@ -84,5 +84,5 @@ def _check_decays(decays: Sequence[float], heads: int) -> tuple[float, ...]:
             do="leave decays out for those of the paper",
         )
     for decay in decays:
-        check_number("decays", decay, above=0.0, most=1.0)
+        check_number("decays", decay, above=0.0, maximum=1.0)
     return tuple(float(decay) for decay in decays)

@@ -58,7 +58,7 @@ class WindowCache(TokenCache):
     @classmethod
     def empty(cls, size: int) -> WindowCache:
         """Make a cache without tokens, for a window of ``size`` tokens. Raises OptionError for an invalid size."""
-        check_count("size", size, most=LARGEST_LENGTH)
+        check_count("size", size, maximum=LARGEST_LENGTH)
         return cls(size)
 
     @property

@@ -90,22 +90,22 @@ def _read_folder(folder: Path, kind: Medium) -> Iterator[TextOrSkipped]:
     files = list_files(folder)
     found = [file for file in files if kind.is_name(file)]
     texts = {file.with_suffix(""): file for file in files if file.suffix.lower() == ".txt"}
-    if not any(one.with_suffix("") in texts for one in found):
+    if not any(file.with_suffix("") in texts for file in found):
         raise DataError(
-            f"{folder} has no {kind.several} with texts",
+            f"{folder} has no {kind.plural} with texts",
             expected=f"{kind.example}, and its text in NAME.txt beside it",
-            got=f"{kind.count(len(found))}, and none with a text" if found else f"no {kind.several}",
-            do=f"write the texts beside the {kind.several}, or give a table of paths and texts: FILE.csv",
+            got=f"{kind.count(len(found))}, and none with a text" if found else f"no {kind.plural}",
+            do=f"write the texts beside the {kind.plural}, or give a table of paths and texts: FILE.csv",
         )
-    for one in found:
-        beside = texts.get(one.with_suffix(""))
+    for file in found:
+        beside = texts.get(file.with_suffix(""))
         if beside is None:
-            yield Skipped(str(one), f"there is no text beside a {kind.one}")
+            yield Skipped(str(file), f"there is no text beside a {kind.singular}")
             continue
         text, problem = read_text_file(beside)
-        yield Skipped(str(beside), problem) if problem else _add_text(one, text, str(one))
-    for stem in sorted(texts.keys() - {one.with_suffix("") for one in found}):
-        yield Skipped(str(texts[stem]), f"there is no {kind.one} beside a text")
+        yield Skipped(str(beside), problem) if problem else _add_text(file, text, str(file))
+    for stem in sorted(texts.keys() - {file.with_suffix("") for file in found}):
+        yield Skipped(str(texts[stem]), f"there is no {kind.singular} beside a text")
 
 
 def _add_text(file: Path, text: str, place: str) -> TextOrSkipped:

@@ -24,8 +24,8 @@ def label_matrix(
     check_labels(entries, labels, what, medium)
     number = {label: index for index, label in enumerate(labels)}
     matrix = np.zeros((len(entries), len(labels)), dtype=bool)
-    for row, one in zip(matrix, entries, strict=True):
-        row[[number[label] for label in one.labels]] = True
+    for row, entry in zip(matrix, entries, strict=True):
+        row[[number[label] for label in entry.labels]] = True
     return matrix
 
 
@@ -42,8 +42,8 @@ def check_labels(entries: Sequence[Labelled], labels: Sequence[str], what: str, 
         shown = [f"{label!r} in {places[0]}" for label, places in sorted(unknown.items())[:_SHOWN]]
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
         raise DataError(
-            f"{medium.several} have labels that {what} lacks",
+            f"{medium.plural} have labels that {what} lacks",
             expected=", ".join(labels[:8]) + (" .." if len(labels) > 8 else ""),
             got=", ".join(shown) + more,
-            do=f"correct the labels, or add {medium.several} with them to the training data",
+            do=f"correct the labels, or add {medium.plural} with them to the training data",
         )

@@ -42,7 +42,7 @@ class Medium:
     """A kind of inputs, and of the files that hold them.
 
     Args:
-        one, several: what messages call them, such as "picture" and "pictures".
+        singular, plural: what messages call them, such as "picture" and "pictures".
         suffixes: endings of their names, in lower case.
         columns: names by which the column of the path is found in a table, the usual one first.
         example: the name of a file, such as "NAME.jpg".
@@ -53,13 +53,13 @@ class Medium:
         formats: formats of labelled files beside folders and tables.
         chunk: how many are read at a time.
         batch: how many a model computes at a time, unless the user says another number.
-        copies: what messages call that in which examples are copies of each other, if not the whole: one and several.
+        copies: singular and plural of that in which examples are copies of each other, if not of the whole.
         held_out: the share of different examples that is held out for validation.
         max_held_out: how many are held out at most, about.
     """
 
-    one: str
-    several: str
+    singular: str
+    plural: str
     suffixes: tuple[str, ...]
     columns: tuple[str, ...]
     example: str
@@ -80,7 +80,7 @@ class Medium:
 
     def count(self, number: int) -> str:
         """A number of files in words, such as "1 picture" or "1,200 pictures"."""
-        return f"{number:,} {self.one if number == 1 else self.several}"
+        return f"{number:,} {self.singular if number == 1 else self.plural}"
 
 
 TEXTS = Medium("text", "texts", (".txt",), ("text",), "NAME.txt", accepts="strings", chunk=1024)

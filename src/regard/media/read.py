@@ -43,11 +43,9 @@ def describe_source(path: Path, kind: Medium) -> str | None:
         if not has_files(path, kind):
             return None
         folders = list_folders(path)
-        return (
-            f"{kind.several} in the folders of {path}, one for each label" if folders else f"{kind.several} in {path}"
-        )
+        return f"{kind.plural} in the folders of {path}, one for each label" if folders else f"{kind.plural} in {path}"
     if path.exists() and is_table(path) and names_files(path, kind):
-        return f"paths of {kind.several} and labels in {path}"
+        return f"paths of {kind.plural} and labels in {path}"
     return None
 
 
@@ -58,10 +56,10 @@ def check_source(path: Path, kind: Medium, *, formats: str, values: str = "label
     ``formats`` are the readable formats, in words, and ``values`` the information about each file.
     """
     hints = "".join(own.hint for own in kind.formats if values == "labels")
-    check_exists(path, f"{kind.several} with {values}", do=f"check the path{hints}")
+    check_exists(path, f"{kind.plural} with {values}", do=f"check the path{hints}")
     if not path.is_dir() and not is_table(path):
         raise OptionError(
-            f"{kind.several} with {values} cannot be read from {path.suffix or 'a file without a suffix'}",
+            f"{kind.plural} with {values} cannot be read from {path.suffix or 'a file without a suffix'}",
             expected=formats,
             got=str(path),
             do="unpack an archive, or give the file the suffix of its format",
@@ -76,7 +74,7 @@ def read_file_of_line(line: Line, read: Callable[[Path, str], Any], kind: Medium
     path = line.text.strip()
     if not path or "\0" in path:
         what = f"{line.name} has no path"
-        return path, DataError(what, expected=f"the path of a {kind.one}", got="none", do="leave it out")
+        return path, DataError(what, expected=f"the path of a {kind.singular}", got="none", do="leave it out")
     try:
         return path, read(Path(path), path)
     except DataError as error:
@@ -89,7 +87,7 @@ def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None =
 
     Raises OptionError for an unknown format, DataError for a missing source, and the errors of the formats.
     """
-    folder = f"a folder with one folder of {kind.several} per label"
+    folder = f"a folder with one folder of {kind.plural} per label"
     tables = "FILE.csv, FILE.tsv or FILE.jsonl with the columns path and label"
     *others, last = folder, tables, *(own.words for own in kind.formats)
     formats = f"{'; '.join(others)}; or {last}"
@@ -128,9 +126,9 @@ def read_and_report(
     Raises DataError if there is none.
     """
     error = DataError(
-        f"the data has no {kind.several}",
-        expected=f"{kind.several} with {values}",
-        got=f"0 {kind.several} in {', '.join(map(str, paths))}",
+        f"the data has no {kind.plural}",
+        expected=f"{kind.plural} with {values}",
+        got=f"0 {kind.plural} in {', '.join(map(str, paths))}",
         do="check the path, or the columns of the table (`columns=...`)",
     )
     return keep_usable(read, error)
@@ -147,7 +145,7 @@ def has_files(folder: Path, kind: Medium) -> bool:
     return any(
         kind.is_name(file)
         for inner in folders
-        for file in islice((one for one in walk(inner) if one.is_file()), _TRIED)
+        for file in islice((path for path in walk(inner) if path.is_file()), _TRIED)
     )
 
 
@@ -160,12 +158,12 @@ def _read_folder(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
     folders = list_folders(folder)
     if not folders:
         raise DataError(
-            f"{folder} has no folders of {kind.several}",
+            f"{folder} has no folders of {kind.plural}",
             expected="one folder for each label",
-            got=", ".join(sorted(one.name for one in folder.iterdir())[:5]) or "an empty folder",
+            got=", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "an empty folder",
             do=f"arrange the files as LABEL/{kind.example}, or give a table of paths and labels: FILE.csv",
         )
-    parts = [one.name for one in folders if one.name.lower() in SPLITS]
+    parts = [inner.name for inner in folders if inner.name.lower() in SPLITS]
     if len(parts) == len(folders):
         train = next((name for name in parts if name.lower().startswith("train")), parts[0])
         other = next((name for name in parts if name != train), None)
@@ -176,8 +174,8 @@ def _read_folder(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
             do=f"`data={str(folder / train)!r}`"
             + (f", and in training `validation={str(folder / other)!r}`" if other else ""),
         )
-    for one in folders:
-        yield from _read_label(one, kind)
+    for inner in folders:
+        yield from _read_label(inner, kind)
 
 
 def _read_label(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
@@ -189,11 +187,11 @@ def _read_label(folder: Path, kind: Medium) -> Iterator[LabelledOrSkipped]:
             found = True
             yield LabelledFile(file, folder.name, str(file))
         else:
-            yield Skipped(str(file), f"a file is not named like a {kind.one}")
+            yield Skipped(str(file), f"a file is not named like a {kind.singular}")
     if not found:
         raise DataError(
-            f"{folder} has no {kind.several}",
-            expected=f"{kind.several} of the label, such as {kind.example}",
+            f"{folder} has no {kind.plural}",
+            expected=f"{kind.plural} of the label, such as {kind.example}",
             got="an empty folder" if not any(folder.iterdir()) else "other files",
-            do=f"add {kind.several}, or remove the folder",
+            do=f"add {kind.plural}, or remove the folder",
         )

@@ -34,7 +34,7 @@ from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, fi
 class ValueColumn:
     """The column of a table beside the paths of files: a word for messages, and its usual names."""
 
-    one: str
+    word: str
     names: tuple[str, ...]
 
 
@@ -67,7 +67,7 @@ def names_files(path: Path, kind: Medium) -> bool:
             if inner_suffix(path) in JSON_SUFFIXES:
                 first_object = next(read_objects(lines))
                 record = {} if isinstance(first_object, Skipped) else first_object[1]
-                names, cells = list(record), [one if isinstance(one, str) else "" for one in record.values()]
+                names, cells = list(record), [value if isinstance(value, str) else "" for value in record.values()]
                 first = cells
             else:
                 rows = list(islice(lines.rows(), 2))
@@ -82,7 +82,7 @@ def names_files(path: Path, kind: Medium) -> bool:
     column = find_name(names, kind.columns)
     if column is not None and find_name(names, LABEL_NAMES) is not None:
         return kind.by_header or (column < len(cells) and kind.is_name(Path(cells[column].strip())))
-    return any(kind.is_name(Path(one.strip())) and (path.parent / one.strip()).is_file() for one in first)
+    return any(kind.is_name(Path(cell.strip())) and (path.parent / cell.strip()).is_file() for cell in first)
 
 
 def read_table(path: Path, kind: Medium, *, columns: Columns | None) -> Iterator[LabelledOrSkipped]:
@@ -182,8 +182,8 @@ def _find_fields(
 
 def _columns_error(name: str, got: Sequence[str], kind: Medium, value: ValueColumn) -> DataError:
     return DataError(
-        f"it is ambiguous which columns of {name} hold the path of the {kind.one} and its {value.one}",
-        expected=f'columns named "path" and "{value.one}", or two columns without names, the path first',
+        f"it is ambiguous which columns of {name} hold the path of the {kind.singular} and its {value.word}",
+        expected=f'columns named "path" and "{value.word}", or two columns without names, the path first',
         got=", ".join(repr(cell[:30]) for cell in got[:8]),
-        do=f'name the two, or give their numbers: `columns=("path", "{value.one}")` or `columns=(1, 2)`',
+        do=f'name the two, or give their numbers: `columns=("path", "{value.word}")` or `columns=(1, 2)`',
     )

@@ -101,14 +101,14 @@ class AudioEncoder(MediaEncoder, ABC):
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames."""
 
-    def draw_input(self, made: Float[Tensor, "frames bands"]) -> DrawnInput:
+    def draw_input(self, content: Float[Tensor, "frames bands"]) -> DrawnInput:
         """Draw features as a spectrogram, from the least energy to the largest, dark to light; low bands are below.
 
         Each frame and each band has some whole pixels.
         """
-        features, processor = made.numpy(), self.require_processor()
-        least, largest = float(features.min()), float(features.max())
-        shades = np.round(255 * (features - least) / ((largest - least) or 1.0)).astype(np.uint8)
+        features, processor = content.numpy(), self.require_processor()
+        smallest, largest = float(features.min()), float(features.max())
+        shades = np.round(255 * (features - smallest) / ((largest - smallest) or 1.0)).astype(np.uint8)
         frames, bands = shades.shape
         wide = max(1, math.ceil(_LEAST_WIDTH / frames))
         high = max(1, round(_PROPORTION * frames * wide / bands))

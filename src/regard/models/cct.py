@@ -72,7 +72,7 @@ class CctConfig:
     heads: int = size_field(4, "number of heads", divides="width")
     inner: int = size_field(512, "hidden size of the feed-forward layers")
     convolutions: int = size_field(
-        1, "number of convolutions of the tokenizer; each halves the map", most=MAX_CONVOLUTIONS
+        1, "number of convolutions of the tokenizer; each halves the map", maximum=MAX_CONVOLUTIONS
     )
     kernel_size: int = size_field(3, "height and width of a convolution")
     stride: int = size_field(1, "step of a convolution, in pixels")
@@ -83,7 +83,7 @@ class CctConfig:
         choices=POSITIONS,
     )
     activation: str = model_field("gelu", "activation of the feed-forward layers", choices=ACTIVATIONS)
-    epsilon: float = model_field(1e-5, "epsilon of the layer norms", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", minimum=0.0)
     dropout: float = probability_field(
         0.0, "dropout of the embedding, and inside and after the feed-forward layers and attention"
     )
@@ -94,7 +94,7 @@ class CctConfig:
         "the layer, from 0",
     )
     projection_bias: bool = model_field(False, "whether the projections to queries, keys and values have biases")
-    deviation: float = model_field(0.02, "standard deviation of initial weights of linear layers", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights of linear layers", minimum=0.0)
     mechanism: str = mechanism_field()
     mechanism_options: Mapping[str, Any] = mechanism_options_field()
     labels: tuple[str, ...] = labels_field()

@@ -45,7 +45,7 @@ class ClipTowerConfig(ABC):
     activation: str = model_field(
         "quick_gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
     )
-    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_eps", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_eps", minimum=0.0)
     attention_dropout: float = probability_field(0.0, "dropout of attention weights", "attention_dropout")
     projection: int | None = size_field(
         512,

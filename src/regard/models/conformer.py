@@ -146,7 +146,7 @@ class Conformer(AudioEncoder):
 
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames: one for 4, rounded up."""
-        check_count("frames", frames, least=0)
+        check_count("frames", frames, minimum=0)
         return -(-frames // STRIDE)
 
     @classmethod

@@ -93,7 +93,7 @@ class CvtConfig:
         "size of the inner feed-forward layer, in widths",
         "mlp_ratio",
         above=0.0,
-        most=LARGEST_SIZE,
+        maximum=LARGEST_SIZE,
         write=lambda ratios: list(map(float, ratios)),
     )
     projection_biases: tuple[bool, ...] = model_field(
@@ -112,7 +112,7 @@ class CvtConfig:
         "drop_path_rate",
     )
     class_token: bool = model_field(True, "whether the last stage has a class token")
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     labels: tuple[str, ...] = labels_field("a model without a head and the norm before it")
 
     def __post_init__(self) -> None:
@@ -120,8 +120,8 @@ class CvtConfig:
         for name, values in vars(self).items():
             if isinstance(values, tuple) and name not in ("picture_size", "labels"):
                 self._check_length(name, values)
-        check_count("number of stages", len(self.depths), most=_MAX_STAGES)
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_count("number of stages", len(self.depths), maximum=_MAX_STAGES)
+        check_count("layers", self.layers, maximum=MAX_LAYERS)
         for stage in range(len(self.depths)):
             self._check_stage(stage)
 
@@ -136,8 +136,8 @@ class CvtConfig:
 
     def skip_probabilities(self, stage: int) -> list[float]:
         """The probability of skipping a sublayer, for each layer of a stage: linear in its number in the stage."""
-        depth, most = self.depths[stage], float(self.stochastic_depths[stage])
-        return [most * number / max(depth - 1, 1) for number in range(depth)]
+        depth, largest = self.depths[stage], float(self.stochastic_depths[stage])
+        return [largest * number / max(depth - 1, 1) for number in range(depth)]
 
     def _check_length(self, name: str, values: tuple[Any, ...]) -> None:
         if not values or len(values) != len(self.depths):

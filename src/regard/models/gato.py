@@ -154,7 +154,7 @@ class Gato(Model):
         Raises OptionError for ids outside the vocabulary, and as ``extend`` does.
         """
         check_size("tokens", tokens)
-        check_number("temperature", temperature, least=0.0)
+        check_number("temperature", temperature, minimum=0.0)
         if (
             not isinstance(action_ids, range)
             or not action_ids

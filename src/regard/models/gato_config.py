@@ -24,7 +24,7 @@ class GatoConfig:
     Raises OptionError for values out of range.
     """
 
-    text: int = size_field(32_000, "number of pieces of text", least=0)
+    text: int = size_field(32_000, "number of pieces of text", minimum=0)
     bins: int = size_field(1024, "number of bins of a continuous value")
     discrete: int = size_field(1024, "number of discrete values")
     width: int = size_field(768, "size of hidden states")
@@ -44,8 +44,8 @@ class GatoConfig:
         divides="patch_channels",
     )
     dropout: float = probability_field(0.1, "probability of dropping a component of a sublayer's output in training")
-    epsilon: float = model_field(1e-5, "epsilon of the norms", least=0.0)
-    deviation: float = model_field(0.02, "standard deviation of initial weights", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the norms", minimum=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", minimum=0.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

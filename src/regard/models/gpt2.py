@@ -84,7 +84,7 @@ class Gpt2Config:
     activation: str = model_field(
         "gelu_tanh", "activation of the feed-forward layers", "activation_function", stored_names=ACTIVATIONS
     )
-    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_epsilon", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_epsilon", minimum=0.0)
     dropout: float = probability_field(0.1, "dropout of the output of sublayers", "resid_pdrop")
     embedding_dropout: float = probability_field(0.1, "dropout of the embedding", "embd_pdrop")
     attention_dropout: float = probability_field(0.1, "dropout of attention weights", "attn_pdrop")
@@ -94,7 +94,7 @@ class Gpt2Config:
         "scale_attn_by_inverse_layer_idx",
     )
     tied: bool = model_field(True, "whether the output layer shares the embedding", "tie_word_embeddings")
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     pad_id: int | None = special_id_field("the padding token", "pad_token_id")
     start_id: int | None = special_id_field("the start token", "bos_token_id", absent=50256)
     end_ids: tuple[int, ...] = end_ids_field((), absent=(50256,))

@@ -43,7 +43,7 @@ def size_field(default: Any, text: str, stored: str | None = None, /, **facts: U
 
 def depth_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:
     """A field that is a number of layers, 1 to ``MAX_LAYERS``."""
-    return model_field(default, text, stored, **Facts(least=1, most=MAX_LAYERS) | facts)
+    return model_field(default, text, stored, **Facts(minimum=1, maximum=MAX_LAYERS) | facts)
 
 
 def probability_field(default: Any, text: str, stored: str | None = None, /, **facts: Unpack[Facts]) -> Any:
@@ -100,7 +100,7 @@ def _read_field(field: DeclaredField, config: ConfigFile, stored: Mapping[str, s
             return config.size_pair(name, default=default[0])
         if get_args(field.kind)[0] is str:
             return config.names(name, default=default)
-        return (config.sizes if facts.get("least") else config.listed)(name, default=default)
+        return (config.sizes if facts.get("minimum") else config.listed)(name, default=default)
     if field.kind is bool:
         return config.flag(name, default=default)
     if field.kind is float:

@@ -65,7 +65,7 @@ class LlamaConfig:
         required=True,
     )
     activation: str = model_field("swiglu", "the gated feed-forward", stored_names=_GATED)
-    epsilon: float = model_field(1e-5, "epsilon of the norms", "rms_norm_eps", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the norms", "rms_norm_eps", minimum=0.0)
     rotary: RotaryConfig = model_field(
         RotaryConfig(), "the positions", example="for example RotaryConfig(base=500_000.0)"
     )
@@ -143,7 +143,7 @@ class LlamaConfig:
     attention_dropout: float = probability_field(
         0.0, "probability of dropping an attention weight in training", "attention_dropout"
     )
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     pad_id: int | None = special_id_field("the padding token", "pad_token_id")
     start_id: int | None = special_id_field("the start token", "bos_token_id")
     end_ids: tuple[int, ...] = end_ids_field((), absent=())

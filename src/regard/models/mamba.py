@@ -59,10 +59,10 @@ class MambaConfig:
         read=lambda config, name: _read_limit(config, name),
         write=lambda limit: [0.0, _INFINITY] if limit is None else list(limit),
     )
-    epsilon: float = model_field(1e-5, "epsilon of the norms", "layer_norm_epsilon", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the norms", "layer_norm_epsilon", minimum=0.0)
     tied: bool = model_field(True, "whether the output layer shares the embedding", "tie_word_embeddings", absent=False)
     deviation: float = model_field(
-        0.1, "standard deviation of initial weights of embedding and projections", "initializer_range", least=0.0
+        0.1, "standard deviation of initial weights of embedding and projections", "initializer_range", minimum=0.0
     )
     pad_id: int | None = special_id_field("the padding token", "pad_token_id", absent=1)
     start_id: int | None = special_id_field("the start token", "bos_token_id", absent=0)

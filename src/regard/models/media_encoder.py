@@ -156,7 +156,7 @@ class MediaEncoder(Model, ABC):
         if self.processor is None:
             processor = f"{self.processor_class.__module__.rpartition('.')[0]}.{self.processor_class.__name__}"
             raise CheckpointError(
-                f"the model does not say how its {self.inputs} are made from {self.medium.several}",
+                f"the model does not say how its {self.inputs} are made from {self.medium.plural}",
                 expected="a preprocessor_config.json in its folder that regard can follow",
                 got="; ".join(self.notes) or "none",
                 do=f"use the whole folder of the model, or set model.processor = {processor}(...)",
@@ -183,11 +183,11 @@ class MediaEncoder(Model, ABC):
         renewed.processor = self.processor
         return renewed
 
-    def draw_input(self, made: Any) -> DrawnInput:
+    def draw_input(self, content: Any) -> DrawnInput:
         """Draw an input of ``make_input`` as a picture. Raises RefusedError for a model that has no drawing."""
-        del made
+        del content
         raise RefusedError(
-            f"the attention of this model over a {self.medium.one} cannot be shown",
+            f"the attention of this model over a {self.medium.singular} cannot be shown",
             expected="a model whose class has the method draw_input",
             got=type(self).__name__,
             do="record its calls with regard.record, and compute their weights",

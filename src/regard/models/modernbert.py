@@ -109,7 +109,7 @@ class ModernBertConfig:
     head_activation: str = model_field(
         "gelu", "activation of the masked-language head", "classifier_activation", stored_names=ACTIVATIONS
     )
-    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "norm_eps", least=0.0)
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "norm_eps", minimum=0.0)
     rotary: RotaryConfig = model_field(
         RotaryConfig(base=160_000.0), "positions in layers without a window", example=_ROTARY_EXAMPLE
     )
@@ -126,7 +126,7 @@ class ModernBertConfig:
         0.0, "dropout of attention weights, and of the output of attention", "attention_dropout"
     )
     inner_dropout: float = probability_field(0.0, "dropout inside the feed-forward layers", "mlp_dropout")
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     pad_id: int = model_field(50283, "the padding token", "pad_token_id", below="vocabulary")
     head: bool = model_field(False, "whether there is a masked-language head")
     tied: bool = model_field(

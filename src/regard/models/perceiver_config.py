@@ -136,7 +136,7 @@ class PerceiverConfig:
         "standard deviation of the initial latents, embeddings and trained positions and queries; for linear layers it "
         "follows from their widths",
         "initializer_range",
-        least=0.0,
+        minimum=0.0,
     )
 
     model_name = "Perceiver"

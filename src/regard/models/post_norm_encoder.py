@@ -75,10 +75,10 @@ class PostNormEncoderConfig(ABC):
     activation: str = model_field(
         "gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
     )
-    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", least=0.0, absent=1e-12)
+    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", minimum=0.0, absent=1e-12)
     dropout: float = probability_field(0.1, "dropout of embeddings and sublayers", "hidden_dropout_prob")
     attention_dropout: float = probability_field(0.1, "dropout of attention weights", "attention_probs_dropout_prob")
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     pad_id: int = model_field(0, "the padding token", "pad_token_id", below="vocabulary")
     pooler: bool = model_field(True, "whether there is a pooler")
     head: bool = model_field(False, "whether there is a masked-language head")

@@ -95,7 +95,7 @@ class Qwen3NextConfig:
         (),
         "layers without experts, counted from 0, beside those of ``expert_step``",
         "mlp_only_layers",
-        least=0,
+        minimum=0,
         read=lambda config, name: () if config.fields.get(name) is None else config.listed(name, default=()),
     )
     max_length: int = size_field(
@@ -104,13 +104,13 @@ class Qwen3NextConfig:
     rotary: RotaryConfig = model_field(
         RotaryConfig(rotated=64), "the positions of attention", example="for example RotaryConfig(base=10_000_000.0)"
     )
-    epsilon: float = model_field(1e-6, "epsilon of the norms", "rms_norm_eps", least=0.0)
+    epsilon: float = model_field(1e-6, "epsilon of the norms", "rms_norm_eps", minimum=0.0)
     attention_bias: bool = model_field(False, "whether the projections of attention have biases", "attention_bias")
     attention_dropout: float = probability_field(
         0.0, "probability of dropping an attention weight in training", "attention_dropout"
     )
     tied: bool = model_field(False, "whether the output layer shares the embedding", "tie_word_embeddings")
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     pad_id: int | None = special_id_field("the padding token", "pad_token_id")
     start_id: int | None = special_id_field("the start token", "bos_token_id")
     end_ids: tuple[int, ...] = end_ids_field((), absent=())

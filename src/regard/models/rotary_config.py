@@ -26,9 +26,9 @@ from regard.positions import DynamicScaling, LinearScaling, Llama3Scaling, LongR
 class RotaryConfig:
     """The hyperparameters of rotary positions, which ``positions.Rotary`` takes."""
 
-    base: float = model_field(10000.0, "the base of the frequencies", least=1.0)
+    base: float = model_field(10000.0, "the base of the frequencies", minimum=1.0)
     rotated: int | None = model_field(
-        None, "number of components of a head that are rotated; None is the whole head", least=1
+        None, "number of components of a head that are rotated; None is the whole head", minimum=1
     )
     scaling: Scaling | None = model_field(
         None, "the scaling for longer texts", example="for example positions.LinearScaling(2.0)"

@@ -81,7 +81,7 @@ class SwinConfig:
     heads: tuple[int, ...] = size_field((3, 6, 12, 24), "heads in each stage; they divide its width", "num_heads")
     window: int = size_field(7, "rows and columns of a window, in tokens", "window_size")
     inner_ratio: float = model_field(
-        4.0, "size of the inner feed-forward layer, in widths", "mlp_ratio", above=0.0, most=LARGEST_SIZE
+        4.0, "size of the inner feed-forward layer, in widths", "mlp_ratio", above=0.0, maximum=LARGEST_SIZE
     )
     activation: str = model_field(
         "gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
@@ -95,7 +95,7 @@ class SwinConfig:
         "use_absolute_embeddings",
     )
     epsilon: float = model_field(
-        1e-5, "epsilon of the norms of the layers; those of patches have 1e-5", "layer_norm_eps", least=0.0
+        1e-5, "epsilon of the norms of the layers; those of patches have 1e-5", "layer_norm_eps", minimum=0.0
     )
     dropout: float = probability_field(0.0, "dropout of the embedding and of each sublayer", "hidden_dropout_prob")
     attention_dropout: float = probability_field(0.0, "dropout of attention weights", "attention_probs_dropout_prob")
@@ -105,7 +105,7 @@ class SwinConfig:
         "the layer, from 0",
         "drop_path_rate",
     )
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     labels: tuple[str, ...] = labels_field()
 
     model_name = "Swin"
@@ -119,8 +119,8 @@ class SwinConfig:
                 got=str(len(self.heads) if self.depths else 0),
                 do="depths and heads have a number for each stage",
             )
-        check_count("number of stages", len(self.depths), most=_MAX_STAGES)
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_count("number of stages", len(self.depths), maximum=_MAX_STAGES)
+        check_count("layers", self.layers, maximum=MAX_LAYERS)
         check_size("inner", self.inner_of(self.width))
         check_weights(width=self.last_width, inner=self.inner_of(self.last_width))
         for number, heads in enumerate(self.heads):

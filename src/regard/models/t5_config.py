@@ -76,7 +76,7 @@ class T5Config:
         read=lambda config, name: _read_activation(config),
         write=lambda activation: name_in_file(_ACTIVATIONS, activation),
     )
-    epsilon: float = model_field(1e-6, "epsilon of the norms", "layer_norm_epsilon", least=0.0)
+    epsilon: float = model_field(1e-6, "epsilon of the norms", "layer_norm_epsilon", minimum=0.0)
     dropout: float = probability_field(
         0.1,
         "probability of dropping a component of embeddings, of the output and the inner layer of sublayers, and an "
@@ -90,7 +90,7 @@ class T5Config:
         "tie_word_embeddings",
     )
     deviation: float = model_field(
-        1.0, "factor of the standard deviations of the initial weights", "initializer_factor", least=0.0
+        1.0, "factor of the standard deviations of the initial weights", "initializer_factor", minimum=0.0
     )
     pad_id: int = pad_id_field()
     start_id: int | None = special_id_field(

@@ -63,7 +63,7 @@ class TextClassifierConfig:
     pooling: str = model_field("mean", '"mean", the mean over the tokens, or "cls", the first token', choices=MODES)
     dropout: float = probability_field(0.1, "dropout before the head")
     max_tokens: int | None = model_field(
-        None, "the most tokens of a text, the limit of training; None is the limit of the encoder", least=1
+        None, "the most tokens of a text, the limit of training; None is the limit of the encoder", minimum=1
     )
 
     def __post_init__(self) -> None:
@@ -255,11 +255,11 @@ def _check_labels(labels: object, *, several: bool) -> None:
     check_flag("several", several)
     listed = labels if isinstance(labels, tuple) else ()
     fits = all(isinstance(label, str) and label.strip() for label in listed) and len(set(listed)) == len(listed)
-    least = 1 if several else 2
-    if not fits or len(listed) < least:
+    minimum = 1 if several else 2
+    if not fits or len(listed) < minimum:
         raise OptionError(
             "wrong labels",
-            expected=f"a tuple of {least} or more different names",
+            expected=f"a tuple of {minimum} or more different names",
             got=short_repr(labels),
             do='for example labels=("no", "yes")',
         )

@@ -93,7 +93,7 @@ class VisionTransformerConfig(ABC):
     heads: int = size_field(12, "number of heads", "num_attention_heads", divides="width")
     inner: int = size_field(3072, "hidden size of the feed-forward layers", "intermediate_size")
     activation: str = model_field("gelu", "activation of the feed-forward layers", choices=ACTIVATIONS)
-    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", least=0.0)
+    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", minimum=0.0)
     dropout: float = probability_field(
         0.0, "dropout of the embedding and of the output of each sublayer", "hidden_dropout_prob"
     )
@@ -101,7 +101,7 @@ class VisionTransformerConfig(ABC):
     projection_bias: bool = model_field(
         True, "whether the projections to queries, keys and values have biases", "qkv_bias"
     )
-    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", minimum=0.0)
     mechanism: str = mechanism_field()
     mechanism_options: Mapping[str, Any] = mechanism_options_field()
     labels: tuple[str, ...] = labels_field()

@@ -38,13 +38,13 @@ def check_spaces(model: Gato, name: str, tokenizer: StepTokenizer) -> None:
     trained = entry.get("spaces") if isinstance(entry, Mapping) else None
     if not isinstance(trained, Mapping):
         return
-    now = describe_spaces(tokenizer)
-    changed = [key for key in sorted({*trained, *now}) if trained.get(key) != now.get(key)]
+    present = describe_spaces(tokenizer)
+    changed = [key for key in sorted({*trained, *present}) if trained.get(key) != present.get(key)]
     if changed:
         raise OptionError(
             f"the environment {name} has other spaces than in the training of the model",
             expected="; ".join(f"{key} {trained.get(key, 'none')}" for key in changed),
-            got="; ".join(f"{key} {now.get(key, 'none')}" for key in changed),
+            got="; ".join(f"{key} {present.get(key, 'none')}" for key in changed),
             do="use the versions of gymnasium and of the environment that the model was trained with",
         )
 

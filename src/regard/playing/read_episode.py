@@ -94,11 +94,11 @@ class _AttentionReader:
     def _extend(self, batch: GatoBatch, state: GatoState, *, is_action: bool) -> tuple[Tensor, np.ndarray, GatoState]:
         """Read tokens: the scores of the token after them, the weights of the last one, and the next state."""
         new = batch.ids.shape[1]
-        with record(self._model) as seen:
+        with record(self._model) as recording:
             output, state = self._model.extend(batch, state)
         self._step_of_token = np.append(self._step_of_token, np.full(new, len(self.actions)))
         self._is_action = np.append(self._is_action, np.full(new, is_action))
-        return output.logits[:, -1].float(), np.stack([_last_row(call) for call in seen]), state
+        return output.logits[:, -1].float(), np.stack([_last_row(call) for call in recording]), state
 
     def _describe(self, component: int, choice: int, probabilities: np.ndarray, weights: np.ndarray) -> ChosenToken:
         shares, choices = probabilities, self._choices
@@ -127,11 +127,11 @@ class _AttentionReader:
 
     def _join_sources(self, weights: np.ndarray) -> tuple[int, Float32[np.ndarray, "layers heads sources"]]:
         """The earliest step in reach, and the weights, summed over each earlier step. See ``episode_reading``."""
-        now, reach = len(self.actions), min(weights.shape[-1], self._model.config.max_length)
+        step, reach = len(self.actions), min(weights.shape[-1], self._model.config.max_length)
         weights = weights[..., -reach:]
         steps, acted = self._step_of_token[-reach:], self._is_action[-reach:]
-        first, earlier = int(steps[0]), steps < now
-        sums = np.zeros((2 * (now - first), *weights.shape[:2]))
+        first, earlier = int(steps[0]), steps < step
+        sums = np.zeros((2 * (step - first), *weights.shape[:2]))
         np.add.at(sums, 2 * (steps[earlier] - first) + acted[earlier], np.moveaxis(weights[..., earlier], -1, 0))
         joined = np.concatenate([weights[..., ~earlier], np.moveaxis(sums, 0, -1)], axis=-1)
         return first, joined.astype(np.float32)

@@ -29,8 +29,8 @@ class Sinusoidal(AbsolutePosition):
 
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
-        check_count("width", width, least=0, most=LARGEST_SIZE)
-        check_number("base", base, least=1.0)
+        check_count("width", width, minimum=0, maximum=LARGEST_SIZE)
+        check_number("base", base, minimum=1.0)
         if width < 2 or width % 2:
             raise OptionError(
                 "sinusoidal positions come in pairs",
@@ -68,7 +68,7 @@ class Learned(AbsolutePosition):
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
         super().__init__()
         check_sizes(max_length=max_length, width=width)
-        check_number("deviation", deviation, least=0.0)
+        check_number("deviation", deviation, minimum=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=float(deviation))
 

@@ -212,7 +212,7 @@ MAX_POSITION = 2**53
 def check_positions(length: object, offset: object) -> None:
     """Raise OptionError unless ``length`` and the position ``offset`` of the first token are valid."""
     check_length("length", length)
-    check_length("offset", offset, least=-MAX_POSITION, most=MAX_POSITION)
+    check_length("offset", offset, minimum=-MAX_POSITION, maximum=MAX_POSITION)
 
 
 def distance_range(frame: Frame) -> tuple[int, int]:

@@ -33,7 +33,7 @@ class DistanceTable(DistanceBias):
     def __init__(self, biases: Tensor, lowest: int) -> None:
         super().__init__()
         check_tensor("biases", biases, "a tensor (heads, distances)", do="DistanceTable.of(bias, lowest, highest)")
-        check_length("lowest", lowest, least=-LARGEST_SIZE, most=LARGEST_SIZE)
+        check_length("lowest", lowest, minimum=-LARGEST_SIZE, maximum=LARGEST_SIZE)
         if biases.dim() != 2 or not biases.is_floating_point():
             raise ShapeError(
                 "biases are not a table of distances",

@@ -83,6 +83,6 @@ def grid_positions(shape: Sequence[int], *, device: torch.device | str | None = 
 def _check_axes(name: str, sizes: Any) -> None:
     """Raise OptionError unless ``sizes`` are a tuple or list of 1 to 8 sizes."""
     check_kind(name, sizes, (tuple, list), do=f"for example {name}=(28, 28)")
-    check_count("number of axes", len(sizes), most=8)
+    check_count("number of axes", len(sizes), maximum=8)
     for size in sizes:
         check_size(name, size)

@@ -35,8 +35,8 @@ class LearnedGrid(nn.Module):
     def __init__(self, rows: int, columns: int, width: int, *, prefix: int = 0, deviation: float = 0.02) -> None:
         super().__init__()
         check_sizes(rows=rows, columns=columns, width=width)
-        check_count("prefix", prefix, least=0, most=LARGEST_SIZE)
-        check_number("deviation", deviation, least=0.0)
+        check_count("prefix", prefix, minimum=0, maximum=LARGEST_SIZE)
+        check_number("deviation", deviation, minimum=0.0)
         check_weights(rows=rows, columns=columns, width=width)
         check_weights(prefix=max(1, prefix), width=width)
         self.rows, self.columns, self.prefix = rows, columns, prefix

@@ -36,7 +36,7 @@ class Relative2d(DenseBias):
     def __init__(self, heads: int, window: int, *, deviation: float = 0.02) -> None:
         super().__init__()
         check_sizes(heads=heads, window=window)
-        check_number("deviation", deviation, least=0.0)
+        check_number("deviation", deviation, minimum=0.0)
         offsets = 2 * window - 1
         check_weights(offsets=offsets, others=offsets, heads=heads)
         self.heads, self.window = heads, window

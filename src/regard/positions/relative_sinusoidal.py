@@ -68,9 +68,9 @@ class RelativeSinusoidal(PairBias):
     def distance_terms(self, heads: int, queries: int, keys: int, scale: float) -> DistanceTerms:
         """Return the projected sinusoids of each head, and their products with ``query_bias``."""
         del heads
-        most = max(queries, keys) - 1
+        farthest = max(queries, keys) - 1
         table = scale * torch.einsum("hc,hdc->hd", self.query_bias, self.vectors(1 - keys, queries - 1))
-        return DistanceTerms(table, self.vectors(-most, most))
+        return DistanceTerms(table, self.vectors(-farthest, farthest))
 
     def vectors(self, lowest: int, highest: int) -> Float[Tensor, "heads distances head_dim"]:
         """Compute ``W_h s(i - j)`` for the distances j - i from ``lowest`` to ``highest``."""

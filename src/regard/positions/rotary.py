@@ -61,13 +61,13 @@ class Rotary(Rotation):
     ) -> None:
         super().__init__()
         check_size("head_dim", head_dim)
-        check_number("base", base, least=1.0)
+        check_number("base", base, minimum=1.0)
         check_choice("rotary layout", layout, ("halves", "pairs"))
         _check_scaling(scaling, base)
         self.head_dim, self.base, self.layout, self.scaling = head_dim, float(base), layout, scaling
         self.rotated = head_dim if rotated is None else rotated
         self._latest: tuple[Hashable, tuple[Tensor, Tensor]] | None = None
-        check_count("rotated", self.rotated, least=0)
+        check_count("rotated", self.rotated, minimum=0)
         if self.rotated % 2 or not 0 < self.rotated <= head_dim:
             raise OptionError(
                 "rotary positions rotate pairs of dimensions",

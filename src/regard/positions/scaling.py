@@ -46,12 +46,12 @@ def _check_factor(name: str, factor: object) -> None:
         )
 
 
-def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
+def _check_turns(low_name: str, low: object, high_name: str, high: object) -> None:
     if not is_number(low) or not is_number(high) or not 0.0 < float(low) < float(high):
         raise OptionError(
-            f"{fewest} and {most} are numbers of turns within the trained length",
-            expected=f"0 < {fewest} < {most}",
-            got=f"{fewest}={short_repr(low)}, {most}={short_repr(high)}",
+            f"{low_name} and {high_name} are numbers of turns within the trained length",
+            expected=f"0 < {low_name} < {high_name}",
+            got=f"{low_name}={short_repr(low)}, {high_name}={short_repr(high)}",
             do="leave them out for the published values",
         )
 
@@ -79,7 +79,7 @@ def _pair_factors(stored: str, lengths: str) -> dict[str, Any]:
 
 _FACTOR = declare("length of the longest text divided by the trained one", stored="factor", check=_check_factor)
 _TRAINED_LENGTH = declare(
-    "length of the longest text of the training", least=1, stored="original_max_position_embeddings", required=True
+    "length of the longest text of the training", minimum=1, stored="original_max_position_embeddings", required=True
 )
 
 
@@ -133,7 +133,7 @@ class DynamicScaling(Scaling):
     """
 
     factor: float = field(metadata=_FACTOR)
-    trained_length: int = field(metadata=declare("length of the longest text of the training", least=1))
+    trained_length: int = field(metadata=declare("length of the longest text of the training", minimum=1))
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Compute the frequencies of the increased base."""
@@ -239,7 +239,7 @@ class LongRopeScaling(Scaling):
     short_factors: tuple[float, ...] = field(metadata=_pair_factors("short_factor", "of up to"))
     long_factors: tuple[float, ...] = field(metadata=_pair_factors("long_factor", "of more than"))
     factor: float = field(metadata=_FACTOR)
-    trained_length: int = field(metadata=_TRAINED_LENGTH | {"least": 2})
+    trained_length: int = field(metadata=_TRAINED_LENGTH | {"minimum": 2})
     magnitude_factor: float | None = field(
         default=None,
         metadata=declare(

@@ -37,7 +37,7 @@ class ShawRelative(PairBias):
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
         check_sizes(head_dim=head_dim, value_dim=value_dim)
-        check_count("max_distance", max_distance, least=0, most=LARGEST_SIZE)
+        check_count("max_distance", max_distance, minimum=0, maximum=LARGEST_SIZE)
         check_flag("values", values)
         self.max_distance = max_distance
         count = 2 * max_distance + 1

@@ -93,8 +93,8 @@ def run_plan(
             files[number].shards.forget_attempts()
             files[number].chunks.update(files[number].shards.complete())
         numbers = sorted(left)
-        now = replace(plan, files=tuple(_plan_rest(plan.files[number], files[number]) for number in numbers))
-        with _start_driver(now, log) as driver:
+        rest = replace(plan, files=tuple(_plan_rest(plan.files[number], files[number]) for number in numbers))
+        with _start_driver(rest, log) as driver:
             for message in _read_messages(driver):
                 found = _note(message, numbers, files, report, progress)
                 if found in left and files[found].is_complete:
@@ -192,8 +192,8 @@ def _note(
 
 
 def _describe_workers(message: Message) -> str:
-    def count(number: int, thing: str) -> str:
-        return f"{number:,} {thing}" + ("" if number == 1 else "s")
+    def count(number: int, noun: str) -> str:
+        return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
     workers, machines = count(message["workers"], "worker"), count(message["machines"], "machine")
     return f"{workers} on {machines}, each with a model and {count(message['threads'], 'thread')}"

@@ -121,7 +121,7 @@ def _read_file(plan: Plan, number: int) -> Iterator[Message]:
     if not shards.has_earlier_run:  # the output is complete, and Ray repeats this file
         return
     reader = LineReader(file.source, field=plan.field, name=file.name)
-    told, part = 0, -1
+    reported, part = 0, -1
     try:
         reader.choose_field()
         for part, chunk in enumerate(cut_chunks(reader, plan.options)):
@@ -139,12 +139,12 @@ def _read_file(plan: Plan, number: int) -> Iterator[Message]:
                     str(index): describe_error(line.problem) for index, line in enumerate(chunk.lines) if line.problem
                 },
                 "digest": chunk.digest,
-                "bytes": position - told,
+                "bytes": position - reported,
             }
-            told = position
+            reported = position
             if chunk.lines[-1].problem is not None and not plan.options.skip_bad:
                 return  # the embedder reports it, and the run ends
-        yield {"file": number, "end": part + 1, "bytes": reader.position - told}
+        yield {"file": number, "end": part + 1, "bytes": reader.position - reported}
     finally:
         reader.close()
 

@@ -44,20 +44,20 @@ def record(model: nn.Module) -> Iterator[Recording]:
             got=short_repr(model),
             do='load one first: model = regard.load("minilm")',
         )
-    seen = Recording()
-    contexts = [listen_to_mechanisms(model, seen.add)]
-    contexts += [source.listen(model, seen.add) for source in _sources]
+    recording = Recording()
+    contexts = [listen_to_mechanisms(model, recording.add)]
+    contexts += [source.listen(model, recording.add) for source in _sources]
     covered = {module for source in _sources for module in source.covers(model)}
     if all(context is None for context in contexts):
         for error in filter(None, (source.explain(model) for source in _sources)):
             raise error
-    contexts.append(listen_to_operations(model, covered, seen))
+    contexts.append(listen_to_operations(model, covered, recording))
     if all(context is None for context in contexts):
         raise _no_layer_error(model)
     with ExitStack() as stack:
         for context in filter(None, contexts):
             stack.enter_context(context)
-        yield seen
+        yield recording
 
 
 def _no_layer_error(model: nn.Module) -> OptionError:

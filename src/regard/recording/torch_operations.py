@@ -40,9 +40,9 @@ _ATTENTION_OF_TORCH = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.Tra
 
 
 def listen_to_operations(
-    model: nn.Module, covered: Collection[nn.Module], seen: Recording
+    model: nn.Module, covered: Collection[nn.Module], recording: Recording
 ) -> AbstractContextManager[object] | None:
-    """Return a context in which calls of other modules than ``covered`` are added to ``seen``; None if there are none.
+    """Return a context that adds calls of other modules than ``covered`` to ``recording``; None if there are none.
 
     Raises RefusedError at the end of the context if the model was called and nothing was seen, unless it has layers
     that are recorded otherwise, and that this call may have left out.
@@ -51,7 +51,7 @@ def listen_to_operations(
     inside = {module for part in covered for module in part.modules()}
     if not any(_may_attend(module) for module in model.modules() if module not in inside):
         return None
-    return _listen(model, {*own, *covered}, seen)
+    return _listen(model, {*own, *covered}, recording)
 
 
 def _may_attend(module: nn.Module) -> bool:
@@ -62,14 +62,14 @@ def _may_attend(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _listen(model: nn.Module, covered: Collection[nn.Module], seen: Recording) -> Iterator[None]:
+def _listen(model: nn.Module, covered: Collection[nn.Module], recording: Recording) -> Iterator[None]:
     calling = CallingModules(model, covered)
-    mode = _Operations(calling, WrittenAttention(model.parameters()), seen.add)
+    mode = _Operations(calling, WrittenAttention(model.parameters()), recording.add)
     without_graphs = torch.compiler.set_stance("force_eager")
     with without_graphs, calling.follow(), listen_to_attention(mode.report_request), mode:
         yield
     layers = mode.written.not_understood
-    if len(seen) == 0 and calling.was_called and not covered:
+    if len(recording) == 0 and calling.was_called and not covered:
         raise _nothing_error(model, layers)
     if layers:
         log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")

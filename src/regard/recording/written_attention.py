@@ -216,15 +216,15 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
     """The sizes of batch and heads: from the axes of the weights, and from what the running modules say of heads."""
     leading = weights.shape[:-2]
     total = math.prod(leading)
-    said = {getattr(module, name, None) for module in running for name in _HEADS}
+    head_counts = {getattr(module, name, None) for module in running for name in _HEADS}
     if len(leading) == 2:
         return leading[0], leading[1]
     for axes in range(1, len(leading) + 1):  # windows before the heads, or groups of queries beside them
         heads = math.prod(leading[-axes:])
-        if heads in said:
+        if heads in head_counts:
             return total // heads, heads
     if len(leading) == 1:
-        heads = next((size for size in said if isinstance(size, int) and size > 0 and total % size == 0), 1)
+        heads = next((size for size in head_counts if isinstance(size, int) and size > 0 and total % size == 0), 1)
         return total // heads, heads
     return (total // leading[-1], leading[-1]) if leading else (1, 1)
 

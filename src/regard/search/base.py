@@ -117,7 +117,7 @@ class Search(ABC):
             )
         _check(source, lengths)
         if max_tokens is not None:
-            check_count("max_tokens", max_tokens, most=_MAX_TARGET_TOKENS)
+            check_count("max_tokens", max_tokens, maximum=_MAX_TARGET_TOKENS)
         lengths = lengths.to(source.device)
         return lengths, lengths if len(lengths) == 0 else _token_limits(model, lengths, max_tokens)
 

@@ -68,7 +68,7 @@ class Beam(Search):
         best: int = 1,
         patience: float = 1.0,
     ) -> None:
-        check_count("width", width, most=MAX_ROWS)
+        check_count("width", width, maximum=MAX_ROWS)
         check_count("best", best)
         _check_penalty("length_penalty", length_penalty)
         _check_penalty("coverage_penalty", coverage_penalty)
@@ -183,7 +183,7 @@ def _is_end(candidates: Continuations, end_ids: Int[Tensor, " ends"]) -> Bool[Te
 
 def _add_finished(
     finished: FinishedHypotheses,
-    which: Bool[Tensor, "sources candidates"],
+    mask: Bool[Tensor, "sources candidates"],
     candidates: Continuations,
     written: Int[Tensor, "rows length"],
     score: Float[Tensor, "sources candidates"],
@@ -191,12 +191,12 @@ def _add_finished(
     ended: bool,
 ) -> None:
     """Add continuations to the finished hypotheses, without the last token if they ``ended`` (the end token)."""
-    if not which.any():
+    if not mask.any():
         return
-    source, ids = candidates.source[which.nonzero()[:, 0]], written[candidates.row[which]]
+    source, ids = candidates.source[mask.nonzero()[:, 0]], written[candidates.row[mask]]
     if not ended:
-        ids = torch.cat([ids, candidates.token[which][:, None]], dim=1)
-    finished.add(source, ids, score[which], candidates.log_probability[which], finished=ended)
+        ids = torch.cat([ids, candidates.token[mask][:, None]], dim=1)
+    finished.add(source, ids, score[mask], candidates.log_probability[mask], finished=ended)
 
 
 def _reorder_state(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:

@@ -73,10 +73,10 @@ class BeamState:
         torch.ne(self.source[1:], self.source[:-1], out=first[1:])
         begins, group = first.nonzero()[:, 0], first.cumsum(0) - 1
         rank = rows - begins[group]
-        most = int(rank.max()) + 1
-        grid = values.new_full((len(begins), most, tokens), -torch.inf)
+        max_rows = int(rank.max()) + 1
+        grid = values.new_full((len(begins), max_rows, tokens), -torch.inf)
         grid[group, rank] = values + self.log_probability[:, None]
-        log_probability, place = grid.flatten(1).topk(min(count, most * tokens), dim=1)
+        log_probability, place = grid.flatten(1).topk(min(count, max_rows * tokens), dim=1)
         # Empty places of the grid hold -infinity; their row index is not used.
         row = (begins[:, None] + place // tokens).clamp_max_(len(values) - 1)
         return Continuations(self.source[begins], row, ids[row, place % tokens], log_probability)

@@ -60,9 +60,9 @@ class Sampling(TokenSearch):
         repetition_penalty: float = 1.0,
         best: int = 1,
     ) -> None:
-        check_count("seed", seed, least=0)
-        check_count("top_k", top_k, least=0)
-        check_count("best", best, most=MAX_ROWS)
+        check_count("seed", seed, minimum=0)
+        check_count("top_k", top_k, minimum=0)
+        check_count("best", best, maximum=MAX_ROWS)
         if not is_number(temperature) or float(temperature) <= 0:
             raise OptionError(
                 "wrong temperature",
@@ -72,7 +72,7 @@ class Sampling(TokenSearch):
             )
         if not is_number(top_p) or not 0 < float(top_p) <= 1:
             raise OptionError("wrong `top_p`", expected="0 < `top_p` <= 1", got=short_repr(top_p), do="try 0.9")
-        check_number("min_p", min_p, least=0.0, most=1.0)
+        check_number("min_p", min_p, minimum=0.0, maximum=1.0)
         self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
         self.min_p, self.repetition_penalty = float(min_p), check_repetition_penalty(repetition_penalty)
 

@@ -98,7 +98,7 @@ class ClassifierRecipe(Recipe, ABC):
         metadata=declare_hyperparameters("layers=4, norm=pre or mechanism_options.projected=64 (of linformer)"),
     )
     batch: int = option_field(
-        64, "Examples per batch. Default: 32 texts, 64 pictures or sounds.", least=1, before=("batch_tokens",)
+        64, "Examples per batch. Default: 32 texts, 64 pictures or sounds.", minimum=1, before=("batch_tokens",)
     )
     class_weights: str = option_field(
         "none",

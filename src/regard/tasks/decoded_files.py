@@ -106,11 +106,11 @@ def decode_files(
 
     with start_threads() as pool:
         for chunk in pool.map(decode_chunk, range(0, len(files), _CHUNK)):
-            for one in chunk:
-                if isinstance(one, DataError):
-                    problems.append(one)
+            for outcome in chunk:
+                if isinstance(outcome, DataError):
+                    problems.append(outcome)
                     continue
-                file, content, digest = one
+                file, content, digest = outcome
                 good.append(file)
                 digests.append(digest)
                 lengths.append(len(content))
@@ -124,7 +124,7 @@ def decode_files(
     if not keep:
         log.info(
             f"{size / _GIGABYTE:.1f} GB of {inputs} are more than `memory={memory:g}`: "
-            f"{medium.several} are decoded again in each epoch"
+            f"{medium.plural} are decoded again in each epoch"
         )
     return DecodedFiles(good, decode, digests, lengths, kept if keep else None)
 
@@ -245,5 +245,5 @@ class FileBatches(Batches, ABC, Generic[Entry, Decoded]):
 
     def prefetch_following(self, batch: NumberedBatch) -> None:
         """Prefetch the batches that follow a batch in its epoch."""
-        for one in batches_after(self.epoch(batch.epoch), batch):
-            self.examples.decoded.ask(self.examples.chosen[one.examples])
+        for following in batches_after(self.epoch(batch.epoch), batch):
+            self.examples.decoded.ask(self.examples.chosen[following.examples])

@@ -28,7 +28,7 @@ def declare_tokenizer(text: str, choices: tuple[str, ...]) -> dict[str, Any]:
 
 def declare_block(text: str) -> dict[str, Any]:
     """Declare the tokens of a training example."""
-    return declare(text, least=1, is_saved=False)
+    return declare(text, minimum=1, is_saved=False)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class DocumentRecipe(Recipe, ABC):
     )
     tokenizer: str | None = None
     vocabulary: int | None = option_field(
-        None, "Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True
+        None, "Size of its vocabulary. Default: chosen by the data.", minimum=1, of_new_model=True
     )
     block: int | None = None
     batch: int | None = option_field(
-        None, "Blocks per batch. Default: chosen by the model size.", least=1, is_saved=False
+        None, "Blocks per batch. Default: chosen by the model size.", minimum=1, is_saved=False
     )
     lora: int | None = field(default=None, metadata=LORA)
     lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)
@@ -87,7 +87,7 @@ class DocumentRecipe(Recipe, ABC):
     fixed = "the architecture or the tokenizer"
 
     def __post_init__(self) -> None:
-        declared = {one.name: one for one in declared_fields(type(self))}
+        declared = {field.name: field for field in declared_fields(type(self))}
         architectures = declared["model"].facts["choices"]
         if self.model in SIZES and self.model not in architectures:
             raise OptionError(

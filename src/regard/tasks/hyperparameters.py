@@ -107,7 +107,7 @@ def _read_value(name: str, value: Any, kind: Any) -> Any:
         return _read_list(name, value) if ... in members else _read_tuple(name, value, len(members))
     valid = members or (kind,)
     if type(value) not in valid and not (float in valid and type(value) is int):
-        words = " or ".join("None" if one is NoneType else one.__name__ for one in valid)
+        words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in valid)
         raise OptionError(
             f"wrong {name}", expected=words, got=short_repr(value), do=f"give {words} as the value of {name}"
         )
@@ -123,7 +123,7 @@ def _with_deviation(numbers: dict[str, Any], fields: Sequence[str]) -> dict[str,
 
 def _read_list(name: str, value: Any) -> tuple[int, ...]:
     """A tuple of integers, of a list of any length. Raises OptionError for anything else."""
-    if not isinstance(value, list | tuple) or any(type(one) is not int for one in value):
+    if not isinstance(value, list | tuple) or any(type(number) is not int for number in value):
         raise OptionError(
             f"wrong {name}", expected="a list of integers", got=short_repr(value), do=f"for example {name}=[2, 2]"
         )
@@ -133,7 +133,11 @@ def _read_list(name: str, value: Any) -> tuple[int, ...]:
 def _read_tuple(name: str, value: Any, count: int) -> tuple[int, ...]:
     """A tuple of ``count`` integers, of a list or of one integer. Raises OptionError for anything else."""
     listed = [value] * count if type(value) is int else value
-    if not isinstance(listed, list | tuple) or len(listed) != count or any(type(one) is not int for one in listed):
+    if (
+        not isinstance(listed, list | tuple)
+        or len(listed) != count
+        or any(type(number) is not int for number in listed)
+    ):
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer, or a list of {count}",

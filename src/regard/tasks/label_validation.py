@@ -76,7 +76,7 @@ def baseline_score(
 
 def describe_score(score: float, metric: str, kind: Medium) -> str:
     """Format a score, for example "accuracy 0.914 on held-out pictures"."""
-    return f"{metric.replace('_f1', ' F1')} {abs(score):.3f} on held-out {kind.several}"
+    return f"{metric.replace('_f1', ' F1')} {abs(score):.3f} on held-out {kind.plural}"
 
 
 def score_of(scores: ClassificationScores, metric: str) -> float:
@@ -96,12 +96,12 @@ def _samples(
     """Some texts or files with their labels and predictions."""
     lines: list[str] = []
     for index in sample_rows(len(entries), _NUM_SAMPLES):
-        one = entries[index]
-        shown = one.text[:_SAMPLE_CHARACTERS] if isinstance(one, LabelledText) else one.place
+        entry = entries[index]
+        shown = entry.text[:_SAMPLE_CHARACTERS] if isinstance(entry, LabelledText) else entry.place
         best = np.argsort(-probabilities[index], kind="stable").tolist()
         best = [label for label in best if probabilities[index, label] >= THRESHOLD] if several else best[:1]
         found = ", ".join(f"{labels[label]} {probabilities[index, label]:.2f}" for label in best) or "no label"
-        lines += [f"{kind.one + ':':<11} {shown}", f"label:      {'|'.join(one.labels) or 'no label'}"]
+        lines += [f"{kind.singular + ':':<11} {shown}", f"label:      {'|'.join(entry.labels) or 'no label'}"]
         lines += [f"prediction: {found}"]
     return tuple(lines)
 

@@ -41,10 +41,10 @@ def find_labels(entries: Sequence[Labelled], kind: Medium, *, several: bool = Fa
     constant = several and all(found == set(entry.labels) for entry in entries)
     if len(found) < (1 if several else 2) or constant:
         raise DataError(
-            f"the training {kind.several} all have the same label, so there is nothing to learn",
-            expected=f"{kind.several} with at least two different labels",
+            f"the training {kind.plural} all have the same label, so there is nothing to learn",
+            expected=f"{kind.plural} with at least two different labels",
             got=f"{kind.count(len(entries))} with the label {', '.join(sorted(found)) or 'none'}",
-            do=f"add {kind.several} of another label, or check the column of the label (`columns=...`)",
+            do=f"add {kind.plural} of another label, or check the column of the label (`columns=...`)",
         )
     return sort_labels(found)
 
@@ -55,16 +55,16 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
         return
     if skip_bad and len(problems) < of:
         skips = SkipCounts()
-        for one in problems:
-            skips.add(one.what, f"a {kind.one} cannot be used")
+        for problem in problems:
+            skips.add(problem.what, f"a {kind.singular} cannot be used")
         for sentence in skips.sentences():
             log.info(sentence)
         return
     listed = "; ".join(problem.what for problem in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
     raise DataError(
-        f"{len(problems):,} of {of:,} {kind.several} cannot be used",
-        expected=f"complete {kind.several}",
+        f"{len(problems):,} of {of:,} {kind.plural} cannot be used",
+        expected=f"complete {kind.plural}",
         got=f"{listed}{more}",
         do="replace them, or leave them out: `skip_bad=True`" if len(problems) < of else "check the path",
     )
@@ -72,11 +72,11 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: Medium, *, sk
 
 def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: Medium) -> None:
     """Report the labels of the ``named`` files that none of the ``good`` ones has, since all their files are broken."""
-    left = {one.label for one in good}
-    lost = Counter(one.label for one in named if one.label not in left)
+    left = {file.label for file in good}
+    lost = Counter(file.label for file in named if file.label not in left)
     for label in sort_labels(lost):
         count = lost[label]
-        broken = f"its only {kind.one} is" if count == 1 else f"all of its {count:,} {kind.several} are"
+        broken = f"its only {kind.singular} is" if count == 1 else f"all of its {count:,} {kind.plural} are"
         log.info(f"the label {label} is dropped: {broken} broken")
 
 
@@ -91,12 +91,12 @@ def report_conflicts(
     """Report texts or files of the same content, by ``digests``, with different ``values``, called ``what``."""
     first: dict[str, tuple[Hashable, MediaFile | Labelled]] = {}
     conflicting: dict[str, str] = {}
-    for digest, one, value in zip(digests, files, values, strict=True):
-        earlier, file = first.setdefault(digest, (value, one))
+    for digest, entry, value in zip(digests, files, values, strict=True):
+        earlier, file = first.setdefault(digest, (value, entry))
         if earlier != value:
-            conflicting.setdefault(digest, f"{file.place} and {one.place}")
+            conflicting.setdefault(digest, f"{file.place} and {entry.place}")
     if conflicting:
-        occur = f"{kind.one} occurs" if len(conflicting) == 1 else f"{kind.several} occur"
+        occur = f"{kind.singular} occurs" if len(conflicting) == 1 else f"{kind.plural} occur"
         log.info(
             f"{len(conflicting):,} {occur} with different {what}, the first are {next(iter(conflicting.values()))}"
         )
@@ -112,29 +112,29 @@ def hold_out_files(
 
     Raises DataError for too few files to hold any out.
     """
-    held_out = np.array(hold_out(digests, labels, seed=seed, share=kind.held_out, most=kind.max_held_out))
-    has_labels, (_, copies) = any(labels), kind.copies or (kind.one, kind.several)
+    held_out = np.array(hold_out(digests, labels, seed=seed, share=kind.held_out, limit=kind.max_held_out))
+    has_labels, (_, copies) = any(labels), kind.copies or (kind.singular, kind.plural)
     training, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if not len(training) or not len(held):
         raise DataError(
             f"there are too few different {copies} to hold some out for validation",
             expected=f"at least 2 different {copies}" + (" of a label" if has_labels else ""),
             got=kind.count(len(digests)),
-            do=f"give more {kind.several}, or validation {kind.several}: `validation=...`"
+            do=f"give more {kind.plural}, or validation {kind.plural}: `validation=...`"
             + ("; if the columns are swapped, name them, that of the label last: `columns=...`" if has_labels else ""),
         )
     alike = ", of each label alike" if has_labels else ""
-    log.info(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
+    log.info(f"{kind.plural}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
     return training, held
 
 
 def report_validation(digests: Sequence[str], others: Sequence[str], kind: Medium) -> None:
     """Report the numbers of files for training and of ``others`` for validation, and how many occur in both."""
-    known, copies = len(set(others) & set(digests)), kind.copies or (kind.one, kind.several)
+    known, copies = len(set(others) & set(digests)), kind.copies or (kind.singular, kind.plural)
     if known:
         occur = f"{copies[0]} also occurs" if known == 1 else f"{copies[1]} also occur"
         log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
-    log.info(f"{kind.several}: {len(digests):,} for training; {len(others):,} for validation")
+    log.info(f"{kind.plural}: {len(digests):,} for training; {len(others):,} for validation")
 
 
 def choose_metric(
@@ -148,7 +148,7 @@ def choose_metric(
     answer, share = majority_answer(truth, labels)
     is_imbalanced = share > _IMBALANCED_SHARE or bool((truth.sum(axis=1) != 1).any())
     metric = metric or ("macro_f1" if is_imbalanced else "accuracy")
-    shown = f"always answering {answer} is right for {format_share(share)} of the validation {kind.several}"
+    shown = f"always answering {answer} is right for {format_share(share)} of the validation {kind.plural}"
     log.info(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
     return metric
 
@@ -180,9 +180,9 @@ def hold_out(
     *,
     seed: int,
     share: float = Medium.held_out,
-    most: int = Medium.max_held_out,
+    limit: int = Medium.max_held_out,
 ) -> list[bool]:
-    """For each text, whether it is held out: a share of the different texts of each set of labels, about ``most``.
+    """For each text, whether it is held out: a share of the different texts of each set of labels, about ``limit``.
 
     A set of labels with two texts or more is in both parts. Sets with a single text are treated as one. A text that
     occurs with several sets belongs to the first. Every label is left in the training data.
@@ -198,7 +198,7 @@ def hold_out(
     parts = [members for members in groups.values() if len(members) > 1]
     single = [members[0] for members in groups.values() if len(members) == 1]
     parts += [single] if single else []
-    share = min(share, most / max(1, len(sets)))
+    share = min(share, limit / max(1, len(sets)))
     in_training = Counter(label for own in labels_of.values() for label in own)
     generator = np.random.default_rng(seed)
     held_out: set[str] = set()
@@ -246,27 +246,27 @@ _IMBALANCE = 10
 
 
 def describe_labels(
-    labels: Sequence[str], texts: Sequence[Sequence[str]], *, several: bool, things: str = "texts"
+    labels: Sequence[str], texts: Sequence[Sequence[str]], *, several: bool, plural: str = "texts"
 ) -> Iterator[str]:
-    """Describe the labels of the training texts, or other ``things``: their frequency, and those that are rare."""
+    """Describe the labels of the training inputs, which ``plural`` names: their frequency, and those that are rare."""
     counts = Counter(label for text in texts for label in text)
     ranked = sorted(labels, key=lambda label: -counts[label])
     shown = [f"{label} {counts[label]:,} ({format_share(counts[label] / len(texts))})" for label in ranked]
     more = f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
     yield f"{len(labels)} labels: {', '.join(shown[:_MOST_LISTED])}{more}"
     if several:
-        most = max(map(len, texts))
+        largest = max(map(len, texts))
         none = sum(not text for text in texts)
         without = f"; {none:,} {'text has' if none == 1 else 'texts have'} none" if none else ""
-        yield f"a text has up to {most} {'label' if most == 1 else 'labels'}{without}"
+        yield f"a text has up to {largest} {'label' if largest == 1 else 'labels'}{without}"
     few = [label for label in ranked if counts[label] < _FEW_TEXTS]
     if few:
         listed = ", ".join(f"{label} ({counts[label]})" for label in few[:_MOST_LISTED])
-        yield f"fewer than {_FEW_TEXTS} {things} have the label {listed}{' ..' if len(few) > _MOST_LISTED else ''}"
+        yield f"fewer than {_FEW_TEXTS} {plural} have the label {listed}{' ..' if len(few) > _MOST_LISTED else ''}"
     most_frequent, rarest = counts[ranked[0]], counts[ranked[-1]]
     if most_frequent >= _IMBALANCE * rarest:
         yield (
-            f"the labels are imbalanced: {ranked[0]} has {most_frequent / rarest:,.0f} times as many {things} as "
+            f"the labels are imbalanced: {ranked[0]} has {most_frequent / rarest:,.0f} times as many {plural} as "
             f"{ranked[-1]}; accuracy says little about rare labels, and `class_weights='balanced'` "
             "makes them count"
         )

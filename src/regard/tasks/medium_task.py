@@ -53,13 +53,13 @@ class MediumTask(RecipeTask[AnyRecipe], ABC):
             **self._recipe.fields(),
             "metric": self.metric,
             "model": self.model_fields(),
-            self.medium.several: self.batches.digest + self.held_out.digest,
+            self.medium.plural: self.batches.digest + self.held_out.digest,
         }
 
     @final
     def metadata(self) -> dict[str, Any]:
         """The numbers of examples, and the model that training started from."""
-        return {self.medium.several: len(self.batches), "held_out": len(self.held_out), "start": self._start_name}
+        return {self.medium.plural: len(self.batches), "held_out": len(self.held_out), "start": self._start_name}
 
 
 class LabelledBatches(Batches, ABC):
@@ -124,8 +124,8 @@ class ClassifierTask(MediumTask[AnyRecipe], RowTask[AnyRecipe]):
         recipe, medium, self._seed = self._classifier, self.medium, context.settings.seed
         self.begin(context)
         self.batches, self.held_out = self.read(self.load_start(), context)
-        labels, listed = self.model.labels, [one.labels for one in self.batches.entries]
-        for sentence in describe_labels(labels, listed, several=self.several, things=medium.several):
+        labels, listed = self.model.labels, [entry.labels for entry in self.batches.entries]
+        for sentence in describe_labels(labels, listed, several=self.several, plural=medium.plural):
             log.info(sentence)
         for sentence in self.describe_data():
             log.info(sentence)
@@ -144,7 +144,7 @@ class ClassifierTask(MediumTask[AnyRecipe], RowTask[AnyRecipe]):
     @property
     def unit(self) -> str:
         """The unit of ``tokens``, in the plural."""
-        return "predictions" if self.several else self.medium.several
+        return "predictions" if self.several else self.medium.plural
 
     def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""

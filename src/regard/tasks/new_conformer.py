@@ -51,7 +51,7 @@ def choose_rate(rates: Sequence[int]) -> int:
 def make_processor(rate: int, *, max_seconds: float) -> AudioProcessor:
     """The processor of a new model: frames of 25 ms, one each 10 ms, of 80 bands, or fewer for low rates."""
     window = max(1, round(_WINDOW * rate))
-    bands = next(count for least, count in _BANDS if rate >= least)
+    bands = next(count for lowest, count in _BANDS if rate >= lowest)
     fft = max(_LEAST_FFT, 2 ** (window - 1).bit_length())
     return AudioProcessor(
         rate=rate, mels=bands, fft=fft, window=window, hop=max(1, round(_HOP * rate)), max_seconds=max_seconds

@@ -61,7 +61,7 @@ class NewPerceiverConfig(ABC):
     def make_config(self, source: Any, output: Any) -> PerceiverConfig:
         """The config of the model with this input and output."""
         return PerceiverConfig(
-            source, output, **{one.name: getattr(self, one.name) for one in fields(NewPerceiverConfig)}
+            source, output, **{field.name: getattr(self, field.name) for field in fields(NewPerceiverConfig)}
         )
 
 

@@ -40,12 +40,12 @@ class TimeFractions:
 
     def shares(self, seconds: Sequence[float]) -> dict[str, float]:
         """The shares since the last call, by name; ``seconds`` are the seconds of each, counted since the beginning."""
-        now, before = time.monotonic(), self._before
-        passed = max(now - (self._since or now), 1e-9)
-        self._since, self._before = now, tuple(seconds)
+        present, before = time.monotonic(), self._before
+        passed = max(present - (self._since or present), 1e-9)
+        self._since, self._before = present, tuple(seconds)
         return {
-            name: min(1.0, (one - earlier) / passed)
-            for name, one, earlier in zip(self._names, seconds, before, strict=True)
+            name: min(1.0, (later - earlier) / passed)
+            for name, later, earlier in zip(self._names, seconds, before, strict=True)
         }
 
 

@@ -104,7 +104,7 @@ def decode_pictures(
             do="add a crop_size to the file",
         )
 
-    def decode(one: Entry) -> np.ndarray:
-        return processor.to_pixels(one.content, name=one.place)
+    def decode(picture: Entry) -> np.ndarray:
+        return processor.to_pixels(picture.content, name=picture.place)
 
     return decode_both(pictures, others, decode, PICTURES, inputs="pixels", memory=memory, skip_bad=skip_bad)

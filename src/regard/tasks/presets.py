@@ -94,5 +94,5 @@ def name_models(architectures: Sequence[str]) -> tuple[str, ...]:
 def split_model_name(name: str | None, architectures: Sequence[str], usual: str) -> tuple[str, str | None]:
     """The architecture and the size in the name of a new model; the ``usual`` one, or None, if it has none."""
     name = name or ""
-    kind = next((one for one in architectures if name.startswith(one)), usual)
-    return kind, next((one for one in SIZES if name.endswith(one)), None)
+    kind = next((architecture for architecture in architectures if name.startswith(architecture)), usual)
+    return kind, next((size for size in SIZES if name.endswith(size)), None)

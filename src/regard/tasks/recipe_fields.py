@@ -15,7 +15,7 @@ from regard.tasks.presets import SIZES
 LORA = declare(
     "With `start=...`: train low-rank adapters of this rank, which are added to the weights at the end, instead "
     "of all weights. Needs the extra lora.",
-    least=1,
+    minimum=1,
     metavar="RANK",
     before=("settings_precision",),
 )
@@ -25,11 +25,13 @@ LORA_ALPHA = declare(
     noun="`lora_alpha`",
     before=("settings_precision",),
 )
-SMOOTHING = declare("Label smoothing factor.", least=0.0, most=1.0, shell_range=(0.0, 0.99), before=("settings_clip",))
+SMOOTHING = declare(
+    "Label smoothing factor.", minimum=0.0, maximum=1.0, shell_range=(0.0, 0.99), before=("settings_clip",)
+)
 SKIP_BAD = declare("Leave broken files out, and report them.", panel="Pictures and sounds")
 MEMORY = declare(
     "Decoded files to keep, in GB; more are decoded again in each epoch. Default: 2.",
-    least=0.0,
+    minimum=0.0,
     shell_range=(None, None),
     metavar="GB",
     panel="Pictures and sounds",
@@ -62,7 +64,7 @@ class Recipe(ABC):
 
         Of the folder of a model it is the last part.
         """
-        declared = {one.name: one.facts for one in declared_fields(type(self))}
+        declared = {field.name: field.facts for field in declared_fields(type(self))}
         values = asdict(self)  # type: ignore[call-overload]
         for name, facts in declared.items():
             if facts.get("completes") == "models" and values[name] is not None:
@@ -153,11 +155,11 @@ def default_fields(kind: type[Any]) -> dict[str, Any]:
     A default that is a dataclass itself becomes an object of its fields.
     """
     defaults = {}
-    for one in fields(kind):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
+    for field in fields(kind):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
         if default is not MISSING:
             is_nested = is_dataclass(default) and not isinstance(default, type)
-            defaults[one.name] = to_json_value(asdict(default) if is_nested else default)
+            defaults[field.name] = to_json_value(asdict(default) if is_nested else default)
     return defaults
 
 
@@ -169,7 +171,7 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name
     if isinstance(value, tuple | list):
-        return [to_json_value(one) for one in value]
+        return [to_json_value(part) for part in value]
     if isinstance(value, dict):
-        return {name: to_json_value(one) for name, one in value.items()}
+        return {name: to_json_value(part) for name, part in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

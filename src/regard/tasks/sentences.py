@@ -59,13 +59,13 @@ class Sentences:
             lengths.append(len(sentence))
         return cls(np.asarray(ids), np.cumsum(lengths, dtype=np.int64))
 
-    def select(self, which: npt.NDArray[np.bool_]) -> Sentences:
-        """The sentences for which ``which`` (sentences,) is True."""
-        if which.all():  # the usual case, without a copy
+    def select(self, mask: npt.NDArray[np.bool_]) -> Sentences:
+        """The sentences for which ``mask`` (sentences,) is True."""
+        if mask.all():  # the usual case, without a copy
             return self
         lengths = self.lengths
-        ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
-        return Sentences(self.ids[np.repeat(which, lengths)], ends)
+        ends = np.concatenate([[0], np.cumsum(lengths[mask], dtype=np.int64)])
+        return Sentences(self.ids[np.repeat(mask, lengths)], ends)
 
     @property
     def digest(self) -> str:
@@ -87,12 +87,12 @@ class Sentences:
 
 
 def pad_rows(
-    sentences: Sentences, which: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
+    sentences: Sentences, indices: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> Int[Tensor, "batch length"]:
-    """The sentences ``which``, with the tokens ``before`` and ``after`` added, padded on the right with ``padding``."""
+    """The sentences of ``indices``, with tokens ``before`` and ``after`` them, padded on the right with ``padding``."""
     extra = len(before) + len(after)
-    rows = np.full((len(which), int(sentences.lengths[which].max(initial=0)) + extra), padding, dtype=np.int64)
-    for row, index in zip(rows, which, strict=True):
+    rows = np.full((len(indices), int(sentences.lengths[indices].max(initial=0)) + extra), padding, dtype=np.int64)
+    for row, index in zip(rows, indices, strict=True):
         ids = sentences[int(index)]
         row[: len(ids) + extra] = (*before, *ids, *after)
     return torch.from_numpy(rows)

@@ -52,9 +52,9 @@ def decode_sounds(
 ) -> tuple[DecodedFiles[Entry, Features], DecodedFiles[Entry, Features] | None]:
     """Decode the training sounds and the validation sounds ``others``, None if there are none: see ``decode_both``."""
 
-    def decode(one: Entry) -> Features:
-        assert isinstance(one.content, Path)
-        return processor.to_features(one.content, name=one.place)
+    def decode(sound: Entry) -> Features:
+        assert isinstance(sound.content, Path)
+        return processor.to_features(sound.content, name=sound.place)
 
     return decode_both(sounds, others, decode, SOUNDS, inputs="features", memory=memory, skip_bad=skip_bad)
 
@@ -83,9 +83,9 @@ class SoundBatches(BatchesByLength, FileBatches[Entry, Features]):
         indices = batch.examples[rows]
         found = self.examples.take(indices)
         begin, changed = time.monotonic(), []
-        for row, index, one in zip(rows.tolist(), indices.tolist(), found, strict=True):
+        for row, index, features in zip(rows.tolist(), indices.tolist(), found, strict=True):
             generator = np.random.default_rng([self.seed, batch.epoch, batch.number, row])
-            changed.append(self.augmentation.apply(one, generator, least_frames=self.least_frames(index)))
+            changed.append(self.augmentation.apply(features, generator, least_frames=self.least_frames(index)))
         self.augmented += time.monotonic() - begin
         return pad_features(changed)
 

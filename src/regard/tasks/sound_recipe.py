@@ -30,13 +30,13 @@ def declare_sounds(text: str, **facts: Any) -> dict[str, Any]:
 def _check_rate(name: str, rate: object) -> None:
     from regard.audio.sound_file import RATES
 
-    check_count(name, rate, least=RATES[0], most=RATES[1])
+    check_count(name, rate, minimum=RATES[0], maximum=RATES[1])
 
 
 def _check_seconds(name: str, seconds: object) -> None:
     from regard.audio.sound_file import MAX_SECONDS
 
-    check_number(name, seconds, above=0.0, most=float(MAX_SECONDS))
+    check_number(name, seconds, above=0.0, maximum=float(MAX_SECONDS))
 
 
 @dataclass(frozen=True)

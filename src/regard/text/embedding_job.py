@@ -183,9 +183,9 @@ class EmbeddingSummary:
         return f"{self.skipped:,} {self.nouns[self.skipped != 1]}"
 
 
-def format_count(number: int, thing: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Format a count with its noun: "1 line", "1,000 lines"."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def embed_chunks(lines: Iterable[Line], embedder: LineEmbedder, after: ShardRecord | None = None) -> Iterator[Chunk]:
@@ -194,30 +194,30 @@ def embed_chunks(lines: Iterable[Line], embedder: LineEmbedder, after: ShardReco
     Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before differ from the
     record.
     """
-    for chunk in cut_chunks(lines, embedder.options, after, most=embedder.chunk):
+    for chunk in cut_chunks(lines, embedder.options, after, limit=embedder.chunk):
         yield embed_chunk(chunk, embedder)
 
 
 def cut_chunks(
-    lines: Iterable[Line], options: EmbeddingOptions, after: ShardRecord | None = None, *, most: int | None = None
+    lines: Iterable[Line], options: EmbeddingOptions, after: ShardRecord | None = None, *, limit: int | None = None
 ) -> Iterator[LineChunk]:
-    """Cut the lines into chunks of at most ``most``, starting after the lines of the record ``after``.
+    """Cut the lines into chunks of at most ``limit``, starting after the lines of the record ``after``.
 
     Unless ``skip_bad``, a line with a problem ends its chunk, since nothing beyond it is embedded. Raises
     OutputExistsError if the lines before differ from the record.
     """
-    digest, most = hashlib.sha256(), most or CHUNK_LINES
-    taken: list[Line] = []
+    digest, limit = hashlib.sha256(), limit or CHUNK_LINES
+    chunk: list[Line] = []
     size, stop = 0, 0 if after is None else after.lines
     for line in _skip_finished_lines(lines, digest, after):
-        taken.append(line)
+        chunk.append(line)
         size, stop = size + len(line.text), stop + 1
         ends_here = line.problem is not None and not options.skip_bad
-        if ends_here or len(taken) == most or size >= CHUNK_CHARACTERS[options.tokens]:
-            yield LineChunk(tuple(taken), stop, digest.hexdigest())
-            taken, size = [], 0
-    if taken:
-        yield LineChunk(tuple(taken), stop, digest.hexdigest())
+        if ends_here or len(chunk) == limit or size >= CHUNK_CHARACTERS[options.tokens]:
+            yield LineChunk(tuple(chunk), stop, digest.hexdigest())
+            chunk, size = [], 0
+    if chunk:
+        yield LineChunk(tuple(chunk), stop, digest.hexdigest())
 
 
 def embed_chunk(chunk: LineChunk, embedder: LineEmbedder) -> Chunk:

@@ -56,7 +56,7 @@ def train_encoder_tokenizer(texts: Sequence[str], *, kind: str, size: int, lower
     """
     check_choice("kind of tokenizer", kind, ENCODER_TOKENIZERS)
     check_texts("texts", texts)
-    check_count("size", size, most=MAX_VOCAB_SIZE)
+    check_count("size", size, maximum=MAX_VOCAB_SIZE)
     check_flag("lowercase", lowercase)
     if not any(text.strip() for text in texts):
         raise DataError(
@@ -113,20 +113,20 @@ def _train_word_pieces(
         continuing_subword_prefix=_INSIDE,
         max_input_chars_per_word=_MAX_WORD,
     )
-    made = tokenizers.Tokenizer(model)
-    made.normalizer = normalizer
-    made.pre_tokenizer = splitter
-    made.decoder = decoders.WordPiece(prefix=_INSIDE, cleanup=False)
-    return made
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = decoders.WordPiece(prefix=_INSIDE, cleanup=False)
+    return tokenizer
 
 
-def _choose_alphabet(words: Mapping[str, int], most: int) -> list[str]:
-    """The most frequent characters, at the beginning and inside of words, at most ``most`` pieces, in a fixed order."""
+def _choose_alphabet(words: Mapping[str, int], limit: int) -> list[str]:
+    """The most frequent characters, at the start and inside of words, at most ``limit`` pieces, in a fixed order."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for place, character in enumerate(word):
             counts[character if place == 0 else _INSIDE + character] += count
-    return sorted(sorted(counts, key=lambda piece: (-counts[piece], piece))[:most])
+    return sorted(sorted(counts, key=lambda piece: (-counts[piece], piece))[:limit])
 
 
 _TRAINERS: Mapping[str, Callable[..., tokenizers.Tokenizer]] = {

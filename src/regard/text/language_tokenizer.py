@@ -44,7 +44,7 @@ def train_language_tokenizer(texts: Sequence[str], *, kind: str, size: int) -> T
     """
     check_choice("kind of tokenizer", kind, LANGUAGE_TOKENIZERS)
     check_texts("texts", texts)
-    check_count("size", size, most=MAX_VOCAB_SIZE)
+    check_count("size", size, maximum=MAX_VOCAB_SIZE)
     if not any(texts):
         raise DataError(
             "there is no text to learn a vocabulary from", expected="texts", got="empty texts", do="check the files"
@@ -55,16 +55,16 @@ def train_language_tokenizer(texts: Sequence[str], *, kind: str, size: int) -> T
     return Tokenizer(backend, pad_id=DOCUMENT_ID)
 
 
-def split_text(text: str, most: int = _PART_CHARACTERS) -> Iterator[str]:
-    """Split a text into parts of at most ``most`` characters, after a line break or a space where there is one.
+def split_text(text: str, limit: int = _PART_CHARACTERS) -> Iterator[str]:
+    """Split a text into parts of at most ``limit`` characters, after a line break or a space where there is one.
 
     The library needs a hundred times the memory of a text to tokenize it.
     """
     begin = 0
-    while len(text) - begin > most:
-        cut = max(text.rfind("\n", begin, begin + most), -1) + 1
-        cut = cut or text.rfind(" ", begin + 1, begin + most)
-        cut = cut if cut > begin else begin + most
+    while len(text) - begin > limit:
+        cut = max(text.rfind("\n", begin, begin + limit), -1) + 1
+        cut = cut or text.rfind(" ", begin + 1, begin + limit)
+        cut = cut if cut > begin else begin + limit
         yield text[begin:cut]
         begin = cut
     yield text[begin:]
@@ -140,14 +140,14 @@ def train_characters(
     return backend
 
 
-def check_vocab_size(size: int, least: int, needed: str) -> None:
-    """Raise OptionError for a vocabulary of fewer tokens than ``least``, which are ``needed``."""
-    if size < least:
+def check_vocab_size(size: int, minimum: int, needed: str) -> None:
+    """Raise OptionError for a vocabulary of fewer tokens than ``minimum``, which are ``needed``."""
+    if size < minimum:
         raise OptionError(
             "the vocabulary is too small",
-            expected=f"at least {least}: {needed}",
+            expected=f"at least {minimum}: {needed}",
             got=f"size={size}",
-            do=f"pass `size={least}` or more",
+            do=f"pass `size={minimum}` or more",
         )
 
 

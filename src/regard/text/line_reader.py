@@ -204,10 +204,10 @@ class LineReader:
         while raw and not raw.endswith(b"\n"):
             raw = self._read_bytes(MAX_LINE_BYTES, number)
 
-    def _read_bytes(self, most: int, number: int) -> bytes:
-        """Read to the end of the line, at most ``most`` bytes. Raises DataError for a damaged or truncated file."""
+    def _read_bytes(self, limit: int, number: int) -> bytes:
+        """Read to the end of the line, at most ``limit`` bytes. Raises DataError for a damaged or truncated file."""
         try:
-            raw = self._stream.readline(most)
+            raw = self._stream.readline(limit)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self.name} cannot be read to its end",
@@ -228,8 +228,8 @@ def lines_from_arguments(texts: Sequence[str]) -> Iterator[Line]:
         )
 
 
-def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[Line]]:
-    """Group lines into chunks of at most ``most``, ending a chunk early when the next line has not arrived yet.
+def chunk_lines(lines: LineReader | Sequence[Line], limit: int) -> Iterator[list[Line]]:
+    """Group lines into chunks of at most ``limit``, ending a chunk early when the next line has not arrived yet.
 
     So a program that writes line by line gets its answers at once. A line with a problem ends its chunk, so nothing
     beyond it is read unless the caller goes on. Long lines make short chunks.
@@ -240,7 +240,7 @@ def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[
         some.append(line)
         size += len(line.raw)
         waits = isinstance(lines, LineReader) and lines.would_block
-        if len(some) == most or size >= MAX_LINE_BYTES or line.problem is not None or waits:
+        if len(some) == limit or size >= MAX_LINE_BYTES or line.problem is not None or waits:
             yield some
             some, size = [], 0
     if some:

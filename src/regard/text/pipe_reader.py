@@ -37,10 +37,10 @@ class PipeReader(io.RawIOBase):
         self._bytes_received += count
         return count
 
-    def would_block(self, taken: int) -> bool:
-        """Whether reading the next line would block, after ``taken`` bytes were read from ``buffered``."""
+    def would_block(self, consumed: int) -> bool:
+        """Whether reading the next line would block, after ``consumed`` bytes were read from ``buffered``."""
         # With bytes in the buffer, peek does not read, so it cannot block.
-        if self._bytes_received > taken and b"\n" in self.buffered.peek():
+        if self._bytes_received > consumed and b"\n" in self.buffered.peek():
             return False
         try:
             return not select.select([self], [], [], 0)[0]

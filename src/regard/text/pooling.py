@@ -155,7 +155,7 @@ def _parse_modes(config: dict[str, Any]) -> list[str]:
     named = config.get("pooling_mode")
     if isinstance(named, str):
         return [named]
-    if isinstance(named, list) and all(isinstance(one, str) for one in named):
+    if isinstance(named, list) and all(isinstance(name, str) for name in named):
         return named
     flags = [flag for flag, on in config.items() if flag.startswith("pooling_mode_") and on is True]
     return [_FLAGS.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]

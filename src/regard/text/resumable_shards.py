@@ -73,20 +73,20 @@ class Shards:
         """Whether no complete shard is on the disk."""
         return not any(path.stem.isdecimal() for path in self.folder.glob("*.json"))
 
-    def start(self, asked: Mapping[str, Any]) -> None:
-        """Start a new run with the options ``asked``, removing earlier shards."""
+    def start(self, options: Mapping[str, Any]) -> None:
+        """Start a new run with ``options``, removing earlier shards."""
         self.remove()
         self.folder.mkdir(parents=True)
         sync_folder(self.folder.parent)
         with atomic_write(self._manifest) as temporary:
-            temporary.write_text(json.dumps(dict(asked), indent=2), encoding="utf-8")
+            temporary.write_text(json.dumps(dict(options), indent=2), encoding="utf-8")
 
-    def resume(self, asked: Mapping[str, Any]) -> ShardRecord | None:
+    def resume(self, options: Mapping[str, Any]) -> ShardRecord | None:
         """Resume an earlier run: return the record of its last complete shard, None if there is none.
 
-        Raises OutputExistsError if that run had other options than ``asked``, or its files are damaged.
+        Raises OutputExistsError if that run had other options, or its files are damaged.
         """
-        self._check_same_options(self._read_json(self._manifest), asked)
+        self._check_same_options(self._read_json(self._manifest), options)
         while self._path("json", self.count).exists():
             self.count += 1
         return self.record(self.count - 1) if self.count else None
@@ -161,11 +161,11 @@ class Shards:
     def _path(self, kind: str, part: int) -> Path:
         return self.folder / f"{part:08d}.{kind}"
 
-    def _check_same_options(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    def _check_same_options(self, earlier: Mapping[str, Any], present: Mapping[str, Any]) -> None:
         differences = [
-            f"{name}: {then.get(name)!r} then, {value!r} now"
-            for name, value in now.items()
-            if then.get(name) != value and not (name in _OPTIONS_SAFE_TO_ENABLE and value is True)
+            f"{name}: {earlier.get(name)!r} then, {value!r} now"
+            for name, value in present.items()
+            if earlier.get(name) != value and not (name in _OPTIONS_SAFE_TO_ENABLE and value is True)
         ]
         if differences:
             raise OutputExistsError(

@@ -24,7 +24,7 @@ def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
     """Load a tokenizer from a file. Raises CheckpointError for a damaged file, or one that regard did not write."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        made, bare, bare_fields = _parse_model(content["model"])
+        model, bare, bare_fields = _parse_model(content["model"])
         _check_pipeline(content, bare, bare_fields)
     # The library raises bare Exception for unreadable files, and malformed JSON can fail anywhere.
     except Exception as error:
@@ -34,7 +34,7 @@ def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
             got=f"{type(error).__name__}: {error}"[:300],
             do="copy the file again, or train subwords with Subwords.train",
         ) from error
-    return build_tokenizer(made)
+    return build_tokenizer(model)
 
 
 def _parse_model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:

@@ -100,7 +100,7 @@ def build_unigram(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
 def train_tokenizer(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
     """Train a tokenizer on texts; see ``Subwords.train``."""
     check_choice("algorithm of subwords", algorithm, _ALGORITHMS)
-    check_count("size", size, most=_MAX_VOCAB_SIZE)
+    check_count("size", size, maximum=_MAX_VOCAB_SIZE)
     learner, reserved = _ALGORITHMS[algorithm]
     lines = _collect_lines(texts)
     alphabet = _alphabet(lines, coverage) - reserved
@@ -159,14 +159,14 @@ def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
 
 
 def _check_size(size: int, alphabet: frozenset[str]) -> None:
-    least = len(FIXED_TOKENS) + len(alphabet)
-    if size < least:
+    minimum = len(FIXED_TOKENS) + len(alphabet)
+    if size < minimum:
         raise OptionError(
             "the vocabulary is too small",
-            expected=f"at least {least}: {len(SPECIAL_TOKENS)} special tokens, {len(BYTE_TOKENS)} bytes, {len(TOKENS)} "
-            f"placeholders and the {len(alphabet)} characters of the texts",
+            expected=f"at least {minimum}: {len(SPECIAL_TOKENS)} special tokens, {len(BYTE_TOKENS)} bytes, "
+            f"{len(TOKENS)} placeholders and the {len(alphabet)} characters of the texts",
             got=f"size={size}",
-            do=f"pass `size={least}` or more; or in Python a lower coverage, which writes rare characters as bytes",
+            do=f"pass `size={minimum}` or more; or in Python a lower coverage, which writes rare characters as bytes",
         )
 
 

@@ -74,9 +74,9 @@ def find_column(header: Sequence[str], column: str | int, name: str, *, do: str 
     if isinstance(column, int):
         return column - 1
     names, column = [cell.strip() for cell in header], column.strip()
-    for candidates, wanted in ((names, column), ([known.lower() for known in names], column.lower())):
-        if wanted in candidates:
-            return candidates.index(wanted)
+    for candidates, name_of_column in ((names, column), ([known.lower() for known in names], column.lower())):
+        if name_of_column in candidates:
+            return candidates.index(name_of_column)
     raise DataError(
         f"{name} has no column {column!r}",
         expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",

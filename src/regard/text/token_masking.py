@@ -67,10 +67,10 @@ class TokenMasking:
         """Choose tokens of each row: the share of its usable tokens, rounded, and at least one if there is one."""
         is_usable = np.isin(ids, self.usable)
         counts = is_usable.sum(axis=1)
-        wanted = np.minimum(np.maximum(np.rint(self.share * counts), 1), counts)
+        counts_of_masks = np.minimum(np.maximum(np.rint(self.share * counts), 1), counts)
         keys = np.where(is_usable, generator.random(ids.shape), 2.0)
         ranks = keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-        return ranks < wanted[:, None]
+        return ranks < counts_of_masks[:, None]
 
     def replace(
         self,
@@ -87,4 +87,4 @@ class TokenMasking:
 
 def check_share(share: object) -> None:
     """Raise OptionError unless ``share`` is above 0 and at most 1."""
-    check_number("`mask_share`", share, above=0.0, most=1.0)
+    check_number("`mask_share`", share, above=0.0, maximum=1.0)

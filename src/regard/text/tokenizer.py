@@ -218,7 +218,7 @@ class Tokenizer:
         added = {number for number, token in self._backend.get_added_tokens_decoder().items() if token.special}
         roles = {self._backend.token_to_id(name) for name in self.token_roles.values()}
         framing = {special for side in self.frame for special in side}
-        return tuple(sorted(one for one in added | roles | framing | {self._unknown_id} if one is not None))
+        return tuple(sorted(token for token in added | roles | framing | {self._unknown_id} if token is not None))
 
     @property
     def vocabulary(self) -> int:

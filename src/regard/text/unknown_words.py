@@ -34,9 +34,9 @@ def is_mostly_unknown(text: TokenizedText) -> bool:
 
 def unknown_words_warning(texts: int, where: str) -> str:
     """Format the warning that most words of some texts are unknown; ``where`` names the texts."""
-    which, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
+    subject, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
     return (
-        f"most words of {which} ({where}) are not in this model's vocabulary: "
+        f"most words of {subject} ({where}) are not in this model's vocabulary: "
         f"the model reads them all as one unknown token, so {vectors} little"
     )
 

@@ -42,8 +42,8 @@ class _GatherRows(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, shard: RankShard, batch: int) -> Tensor:
         ctx.shard, ctx.own = shard, len(rows)
-        most = -(-batch // shard.of)
-        padded = rows.new_zeros(most, rows.shape[1])
+        largest = -(-batch // shard.of)
+        padded = rows.new_zeros(largest, rows.shape[1])
         padded[: len(rows)] = rows
         by_rank = [torch.empty_like(padded) for _ in range(shard.of)]
         torch.distributed.all_gather(by_rank, padded)
@@ -169,9 +169,9 @@ class Processes:
         """Backpropagate ``loss``, a scalar, and add to the gradients."""
         self._accelerator.backward(loss)
 
-    def clip(self, model: nn.Module, most: float) -> float:
-        """Clip the gradients to a total L2 norm of ``most``, and return their norm before clipping."""
-        return float(self._accelerator.clip_grad_norm_(model.parameters(), most))
+    def clip(self, model: nn.Module, max_norm: float) -> float:
+        """Clip the gradients to a total L2 norm of ``max_norm``, and return their norm before clipping."""
+        return float(self._accelerator.clip_grad_norm_(model.parameters(), max_norm))
 
     def main_decides(self, opinion: bool) -> bool:
         """Return the main process's ``opinion`` in every process."""

@@ -218,14 +218,14 @@ class Trainer:
         )
 
     def _report(self, rate: float, norm: float) -> None:
-        now = time.monotonic()
+        report_time = time.monotonic()
         loss = self._processes.sum(self._loss) / self._loss_tokens if self._loss_tokens else math.nan
         done, left = self._estimate_remaining()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
-        numbers[f"{self.task.unit}_per_second"] = self._tokens / (now - self._last_report_time)
+        numbers[f"{self.task.unit}_per_second"] = self._tokens / (report_time - self._last_report_time)
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
-        self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, now
+        self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, report_time
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "train", numbers | dict(self.task.metrics()))
 

@@ -78,5 +78,5 @@ def _check(logits: Tensor, labels: Tensor, smoothing: float, ignored: int) -> No
             got=str(labels.device),
             do="move one of them with .to(...)",
         )
-    check_number("smoothing", smoothing, least=0.0, most=1.0)
-    check_count("ignored", ignored, least=-(2**63), most=2**63 - 1)
+    check_number("smoothing", smoothing, minimum=0.0, maximum=1.0)
+    check_count("ignored", ignored, minimum=-(2**63), maximum=2**63 - 1)

@@ -29,28 +29,28 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bfloat16" else None
 
 
-def choose_precision(asked: str, device: torch.device, *, layer: str = "linear") -> str:
+def choose_precision(precision: str, device: torch.device, *, layer: str = "linear") -> str:
     """Return the requested precision; for "auto", the fastest one on ``device`` for this kind of ``layer``.
 
     Notes what "auto" chose, and a requested precision that is slower than float32. Raises OptionError for
     an unknown precision, RefusedError for one in which the device cannot compute the layer.
     """
-    check_choice("precision", asked, ("auto", *PRECISIONS))
-    if asked == "float32":
-        return asked
+    check_choice("precision", precision, ("auto", *PRECISIONS))
+    if precision == "float32":
+        return precision
     available = precisions(device, layer)
-    if asked == "auto":
+    if precision == "auto":
         log.info(f"multiplying in {available.fastest}: {available.reason}")
         return available.fastest
-    if asked not in available.supported:
+    if precision not in available.supported:
         raise RefusedError(
-            f"this model cannot be trained in {asked} here",
+            f"this model cannot be trained in {precision} here",
             expected=" or ".join(available.supported),
-            got=f"{asked}: {available.reason}",
+            got=f"{precision}: {available.reason}",
             do='use `precision="auto"`, the fastest supported, or `precision="float32"`',
         )
-    note_if_slower(asked, device, layer=layer)
-    return asked
+    note_if_slower(precision, device, layer=layer)
+    return precision
 
 
 def note_if_unsupported(kept: str, device: torch.device, *, layer: str = "linear") -> None:
@@ -82,14 +82,17 @@ def restore_backends(kept: Mapping[str, str]) -> None:
     Sets this process's environment variables unless they are set already. Call it before the first matrix product: a
     process chooses its backends only once.
     """
-    here = {"isa": () if extension.missing_reason else extension.native.isas(), "linear": projection.linear_backends()}
+    available = {
+        "isa": () if extension.missing_reason else extension.native.isas(),
+        "linear": projection.linear_backends(),
+    }
     for name, variable in _ENVIRONMENT_VARIABLES.items():
-        if kept.get(name) in here[name] and not os.environ.get(variable):
+        if kept.get(name) in available[name] and not os.environ.get(variable):
             os.environ[variable] = kept[name]
-    now = current_backends()
-    if now != dict(kept):
+    present = current_backends()
+    if present != dict(kept):
         log.info(
-            f"the run was started with {_format_backends(kept)}; this process uses {_format_backends(now)}: "
+            f"the run was started with {_format_backends(kept)}; this process uses {_format_backends(present)}: "
             "the weights will differ in their last bits"
         )
 

@@ -112,7 +112,7 @@ class RunFolder:
                 path.unlink()
             lock.release()
 
-    def begin(self, asked: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    def begin(self, settings: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """Create the folder, replacing the folder of an old run. ``files`` are texts to store in it, by file name."""
         if self.path.exists():
             self._check_run_files()
@@ -126,23 +126,23 @@ class RunFolder:
                 temporary.write_text(text, encoding="utf-8")
         named = [name for name in files if not _is_run_file(name)]
         with atomic_write(self._run) as temporary:  # last: run.json marks the run as started
-            _write_json(temporary, {**asked, **({"files": named} if named else {})})
+            _write_json(temporary, {**settings, **({"files": named} if named else {})})
 
     def check_same(
         self,
-        asked: Mapping[str, Any],
+        settings: Mapping[str, Any],
         unwritten: Mapping[str, Any] | None = None,
         arguments: Mapping[str, str] | None = None,
     ) -> None:
-        """Raise OutputExistsError unless the run was started with the settings ``asked``.
+        """Raise OutputExistsError unless the run was started with ``settings``.
 
         ``unwritten`` are settings that earlier versions used but did not write to run.json, and ``arguments`` the names
         by which a user knows settings, if they have others (``Task.recipe_arguments``).
         """
-        old, now = (_flatten(json.loads(json.dumps(fields))) for fields in (unwritten or {}, asked))
+        old, present = (_flatten(json.loads(json.dumps(fields))) for fields in (unwritten or {}, settings))
         before = {**old, **_flatten(_read_json(self._run, _RUN_ADVICE))}
         lost = {name: None for name in before if name.startswith("recipe.")}
-        for name, value in {**lost, **now}.items():
+        for name, value in {**lost, **present}.items():
             if before.get(name) == value:
                 continue
             if _is_digest(value) and _is_digest(before.get(name)):

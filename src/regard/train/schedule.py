@@ -55,16 +55,16 @@ class Schedule:
     warmup: int | None = option_field(
         None,
         "Warm-up steps. Default: chosen by the model size, but at most a tenth of the run.",
-        least=0,
+        minimum=0,
         option="--warmup",
     )
     steps: int | None = option_field(
         None,
         "Last step of a cosine, which the other schedules ignore. Default: the end of the run.",
-        least=1,
+        minimum=1,
         option="",
     )
-    floor: float = option_field(0.0, "Rate at the end of a cosine, as a fraction of the peak.", least=0.0, option="")
+    floor: float = option_field(0.0, "Rate at the end of a cosine, as a fraction of the peak.", minimum=0.0, option="")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -102,13 +102,13 @@ class Schedule:
     def limit_warmup(self, steps: int | None) -> Schedule:
         """Limit the warm-up to a tenth of the ``steps`` of a run, and report it; None is an unknown number."""
         warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
-        most = warmup if steps is None else max(1, steps // _WARMUP_SHARE)
-        if warmup <= most:
+        limit = warmup if steps is None else max(1, steps // _WARMUP_SHARE)
+        if warmup <= limit:
             return self
         log.info(
-            f"a warm-up of {most:,} {'step' if most == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}"
+            f"a warm-up of {limit:,} {'step' if limit == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}"
         )
-        return replace(self, warmup=most)
+        return replace(self, warmup=limit)
 
     def rate(self, step: int, done: float = 0.0) -> float:
         """The learning rate of a step, counted from 1.
@@ -117,7 +117,7 @@ class Schedule:
         unless ``step`` is a positive integer and ``done`` a number from 0 to 1.
         """
         check_count("step", step)
-        check_number("done", done, least=0.0, most=1.0)
+        check_number("done", done, minimum=0.0, maximum=1.0)
         peak = _DEFAULT_PEAK if self.peak is None else self.peak
         warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
         warm = min(1.0, step / warmup) if warmup else 1.0

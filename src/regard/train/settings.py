@@ -28,18 +28,18 @@ class Settings:
     """
 
     fields_are_options: ClassVar[bool] = True
-    accumulate: int = option_field(1, "Gradient accumulation: batches per step.", least=1)
+    accumulate: int = option_field(1, "Gradient accumulation: batches per step.", minimum=1)
     schedule: Schedule = field(
         default_factory=Schedule,
         metadata=declare("Learning rate of each step.", example="regard.train.schedule.Schedule(peak=...)"),
     )
-    clip: float = option_field(1.0, "Maximum gradient norm; 0 disables clipping.", least=0.0)
+    clip: float = option_field(1.0, "Maximum gradient norm; 0 disables clipping.", minimum=0.0)
     optimizer: str = option_field(
         "adamw",
         "adamw; or muon for the matrices of blocks, which from scratch usually needs fewer steps.",
         choices=("adamw", "muon"),
     )
-    weight_decay: float = option_field(0.0, "Weight decay.", least=0.0)
+    weight_decay: float = option_field(0.0, "Weight decay.", minimum=0.0)
     precision: str = option_field(
         "auto",
         "Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
@@ -47,26 +47,26 @@ class Settings:
         option="--dtype",
         metavar="DTYPE",
     )
-    epochs: int | None = option_field(None, "Maximum epochs.", least=1, is_saved=False)
-    steps: int | None = option_field(None, "Maximum steps.", least=1, is_saved=False)
+    epochs: int | None = option_field(None, "Maximum epochs.", minimum=1, is_saved=False)
+    steps: int | None = option_field(None, "Maximum steps.", minimum=1, is_saved=False)
     minutes: float | None = option_field(None, "Maximum training time, in minutes.", above=0.0, is_saved=False)
     patience: int = option_field(
-        10, "Early stopping: validations without a better score; 0 disables it.", least=0, is_saved=False
+        10, "Early stopping: validations without a better score; 0 disables it.", minimum=0, is_saved=False
     )
     validate_every: int | None = option_field(
         None,
         "Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
-        least=1,
+        minimum=1,
         is_saved=False,
     )
-    average: int = option_field(5, "Number of best checkpoints to average at the end.", least=1)
+    average: int = option_field(5, "Number of best checkpoints to average at the end.", minimum=1)
     checkpoint_activations: bool = option_field(
         False,
         "Compute activations again in the backward pass: the same result, less memory, a third more time.",
         is_saved=False,
     )
-    save_seconds: float = option_field(120.0, "Seconds between checkpoints.", least=0.0, is_saved=False)
-    seed: int = option_field(1, "Random seed of data order, dropout and initial weights.", least=0)
+    save_seconds: float = option_field(120.0, "Seconds between checkpoints.", minimum=0.0, is_saved=False)
+    seed: int = option_field(1, "Random seed of data order, dropout and initial weights.", minimum=0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -26,8 +26,8 @@ def shard_on_cpus(accelerator: Any) -> None:
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
-    asked = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if not asked or accelerator.distributed_type != DistributedType.MULTI_CPU:
+    is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if not is_sharded or accelerator.distributed_type != DistributedType.MULTI_CPU:
         return
     if torch.accelerator.is_available():
         raise RefusedError(
@@ -79,15 +79,15 @@ def check_shardable(model: nn.Module, plugin: Any) -> None:
             got=", ".join(scalars),
             do="train with DDP: distributed_type: MULTI_GPU in Accelerate's configuration, or torchrun",
         )
-    asked = plugin.transformer_cls_names_to_wrap or []
+    classes = plugin.transformer_cls_names_to_wrap or []
     found = {type(module).__name__ for module in model.modules()}
-    unknown = [name for name in asked if name not in found]
+    unknown = [name for name in classes if name not in found]
     if unknown:
         lists = (module for module in model.modules() if isinstance(module, nn.ModuleList))
         blocks = sorted({type(block).__name__ for blocks in lists for block in blocks if len(list(block.children()))})
         raise OptionError(
             f"the model has no layers of the class {unknown[0]!r}, which FSDP is to shard one by one",
             expected=" or ".join(blocks) or "no class",
-            got=", ".join(asked),
+            got=", ".join(classes),
             do="change --fsdp_transformer_layer_cls_to_wrap of accelerate launch, or that line of its configuration",
         )

@@ -19,13 +19,13 @@ from regard.models import EncoderDecoder
 from regard.text.length_batches import cut_batches
 
 
-def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
+def batch_by_length(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> Iterator[list[int]]:
     """Yield the indices of the sequences, the longest first, in batches of at most ``tokens``, padding included.
 
-    A longer sequence is a batch of its own. ``most`` is the maximum of sequences in a batch; None is no limit.
+    A longer sequence is a batch of its own. ``size`` is the maximum of sequences in a batch; None is no limit.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    for batch in cut_batches([lengths[index] for index in order], tokens=tokens, size=most):
+    for batch in cut_batches([lengths[index] for index in order], tokens=tokens, size=size):
         yield order[batch]
 
 

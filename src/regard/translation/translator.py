@@ -343,22 +343,22 @@ class Translator:
     def _make_batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
         """Batch sources by length. Memory grows with the search's rows of a source, so more rows mean fewer sources."""
         tokens = self.tokens * _USUAL_ROWS // max(search.rows, _USUAL_ROWS)
-        most = max(1, _MAX_LOGITS // (search.rows * self.model.vocab_sizes[1]))
-        return batch_by_length(lengths, tokens=tokens, most=most)
+        size = max(1, _MAX_LOGITS // (search.rows * self.model.vocab_sizes[1]))
+        return batch_by_length(lengths, tokens=tokens, size=size)
 
     def _search(self, read: Sequence[_EncodedText], search: Search) -> list[list[Hypothesis]]:
         sources = [[*row.ids, self.model.end_id] for row in read]
         lengths = torch.tensor([len(ids) for ids in sources])
         return search.search(self.model, pad_rows(sources, self.model.pad_id, self.model.device), lengths)
 
-    def _render(self, protected: ProtectedText, one: Hypothesis) -> Rendering:
-        written = self.target.decode(one.ids)
+    def _render(self, protected: ProtectedText, hypothesis: Hypothesis) -> Rendering:
+        written = self.target.decode(hypothesis.ids)
         return Rendering(
             text=protected.restore(written),
-            ids=one.ids,
-            score=one.score,
-            log_probability=one.log_probability,
-            finished=one.finished,
+            ids=hypothesis.ids,
+            score=hypothesis.score,
+            log_probability=hypothesis.log_probability,
+            finished=hypothesis.finished,
             missing=protected.missing(written),
         )
 

@@ -35,11 +35,11 @@ def build_episodes_data(readings: Sequence[EpisodeReading], model: str, room: in
 def _episode(reading: EpisodeReading, room: int) -> Json:
     steps: list[Json] = []
     for step in reading.steps:
-        made = _step(step)
-        room -= _size(made)
+        packed = _step(step)
+        room -= _size(packed)
         if room < 0 and steps:
             break
-        steps.append(made)
+        steps.append(packed)
     first = reading.steps[0]
     title = f"{reading.environment}, seed {reading.seed}: return {reading.total:.4g}"
     return {

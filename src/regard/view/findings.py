@@ -24,15 +24,15 @@ from regard.view.word_pairs import Finding, WordPairs
 from regard.view.words_from_tokens import Word, weight_on_word
 
 
-def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
-    """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``least``.
+def findings(pairs: WordPairs, limit: int = 6, minimum: float = 0.1) -> tuple[Finding, ...]:
+    """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``minimum``.
 
-    Beside a token that is kept apart, ``least`` is a share of the rest.
+    Beside a token that is kept apart, ``minimum`` is a share of the rest.
     """
-    least *= 1 - (pairs.share_of_sink or 0.0)
+    minimum *= 1 - (pairs.share_of_sink or 0.0)
     surprise = np.where(pairs.candidates(nearest=2), (pairs.weight - pairs.usual).mean(axis=0), -np.inf)
     ranked = _largest_places(surprise.reshape(-1), limit)
-    chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= least]
+    chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= minimum]
     return tuple(pairs.finding(int(query), int(key)) for query, key in chosen)
 
 

@@ -35,15 +35,15 @@ MASKS_PER_HEAD = "The heads of this layer have different masks."
 
 
 @explain_arguments
-def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
+def layers_of(recording: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
     """Convert each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
 
     Raises ShapeError for a larger batch, RefusedError for calls that cannot be joined, DataError for numbers that
     are not finite, and for more than ``MAX_WEIGHTS`` in layers that are stored as weights alone.
     """
-    check_kind("seen", seen, Iterable, do="with regard.record(model) as seen: model(ids)")
+    check_kind("seen", recording, Iterable, do="with regard.record(model) as seen: model(ids)")
     calls: dict[str, list[LayerCall]] = {}
-    for call in seen:
+    for call in recording:
         check_kind("call", call, LayerCall, do="pass the recording of regard.record, or some of its calls")
         calls.setdefault(call.name, []).append(call)
     with torch.no_grad():

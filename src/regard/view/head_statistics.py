@@ -48,8 +48,8 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     """Compute the statistics of every head, in order of layer and head."""
     return tuple(
         _head_statistics(weights, layer, head, reading.key_tokens, reading.sink)
-        for layer, seen in enumerate(reading.layers)
-        for head, weights in enumerate(shares_by_head(seen))
+        for layer, reading_of_layer in enumerate(reading.layers)
+        for head, weights in enumerate(shares_by_head(reading_of_layer))
     )
 
 

@@ -51,8 +51,10 @@ def build_page_data(readings: Sequence[Reading | PairReading], model: str, room:
 
 def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json]:
     texts: list[Json] = [{"attentions": []} for _ in readings]
-    for kind in dict.fromkeys(kind for one in readings for kind in one.attentions):
-        own = {number: one.attentions[kind] for number, one in enumerate(readings) if kind in one.attentions}
+    for kind in dict.fromkeys(kind for reading in readings for kind in reading.attentions):
+        own = {
+            number: reading.attentions[kind] for number, reading in enumerate(readings) if kind in reading.attentions
+        }
         pairs = {number: (reading, word_pairs(reading)) for number, reading in own.items() if reading.keys is None}
         for number, reading in own.items():
             texts[number]["attentions"].append(
@@ -115,13 +117,13 @@ def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json | str]:
         gap = special or (token > 0 and tokens.special[token - 1]) or any(map(str.isspace, tokens.text[end:start]))
         end = end if special else stop
         surface, piece = escape_text(tokens.surface(token)), escape_text(tokens.pieces[token])
-        one: Json = {"surface": surface}
-        one |= {"piece": piece} if piece != surface else {}
-        one |= {"gap": 1} if gap and token else {}
-        one |= {"special": 1} if special else {}
-        one |= {"word": word_of[token]} if token in word_of else {}
-        one |= {"unknown": 1} if tokens.is_unknown(token) else {}
-        shown.append(surface if one == {"surface": surface, "gap": 1} else one)  # most tokens begin a word
+        entry: Json = {"surface": surface}
+        entry |= {"piece": piece} if piece != surface else {}
+        entry |= {"gap": 1} if gap and token else {}
+        entry |= {"special": 1} if special else {}
+        entry |= {"word": word_of[token]} if token in word_of else {}
+        entry |= {"unknown": 1} if tokens.is_unknown(token) else {}
+        shown.append(surface if entry == {"surface": surface, "gap": 1} else entry)  # most tokens begin a word
     return shown
 
 

@@ -94,10 +94,10 @@ def record_text(model: Model, text: str, *, truncate: bool, name: str) -> tuple[
     """
     model = Encoder.part_of(model) or model
     tokenized = _tokenize(model.require_tokenizer(), text, truncate=truncate, name=name)
-    with torch.no_grad(), record(model) as seen:
+    with torch.no_grad(), record(model) as recording:
         ids = torch.tensor([tokenized.ids], device=model.device)
         output = model(ids, keep_layers=not model.attends_through_latents)
-    return tokenized, seen, output
+    return tokenized, recording, output
 
 
 def make_reading(

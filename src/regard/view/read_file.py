@@ -87,9 +87,9 @@ def read_file(model: Any, file: Any, *, labels: Sequence[str] = (), name: str = 
 
 def _read_drawn(model: MediaEncoder, file: Any, *, name: str) -> PictureReading:
     """Capture the attention of a model that draws its inputs."""
-    name = name or (str(file) if isinstance(file, str | Path) else f"the {model.medium.one}")
-    made = model.make_input(file, name=name)
-    drawn = model.draw_input(made)
+    name = name or (str(file) if isinstance(file, str | Path) else f"the {model.medium.singular}")
+    content = model.make_input(file, name=name)
+    drawn = model.draw_input(content)
     if drawn.grid.tokens > MAX_TOKENS:
         raise DataError(
             f"{name} is too long to show",
@@ -97,12 +97,12 @@ def _read_drawn(model: MediaEncoder, file: Any, *, name: str) -> PictureReading:
             got=f"{drawn.grid.tokens:,}",
             do="cut it into parts",
         )
-    with record(model) as seen:
-        (output,) = model.run_inputs([made], batch=1)
+    with record(model) as recording:
+        (output,) = model.run_inputs([content], batch=1)
     return PictureReading(
         name,
         drawn.pixels,
-        tuple(PictureLayer(drawn.grid, layer, drawn.cell) for layer in layers_of(seen)),
+        tuple(PictureLayer(drawn.grid, layer, drawn.cell) for layer in layers_of(recording)),
         rank_labels(model.labels, output.logits if model.classifies else None),
         no_rollout_reason=drawn.no_rollout_reason,
         noun=drawn.noun,

@@ -184,12 +184,12 @@ def _run(
     with_gradients: bool,
 ) -> tuple[ImageOutput, list[LayerCall], list[Tensor]]:
     """Run the model in eval mode: its output, the calls of its attention layers, and their outputs in the graph."""
-    made = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels[None].copy())))
-    given = made.to(model.device, next(model.parameters()).dtype).requires_grad_(with_gradients)
+    normalised = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels[None].copy())))
+    inputs = normalised.to(model.device, next(model.parameters()).dtype).requires_grad_(with_gradients)
     graph = torch.set_grad_enabled(with_gradients)
-    with eval_mode(model), graph, keep_outputs(model) as outputs, record(model) as seen:
-        output = model(given)
-    return output, list(seen), outputs
+    with eval_mode(model), graph, keep_outputs(model) as outputs, record(model) as recording:
+        output = model(inputs)
+    return output, list(recording), outputs
 
 
 def rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str, float], ...]:
@@ -215,11 +215,11 @@ def find_label(model: ImageEncoder, label: str | None) -> str | None:
 
 def _check_grids(grids: tuple[TokenGrid, ...], limit: int, name: str) -> None:
     """Raise DataError for too many tokens."""
-    most = max((grid.tokens for grid in grids), default=0)
-    if most > limit:
+    largest = max((grid.tokens for grid in grids), default=0)
+    if largest > limit:
         raise DataError(
             f"{name} has too many patches to show",
             expected=f"at most {limit:,} tokens",
-            got=f"{most:,}",
+            got=f"{largest:,}",
             do="use a processor with a size: model.processor = ImageProcessor(size=(height, width), ..)",
         )

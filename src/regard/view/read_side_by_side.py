@@ -59,8 +59,8 @@ def read_side_by_side(
             got=type(model).__name__,
             do="view it without other mechanisms (`mechanism=...`), or choose another model",
         )
-    tokenized, seen, output = record_text(model, text, truncate=truncate, name=name)
-    calls = list(seen)
+    tokenized, recording, output = record_text(model, text, truncate=truncate, name=name)
+    calls = list(recording)
     _check_exact(calls)
     _check_size(calls, len(choices) + 1, name)
     length = len(tokenized)
@@ -73,11 +73,11 @@ def read_side_by_side(
             MechanismPanel(
                 choice=fitted,
                 fitted=reasons,
-                notes=_notes_of(made),
-                computed=_compute(fitted, calls, made, seconds, length) if isinstance(made, list) else None,
-                refusal=made if isinstance(made, str) else None,
+                notes=_notes_of(mechanisms),
+                computed=_compute(fitted, calls, mechanisms, seconds, length) if isinstance(mechanisms, list) else None,
+                refusal=mechanisms if isinstance(mechanisms, str) else None,
             )
-            for (fitted, reasons, made), seconds in zip(prepared, times[1:], strict=True)
+            for (fitted, reasons, mechanisms), seconds in zip(prepared, times[1:], strict=True)
         ]
         layers = tuple(_to_layer(call, call.mechanism) for call in calls)
         exact = replace(make_reading(tokenized, layers, output.layers), sink=None)  # all panels show all tokens alike
@@ -99,14 +99,14 @@ def _prepare(
     """Make the mechanism of each layer for the text's length; or return why it refuses the model's layers."""
     fitted, reasons = choice.fitted(length)
     try:
-        made = [
+        mechanisms = [
             make_replacement(call.mechanism, choice.name, fitted.options).to(call.query.device, call.query.dtype)
             for call in calls
         ]
     except RefusedError as error:
         return fitted, reasons, str(error.what)
-    refusals = (_refusal_reason(call, mechanism) for call, mechanism in zip(calls, made, strict=True))
-    return fitted, reasons, next((refusal for refusal in refusals if refusal is not None), made)
+    refusals = (_refusal_reason(call, mechanism) for call, mechanism in zip(calls, mechanisms, strict=True))
+    return fitted, reasons, next((refusal for refusal in refusals if refusal is not None), mechanisms)
 
 
 def _refusal_reason(call: LayerCall, mechanism: Mechanism) -> str | None:
@@ -119,11 +119,11 @@ def _measure_times(calls: Sequence[LayerCall], runnable: Sequence[list[Mechanism
     """Measure the time of all layers for exact attention and each mechanism, in turn; NaN for one that refuses."""
     exact = [call.mechanism for call in calls]
     everything = [exact, *runnable]
-    runs = [partial(_run, calls, made) for made in everything if made is not None]
+    runs = [partial(_run, calls, mechanisms) for mechanisms in everything if mechanisms is not None]
     for run in runs:
         run()  # kernels choose their instructions and fill caches in a first call
     times = iter(least_seconds(runs, tries=_TRIES))
-    return [float("nan") if made is None else next(times) for made in everything]
+    return [float("nan") if mechanisms is None else next(times) for mechanisms in everything]
 
 
 def _run(calls: Sequence[LayerCall], mechanisms: Sequence[Mechanism]) -> None:
@@ -132,17 +132,17 @@ def _run(calls: Sequence[LayerCall], mechanisms: Sequence[Mechanism]) -> None:
 
 
 def _compute(
-    choice: MechanismChoice, calls: Sequence[LayerCall], made: Sequence[Mechanism], seconds: float, length: int
+    choice: MechanismChoice, calls: Sequence[LayerCall], mechanisms: Sequence[Mechanism], seconds: float, length: int
 ) -> ComputedPanel:
     compared = [
         compare(call.mechanism, mechanism, call.query, call.key, call.value, call.mask, bias=call.bias, top=TOP)
-        for call, mechanism in zip(calls, made, strict=True)
+        for call, mechanism in zip(calls, mechanisms, strict=True)
     ]
     return ComputedPanel(
-        layers=tuple(_to_layer(call, mechanism) for call, mechanism in zip(calls, made, strict=True)),
+        layers=tuple(_to_layer(call, mechanism) for call, mechanism in zip(calls, mechanisms, strict=True)),
         measures=_measures_of_heads(compared),
         summary=_summary_of(compared),
-        operations=_operations(choice.row.cost, made, length),
+        operations=_operations(choice.row.cost, mechanisms, length),
         seconds=seconds,
     )
 
@@ -182,13 +182,13 @@ def _operations(cost: str, mechanisms: Sequence[Mechanism], length: int) -> int 
     return sum(known) if len(known) == len(counts) else None
 
 
-def _notes_of(made: list[Mechanism] | str) -> tuple[str, ...]:
-    if isinstance(made, str):
+def _notes_of(mechanisms: list[Mechanism] | str) -> tuple[str, ...]:
+    if isinstance(mechanisms, str):
         return ()
-    one = made[0]
-    notes = [f"{name} has random weights, which were not trained" for name, _ in one.named_parameters()]
+    mechanism = mechanisms[0]
+    notes = [f"{name} has random weights, which were not trained" for name, _ in mechanism.named_parameters()]
     copied: list[str] = []
-    for extra in one.extra_inputs:
+    for extra in mechanism.extra_inputs:
         if extra.projected and extra.copied_from is not None:
             copied.append(extra.name)
         elif extra.projected:
@@ -201,12 +201,12 @@ def _notes_of(made: list[Mechanism] | str) -> tuple[str, ...]:
 def _check_exact(calls: Sequence[LayerCall]) -> None:
     """Raise RefusedError unless all layers have an exact mechanism, whose weights are a distribution."""
     for call in calls:
-        one = call.mechanism
-        if one.approximates is not None or one.weights_are != "distribution":
+        mechanism = call.mechanism
+        if mechanism.approximates is not None or mechanism.weights_are != "distribution":
             raise RefusedError(
                 "this model does not use softmax over all visible tokens, so mechanisms cannot be compared",
                 expected="a model whose attention is softmax over all visible tokens, such as dot_product",
-                got=type(one).__name__,
+                got=type(mechanism).__name__,
                 do="choose another model, or view this one without other mechanisms (`mechanism=...`)",
             )
 

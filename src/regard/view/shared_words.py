@@ -52,7 +52,7 @@ def shared_words(readings: list[Reading]) -> tuple[SharedWord, ...]:
         for name, of_texts in vectors.items()
         for (first, second), cosines in _cosines(of_texts).items()
     ]
-    return tuple(sorted(shared, key=lambda one: (one.cosines[-1], one.first, one.second)))
+    return tuple(sorted(shared, key=lambda word: (word.cosines[-1], word.first, word.second)))
 
 
 def _first_occurrences(reading: Reading) -> dict[str, Word]:

@@ -104,12 +104,12 @@ def is_mostly_unknown(words: Sequence[Word]) -> bool:
 
 def _number_occurrences(words: Sequence[Word]) -> tuple[Word, ...]:
     spellings = Counter(word.text for word in words if word.is_word)
-    seen: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     numbered = []
     for word in words:
-        seen[word.text.casefold()] += 1
+        occurrences[word.text.casefold()] += 1
         again = word.is_word and spellings[word.text] > 1
-        numbered.append(replace(word, occurrence=seen[word.text.casefold()]) if again else word)
+        numbered.append(replace(word, occurrence=occurrences[word.text.casefold()]) if again else word)
     return tuple(numbered)
 
 

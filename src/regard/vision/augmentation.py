@@ -106,8 +106,8 @@ class Augmentation:
     cutmix: float = 0.0
 
     def __post_init__(self) -> None:
-        check_count("crop", self.crop, least=0, most=_MAX_PADDING)
-        check_number("resized_crop", self.resized_crop, least=0.0, most=1.0)
+        check_count("crop", self.crop, minimum=0, maximum=_MAX_PADDING)
+        check_number("resized_crop", self.resized_crop, minimum=0.0, maximum=1.0)
         if self.crop and self.resized_crop:
             raise OptionError(
                 "there are two random crops",
@@ -116,11 +116,11 @@ class Augmentation:
                 do="set one of them to 0: `crop=0` or `resized_crop=0`",
             )
         check_flag("flip", self.flip)
-        check_number("jitter", self.jitter, least=0.0, most=1.0)
+        check_number("jitter", self.jitter, minimum=0.0, maximum=1.0)
         check_choice("augmentation policy", self.policy, POLICIES)
-        check_number("erase", self.erase, least=0.0, most=1.0)
-        check_number("mixup", self.mixup, least=0.0)
-        check_number("cutmix", self.cutmix, least=0.0)
+        check_number("erase", self.erase, minimum=0.0, maximum=1.0)
+        check_number("mixup", self.mixup, minimum=0.0)
+        check_number("cutmix", self.cutmix, minimum=0.0)
 
     def draw(self, generator: np.random.Generator, batch: int, height: int, width: int) -> Draws:
         """Draw the numbers for ``batch`` pictures of this size."""
@@ -166,9 +166,11 @@ class Augmentation:
 
     def __str__(self) -> str:
         listed = [
-            f"{one.name} {getattr(self, one.name)}" for one in fields(self) if getattr(self, one.name) != one.default
+            f"{field.name} {getattr(self, field.name)}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
         ]
-        return ", ".join(one.replace(" True", "") for one in listed) or "none"
+        return ", ".join(text.replace(" True", "") for text in listed) or "none"
 
     def _draw_policy(
         self, generator: np.random.Generator, batch: int
@@ -199,8 +201,8 @@ class Augmentation:
         half = np.array([height, width]) * np.sqrt(1 - share) / 2
         begin = np.clip(np.round(centre - half), 0, [height, width]).astype(int)
         end = np.clip(np.round(centre + half), 0, [height, width]).astype(int)
-        taken = int((end - begin).prod())
-        return Mix(1 - taken / (height * width), partner, (int(begin[0]), int(begin[1]), int(end[0]), int(end[1])))
+        area = int((end - begin).prod())
+        return Mix(1 - area / (height * width), partner, (int(begin[0]), int(begin[1]), int(end[0]), int(end[1])))
 
 
 def _draw_rectangles(

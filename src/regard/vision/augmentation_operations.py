@@ -95,15 +95,15 @@ def _move(
 ) -> Float[Tensor, "batch channels height width"]:
     """Map the point p of the picture to A (p - c) + c + t, around the centre c."""
     height, width = pictures.shape[-2:]
-    one, zero = torch.ones_like(magnitude), torch.zeros_like(magnitude)
+    ones, zeros = torch.ones_like(magnitude), torch.zeros_like(magnitude)
     angle = torch.deg2rad(_DEGREES * magnitude)
     linear = {
         "rotate": (angle.cos(), angle.sin(), -angle.sin(), angle.cos()),
-        "shear_x": (one, _SHEAR * magnitude, zero, one),
-        "shear_y": (one, zero, _SHEAR * magnitude, one),
-    }.get(name, (one, zero, zero, one))
-    shift = {"translate_x": (_SHIFT * width * magnitude, zero), "translate_y": (zero, _SHIFT * height * magnitude)}
-    moved = torch.stack(shift.get(name, (zero, zero)), dim=1)
+        "shear_x": (ones, _SHEAR * magnitude, zeros, ones),
+        "shear_y": (ones, zeros, _SHEAR * magnitude, ones),
+    }.get(name, (ones, zeros, zeros, ones))
+    shift = {"translate_x": (_SHIFT * width * magnitude, zeros), "translate_y": (zeros, _SHIFT * height * magnitude)}
+    moved = torch.stack(shift.get(name, (zeros, zeros)), dim=1)
     matrix = torch.stack(linear, dim=1).view(-1, 2, 2)
     centre = pictures.new_tensor([(width - 1) / 2, (height - 1) / 2])
     offset = centre - matrix @ centre + moved

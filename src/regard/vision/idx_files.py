@@ -112,7 +112,7 @@ def _check_shape(path: Path, shape: tuple[int, ...]) -> None:
         raise DataError(
             f"{path} has an unusable size in its header",
             expected=f"1 or more pictures of edges up to {_MAX_EDGE:,}, at most {_MAX_BYTES:,} bytes",
-            got=" x ".join(f"{one:,}" for one in shape),
+            got=" x ".join(f"{edge:,}" for edge in shape),
             do="fetch the file again",
         )
 

@@ -92,7 +92,7 @@ class ImageProcessor:
     @property
     def mean_colour(self) -> tuple[float, ...]:
         """The colour of ``mean``, each channel from 0 to 1: what fills a picture that was moved becomes 0."""
-        return tuple(min(max(one, 0.0), 1.0) for one in self.mean)
+        return tuple(min(max(value, 0.0), 1.0) for value in self.mean)
 
     @property
     def picture_size(self) -> tuple[int, int] | None:
@@ -144,7 +144,9 @@ class ImageProcessor:
         self, pixels: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Subtract the mean and divide by the standard deviation, per channel of rescaled pixels."""
-        mean, std = (torch.tensor(one, dtype=pixels.dtype, device=pixels.device) for one in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(statistic, dtype=pixels.dtype, device=pixels.device) for statistic in (self.mean, self.std)
+        )
         return (pixels - mean[:, None, None]) / std[:, None, None]
 
     def fields(self) -> dict[str, Any]:
@@ -258,7 +260,7 @@ def _shorter_edge(picture: Image.Image, size: int, name: str | None) -> tuple[in
 
 def _check_pair(name: str, pair: object) -> None:
     listed = pair if isinstance(pair, tuple) else ()
-    if len(listed) != 2 or not all(type(one) is int and 1 <= one <= _MAX_EDGE for one in listed):
+    if len(listed) != 2 or not all(type(edge) is int and 1 <= edge <= _MAX_EDGE for edge in listed):
         raise OptionError(
             f"wrong {name}",
             expected=f"(height, width), integers from 1 to {_MAX_EDGE}",
@@ -338,7 +340,7 @@ def _read_pair(value: Any) -> tuple[int, int]:
 
 
 def _read_values(fields: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    return tuple(float(one) for one in fields.get(name, (0.5, 0.5, 0.5)))
+    return tuple(float(value) for value in fields.get(name, (0.5, 0.5, 0.5)))
 
 
 def _read_resampling(fields: Mapping[str, Any]) -> str:

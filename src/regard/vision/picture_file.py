@@ -142,7 +142,7 @@ def _open(picture: Path | str | bytes, name: str) -> Image.Image:
     from PIL import Image, UnidentifiedImageError
 
     Image.init()  # so that the names of all formats are known
-    formats = [one for one in FORMATS if one in Image.OPEN]
+    formats = [name for name in FORMATS if name in Image.OPEN]
     source: Any = io.BytesIO(picture) if isinstance(picture, bytes) else picture
     try:
         _check_regular_file(picture, name)

@@ -87,7 +87,7 @@ def _add_alpha(pixels: npt.NDArray[np.uint8], visible: npt.NDArray[np.bool_]) ->
     return colours
 
 
-def _keep_info(made: Image.Image, picture: Image.Image) -> Image.Image:
+def _keep_info(copy: Image.Image, picture: Image.Image) -> Image.Image:
     """Keep the metadata of a picture, such as how to turn it, but for its transparency, which is in the pixels."""
-    made.info = {name: value for name, value in picture.info.items() if name != _KEY}
-    return made
+    copy.info = {name: value for name, value in picture.info.items() if name != _KEY}
+    return copy

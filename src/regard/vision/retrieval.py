@@ -86,16 +86,16 @@ def _recalls(
     asking: Float[Tensor, "n size"], among: Float[Tensor, "m size"], owned: npt.NDArray[np.int64], count: int
 ) -> tuple[dict[int, float], Int[np.ndarray, " n"]]:
     """Recall@k of the rows of ``asking``; ``owned`` (pairs, 2) are the rows of both that belong together."""
-    most = min(max(RANKS), len(among))
+    largest = min(max(RANKS), len(among))
     keys = np.sort(owned[:, 0] * np.int64(len(among)) + owned[:, 1])
-    hits = np.zeros((count, most), dtype=bool)
+    hits = np.zeros((count, largest), dtype=bool)
     nearest = np.zeros(count, dtype=np.int64)
     for begin in range(0, count, _ROWS):
         products = asking[begin : begin + _ROWS].double() @ among.double().T
-        chosen = products.topk(most, dim=1).indices.cpu().numpy()
+        chosen = products.topk(largest, dim=1).indices.cpu().numpy()
         rows = np.arange(begin, begin + len(chosen))
         nearest[rows] = chosen[:, 0]
-        wanted = rows[:, None] * np.int64(len(among)) + chosen
-        place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-        hits[rows] = keys[place] == wanted
+        pairs = rows[:, None] * np.int64(len(among)) + chosen
+        place = np.searchsorted(keys, pairs).clip(max=len(keys) - 1)
+        hits[rows] = keys[place] == pairs
     return {k: float(hits[:, :k].any(axis=1).mean()) for k in RANKS}, nearest

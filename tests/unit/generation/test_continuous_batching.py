@@ -76,14 +76,14 @@ def run(batching, requests):
             batching.remove_ended()
 
 
-def make_batching(model, search, *, page_size=5, limit=None, tokens=200, most=30):
+def make_batching(model, search, *, page_size=5, limit=None, tokens=200, max_pages=30):
     pool = model.page_pool(page_size=page_size, limit=limit)
-    return ContinuousBatching(model, search, pool, PrefixCache(page_size, most), tokens=tokens)
+    return ContinuousBatching(model, search, pool, PrefixCache(page_size, max_pages), tokens=tokens)
 
 
 def check_no_page_is_lost(batching):
     kept = batching.prefixes.num_pages
-    assert kept == batching.prefixes.num_idle <= batching.prefixes.most
+    assert kept == batching.prefixes.num_idle <= batching.prefixes.max_pages
     assert batching.pool.pages - batching.pool.free == kept * batching.model.page_layout.num_groups
 
 
@@ -100,12 +100,12 @@ def written(found):
     page_size=st.sampled_from([1, 2, 3, 5, 16, 64]),
     spare=st.sampled_from([0, 1, 7, None]),
     tokens=st.sampled_from([1, 60, 2000]),
-    most=st.sampled_from([0, 2, 40]),
+    max_pages=st.sampled_from([0, 2, 40]),
 )
-def test_texts_are_those_by_hand(kind, search, ids, new, page_size, spare, tokens, most):
+def test_texts_are_those_by_hand(kind, search, ids, new, page_size, spare, tokens, max_pages):
     """With pages of any size, and pools in which some requests must wait; twice, so that prompts are found again."""
     model = MODELS[kind]
-    batching = make_batching(model, search, page_size=page_size, tokens=tokens, most=most)
+    batching = make_batching(model, search, page_size=page_size, tokens=tokens, max_pages=max_pages)
     needed = max(batching.count_pages(GenerationRequest(one, new)) for one in ids)
     batching.pool.limit = None if spare is None else needed + spare
     expected = [write_by_hand(model, search, one, new) for one in ids]
@@ -161,7 +161,7 @@ def test_a_prompt_may_begin_with_a_text_that_was_written(kind):
     """As in a chat, both samples of a prompt; behind the windows of mistral nothing is kept of them."""
     windowed = language_model("llama", windows=(5, 5), model_type="mistral").double()
     model, search = MODELS.get(kind, windowed), Sampling(seed=3, best=2)
-    batching = make_batching(model, search, page_size=3, most=40)
+    batching = make_batching(model, search, page_size=3, max_pages=40)
     first = GenerationRequest([7, 8, 9, 10], 17)
     run(batching, [first])
     check_no_page_is_lost(batching)
@@ -257,7 +257,7 @@ def test_pages_behind_the_windows_are_freed(kind, full, monkeypatch):
     """A text of 43 tokens in pages of 2: layers with a window hold the pages of the window, in prompts too."""
     model = MODELS[kind] if kind in MODELS else language_model("llama", windows=(5, 5), model_type=kind).double()
     monkeypatch.setattr("regard.generation.continuous_batching._PROMPT_TOKENS", 4)
-    batching = make_batching(model, Greedy(), page_size=2, most=0)
+    batching = make_batching(model, Greedy(), page_size=2, max_pages=0)
     request = GenerationRequest([*range(7, 33)], 17)
     batching.add(request)
     window, used = model.layer_masks[0].left + 1, []
@@ -344,12 +344,12 @@ def test_a_step_has_its_own_order():
 @examples(60)
 @given(
     texts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=12),
-    most=st.integers(0, 6),
+    max_pages=st.integers(0, 6),
     ends=st.lists(st.integers(0, 11), max_size=12),
 )
-def test_the_tree_of_prompts_finds_what_was_added_and_keeps_its_bound(texts, most, ends):
+def test_the_tree_of_prompts_finds_what_was_added_and_keeps_its_bound(texts, max_pages, ends):
     """Against a plain dict of all beginnings; requests end in any order."""
-    pool, cache = PagePool(1, 1, page_size=2), PrefixCache(2, most)
+    pool, cache = PagePool(1, 1, page_size=2), PrefixCache(2, max_pages)
     running, owned = {}, {}
     for number, text in enumerate(texts):
         path = cache.find(text)
@@ -368,7 +368,7 @@ def test_the_tree_of_prompts_finds_what_was_added_and_keeps_its_bound(texts, mos
     for path, found in running.values():
         cache.release(path, len(path) - found)
     del path
-    assert cache.num_pages == cache.num_idle <= most
+    assert cache.num_pages == cache.num_idle <= max_pages
     assert pool.pages - pool.free == cache.num_pages
     cache.drop(100)
     assert pool.free == pool.pages

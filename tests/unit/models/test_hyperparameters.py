@@ -142,7 +142,7 @@ class _Config:
     """The hyperparameters of a model."""
 
     vocabulary: int = size_field(8, "number of tokens", "vocab_size", required=True)
-    shift: float = model_field(0.5, "shift of all scores", "score_shift", least=0.0, absent=1.0)
+    shift: float = model_field(0.5, "shift of all scores", "score_shift", minimum=0.0, absent=1.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

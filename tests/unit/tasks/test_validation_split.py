@@ -16,8 +16,8 @@ from regard.translation import Translator
 HYPERPARAMETERS = {"layers": 1, "width": 16, "inner": 19}
 
 
-def hold_out_sources(sources, seed, most=PAIRS.max_held_out):
-    return hold_out(sources, [()] * len(sources), seed=seed, share=PAIRS.held_out, most=most)
+def hold_out_sources(sources, seed, limit=PAIRS.max_held_out):
+    return hold_out(sources, [()] * len(sources), seed=seed, share=PAIRS.held_out, limit=limit)
 
 
 @given(some.lists(some.sampled_from("abcdefgh"), max_size=97), some.integers(0, 5))
@@ -31,7 +31,7 @@ def test_repeated_sources_are_on_one_side_of_the_split(sources, seed):
 
 
 def test_maximum_number_of_held_out_sources():
-    assert sum(hold_out_sources([str(number) for number in range(997)], 1, most=7)) == 7
+    assert sum(hold_out_sources([str(number) for number in range(997)], 1, limit=7)) == 7
 
 
 def prepare_task(folder, rows, seed=1, **options):

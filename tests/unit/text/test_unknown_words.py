@@ -94,4 +94,4 @@ def test_mostly_unknown_words_give_no_findings(model: Bert) -> None:
     for text, readable in (("a cat sat on mat", True), ("a cat sat 苹 果 很 贵", False)):
         pairs = word_pairs(read(model, text))
         assert bool(strongest_finding_per_word(pairs)) == readable
-        assert bool(findings(pairs, least=-1.0)) == readable
+        assert bool(findings(pairs, minimum=-1.0)) == readable

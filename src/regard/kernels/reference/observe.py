@@ -145,8 +145,8 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
         part = _compute_tile(problem, rows, top)
         if whole is None:
             length = problem.frame.queries
-            made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
-            whole = (made[0], made[1], made[2], made[3], made[4], made[5], torch.zeros_like(part[-1]))
+            columns = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
+            whole = (columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], torch.zeros_like(part[-1]))
         for into, column in zip(whole[:-1], part[:-1], strict=True):
             into.narrow(2, done, rows.shape[0]).copy_(column)
         whole[-1].add_(part[-1])

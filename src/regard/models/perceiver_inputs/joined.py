@@ -42,7 +42,7 @@ class JoinedInput(PerceiverInput):
     parts: Mapping[str, PerceiverInput] = field(
         metadata=declare("inputs by name", example='for example {"sound": AudioInput(), "picture": PixelInput()}')
     )
-    padding: int = model_field(4, "least number of trained numbers that pad a part", least=0)
+    padding: int = model_field(4, "least number of trained numbers that pad a part", minimum=0)
     hidden: tuple[str, ...] = model_field((), "names of parts whose tokens are replaced by one trained token")
 
     def __post_init__(self) -> None:

@@ -187,7 +187,7 @@ class JoinedOutput(OutputQueries):
         metadata=declare("outputs by name", example='for example {"sound": AudioOutput()}')
     )
     width: int = size_field(512, "numbers of a decoded query, which the last layer of its part reads")
-    padding: int = model_field(2, "least number of trained numbers that pad a query", least=0)
+    padding: int = model_field(2, "least number of trained numbers that pad a query", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

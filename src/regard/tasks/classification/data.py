@@ -121,8 +121,8 @@ def encode_texts(
     if limit is None:
         return sentences, list(texts)
     fits = sentences.lengths <= limit
-    kept = [one for one, fit in zip(texts, fits, strict=True) if fit]
-    lengths.skipped += [one.place for one, fit in zip(texts, fits, strict=True) if not fit]
+    kept = [text for text, fit in zip(texts, fits, strict=True) if fit]
+    lengths.skipped += [text.place for text, fit in zip(texts, fits, strict=True) if not fit]
     if not kept:
         raise DataError(
             "every text is too long",
@@ -155,10 +155,10 @@ def _encode(
 def _report_unknown_headers(texts: Sequence[LabelledText]) -> None:
     """Report first rows of tables that may be headers with other names: no other text has their label."""
     counts = Counter(label for text in texts for label in text.labels)
-    for one in texts:
-        is_first = re.fullmatch(r"line 1 of .+\.[ct]sv(?:\.gz)?", one.place) is not None
-        if is_first and one.labels and all(counts[label] == 1 for label in one.labels):
+    for text in texts:
+        is_first = re.fullmatch(r"line 1 of .+\.[ct]sv(?:\.gz)?", text.place) is not None
+        if is_first and text.labels and all(counts[label] == 1 for label in text.labels):
             log.info(
-                f"{one.place} is read as a text with the label {', '.join(one.labels)}, which no other text has; if it "
-                "is a header, call its columns text and label, or name them: `columns=...`"
+                f"{text.place} is read as a text with the label {', '.join(text.labels)}, which no other text has; if "
+                "it is a header, call its columns text and label, or name them: `columns=...`"
             )

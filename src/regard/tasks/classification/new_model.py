@@ -120,8 +120,8 @@ def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:
     else:
         limit = start.encoder.max_tokens if isinstance(start, TextClassifier) else start.max_tokens
     own = start.config.max_tokens if isinstance(start, TextClassifier) else None
-    asked = recipe.most_tokens or own or DEFAULT_MOST_TOKENS
-    return asked if limit is None else min(asked, limit)
+    max_tokens = recipe.most_tokens or own or DEFAULT_MOST_TOKENS
+    return max_tokens if limit is None else min(max_tokens, limit)
 
 
 def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifier) -> str:

@@ -49,15 +49,15 @@ class ClassificationRecipe(ClassifierRecipe):
         of_new_model=True,
     )
     vocabulary: int | None = option_field(
-        None, "Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True
+        None, "Size of its vocabulary. Default: chosen by the data.", minimum=1, of_new_model=True
     )
     most_tokens: int | None = option_field(
-        None, "Maximum tokens of a text; longer texts are skipped. Default: 512.", least=1, is_saved=False
+        None, "Maximum tokens of a text; longer texts are skipped. Default: 512.", minimum=1, is_saved=False
     )
     truncate: bool = option_field(False, "Cut texts at the maximum instead of skipping them.")
     batch: int = 32
     batch_tokens: int | None = option_field(
-        None, "Maximum tokens per batch, padding included. Default: no limit.", least=1
+        None, "Maximum tokens per batch, padding included. Default: no limit.", minimum=1
     )
     lora: int | None = field(default=None, metadata=LORA)
     lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)

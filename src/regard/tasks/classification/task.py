@@ -53,7 +53,7 @@ class ClassificationTask(ClassifierTask[ClassificationRecipe]):
         self.several = _has_several(recipe, [*training, *validation])
         self._size = new_model.choose_size(len(training), recipe.model)
         limit = new_model.most_tokens(recipe, start)
-        tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
+        tokenizer = self._choose_tokenizer(start, [text.text for text in training], context).with_limit(limit)
         lengths = LengthReport()
         sentences, training = encode_texts(training, tokenizer, truncate=recipe.truncate, lengths=lengths)
         labels = find_labels(training, TEXTS, several=self.several)

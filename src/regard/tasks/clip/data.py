@@ -83,7 +83,7 @@ def _number(values: Sequence[str]) -> Indices:
     return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
-PAIRS = replace(PICTURES, one="pair", several="pairs")
+PAIRS = replace(PICTURES, singular="pair", plural="pairs")
 """The noun for pairs in messages."""
 
 
@@ -151,10 +151,10 @@ def decode_pairs(
 
 def _join_pairs(pairs: Sequence[FileWithText], decoded: DecodedFiles[FileWithText, np.ndarray]) -> Pairs:
     """The pairs whose pictures were decoded."""
-    place = {str(one.content): index for index, one in enumerate(decoded.files)}
+    place = {str(file.content): index for index, file in enumerate(decoded.files)}
     good = [pair for pair in pairs if str(pair.content) in place]
-    picture_of = np.array([place[str(one.content)] for one in good], dtype=np.int64)
-    return Pairs(FileSet(decoded, picture_of), tuple(one.text for one in good))
+    picture_of = np.array([place[str(pair.content)] for pair in good], dtype=np.int64)
+    return Pairs(FileSet(decoded, picture_of), tuple(pair.text for pair in good))
 
 
 def encode_texts(pairs: Pairs, tokenizer: Tokenizer) -> Sentences:

@@ -130,7 +130,7 @@ def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, te
     for name, value in recipe.hyperparameters.items():
         tower, dot, field = name.partition(".")
         if not dot or tower not in own:
-            raise unknown_name_error("setting of a CLIP", name, [f"{one}.layers" for one in _TOWERS])
+            raise unknown_name_error("setting of a CLIP", name, [f"{tower}.layers" for tower in _TOWERS])
         own[tower][field] = value
     common: dict[str, Any] = {name: getattr(size, name) for name in ("width", "heads", "inner")}
     common |= {"projection": size.width, "activation": "gelu"}

@@ -68,19 +68,19 @@ class ClipRecipe(Recipe):
     vocabulary: int | None = option_field(
         None,
         "Number of subwords of a new CLIP. Default: chosen by its size.",
-        least=1,
+        minimum=1,
         is_saved=False,
         of_new_model=True,
     )
     most_tokens: int | None = option_field(
-        None, "Maximum tokens of a text; longer texts are cut. Default: 77.", least=1
+        None, "Maximum tokens of a text; longer texts are cut. Default: 77.", minimum=1
     )
-    batch: int = option_field(128, "Pairs per batch.", least=2)
+    batch: int = option_field(128, "Pairs per batch.", minimum=2)
     picture_size: int | None = option_field(
         None,
         "Height and width of a new CLIP's pictures. Default: chosen by the data, at most 128.",
-        least=1,
-        most=2**12,
+        minimum=1,
+        maximum=2**12,
         shell_range=(1, None),
         panel="Pictures",
         is_saved=False,
@@ -89,7 +89,7 @@ class ClipRecipe(Recipe):
     crop: int | None = option_field(
         None,
         "Augmentation: pixels that may be cut off on each side. Default: an eighth of the edge.",
-        least=0,
+        minimum=0,
         panel="Pictures",
     )
     flip: bool = option_field(

@@ -80,15 +80,15 @@ class ClipTask(FileTask[ClipRecipe]):
         tokenizer = self._tokenizer
         self.batches, self.held_out = (
             Batches(
-                one,
-                encode_texts(one, tokenizer),
+                pairs,
+                encode_texts(pairs, tokenizer),
                 processor,
                 pad_id=tokenizer.pad_id,
                 size=recipe.batch,
                 seed=seed,
                 augmentation=own,
             )
-            for one, own in ((training, augmentation), (held_out, Augmentation()))
+            for pairs, own in ((training, augmentation), (held_out, Augmentation()))
         )
         self.validation = ClipValidation(self.held_out)
         self.try_model()
@@ -117,7 +117,8 @@ class ClipTask(FileTask[ClipRecipe]):
         output: ClipOutput = model(ids.to(device), self.batches.augment(batch, rows, device), mask=mask)
         self.batches.prefetch_following(batch)
         pictures, texts = (
-            gather_rows(one[: len(own)], shard, len(batch)) for one in (output.image_embeddings, output.text_embeddings)
+            gather_rows(embeddings[: len(own)], shard, len(batch))
+            for embeddings in (output.image_embeddings, output.text_embeddings)
         )
         same = self.batches.find_same(batch, own).to(device)
         return pair_loss(pictures, texts, output.scale, torch.from_numpy(own).to(device), same)
@@ -144,7 +145,7 @@ class ClipTask(FileTask[ClipRecipe]):
         """The pairs whose pictures have a readable header, and the processor of a new model for them."""
         recipe = self._recipe
         good, (height, width), all_alike, all_grey = measure_pictures(find_pictures(pairs), skip_bad=recipe.skip_bad)
-        readable = {str(one.content) for one in good}
+        readable = {str(picture.content) for picture in good}
         edge = recipe.picture_size or choose_edge(height, width, all_alike=all_alike)
         return [pair for pair in pairs if str(pair.content) in readable], default_processor(
             (edge, edge), 1 if all_grey else 3

@@ -39,11 +39,13 @@ def pair_loss(
 ) -> Float[Tensor, ""]:
     """The loss summed over the rows ``own``, in float32 or wider; ``same`` are the pairs that are no mistakes."""
     with torch.autocast(pictures.device.type, enabled=False):
-        pictures, texts = (one if one.dtype == torch.float64 else one.float() for one in (pictures, texts))
+        pictures, texts = (
+            embeddings if embeddings.dtype == torch.float64 else embeddings.float() for embeddings in (pictures, texts)
+        )
         scale = scale.to(pictures.dtype).clamp(max=MAX_SCALE)
         left_out = same.clone()
         left_out[torch.arange(len(own), device=own.device), own] = False
-        logits = [scale * one[own] @ other.T for one, other in ((pictures, texts), (texts, pictures))]
+        logits = [scale * queries[own] @ other.T for queries, other in ((pictures, texts), (texts, pictures))]
         losses = [
             functional.cross_entropy(logit.masked_fill(left_out, -torch.inf), own, reduction="sum") for logit in logits
         ]

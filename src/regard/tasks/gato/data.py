@@ -74,17 +74,17 @@ class EnvironmentSpaces:
     @property
     def discrete_values(self) -> int:
         """The number of values of its largest discrete space."""
-        return max((one.values for one in self._all if isinstance(one, DiscreteSpace)), default=1)
+        return max((space.values for space in self._all if isinstance(space, DiscreteSpace)), default=1)
 
     @property
     def channels(self) -> set[int]:
         """The numbers of channels of its pictures."""
-        return {one.channels for one in self._all if isinstance(one, PictureSpace)}
+        return {space.channels for space in self._all if isinstance(space, PictureSpace)}
 
     @property
     def text_keys(self) -> list[str]:
         """The keys of the texts of an observation."""
-        return [key for key, one in self.observation.items() if isinstance(one, TextSpace)]
+        return [key for key, space in self.observation.items() if isinstance(space, TextSpace)]
 
     @property
     def _all(self) -> tuple[Space, ...]:

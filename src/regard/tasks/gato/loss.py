@@ -44,12 +44,12 @@ def token_losses(
             ids[row, : len(own)] = torch.from_numpy(own)
         read = replace(batch, ids=ids)
     logits = model(read, where=where).logits[0].float()
-    wanted = labels[where]
+    targets = labels[where]
     rows = where.nonzero()[:, 0]
     following = torch.zeros_like(where)
     following[:, :-1] = (batch.local == ACTION_POSITION)[:, 1:]
-    losses = functional.cross_entropy(logits, wanted, reduction="none")
-    return losses, logits.detach().argmax(-1) == wanted, rows, following[where]
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    return losses, logits.detach().argmax(-1) == targets, rows, following[where]
 
 
 def batch_loss(

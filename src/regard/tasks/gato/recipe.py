@@ -91,13 +91,13 @@ class GatoRecipe(Recipe):
             is_saved=False,
         ),
     )
-    experience: int = option_field(20_000, "Time steps of the expert to record in each environment.", least=1)
+    experience: int = option_field(20_000, "Time steps of the expert to record in each environment.", minimum=1)
     noise: float = option_field(
         0.2,
         "Highest probability that random actions begin in a time step of the recording; the expert shows how to "
         "recover from them.",
-        least=0.0,
-        most=1.0,
+        minimum=0.0,
+        maximum=1.0,
     )
     episodes: Path | None = option_field(
         None,
@@ -116,22 +116,22 @@ class GatoRecipe(Recipe):
     hyperparameters: dict[str, Any] = field(
         default_factory=dict, metadata=declare_hyperparameters("layers=2 or dropout=0.1")
     )
-    vocabulary: int | None = option_field(None, "Size of its vocabulary. Default: chosen by the data.", least=1)
+    vocabulary: int | None = option_field(None, "Size of its vocabulary. Default: chosen by the data.", minimum=1)
     picture_size: int | None = option_field(
         None,
         "Height and width of labelled pictures, rounded up to a multiple of 16. Default: theirs, at most 64.",
-        least=1,
+        minimum=1,
     )
     length: int | None = option_field(
         None,
         "Tokens of a training sequence, and of what an agent looks back on. Default: that of the size, or two time "
         "steps.",
-        least=1,
+        minimum=1,
         shell_range=(2, None),
         is_saved=False,
     )
-    batch: int | None = option_field(None, "Sequences per batch. Default: that of the size.", least=1, is_saved=False)
-    games: int = option_field(2, "Episodes to play in each environment at each validation.", least=0, is_saved=False)
+    batch: int | None = option_field(None, "Sequences per batch. Default: that of the size.", minimum=1, is_saved=False)
+    games: int = option_field(2, "Episodes to play in each environment at each validation.", minimum=0, is_saved=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

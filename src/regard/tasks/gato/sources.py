@@ -113,7 +113,7 @@ class EpisodeSource(Source):
         self.choices = len(action_ids)
         self._starts = np.cumsum([0, *map(len, training)])
         self.steps = int(self._starts[-1])
-        self.digest = _hash(one.ids for one in (*training, *validation))
+        self.digest = _hash(episode.ids for episode in (*training, *validation))
 
     def draw(self, generator: np.random.Generator) -> Draw:
         """Draw an episode by its number of time steps, the first time step, and a seed for the actions to be read."""
@@ -143,7 +143,7 @@ class EpisodeSource(Source):
         parts: list[TokenSequence] = []
         first = [0] * len(self._validation)
         while len(parts) < self._most and any(
-            start < len(one) for start, one in zip(first, self._validation, strict=True)
+            start < len(episode) for start, episode in zip(first, self._validation, strict=True)
         ):
             for number, episode in enumerate(self._validation):
                 if first[number] < len(episode) and len(parts) < self._most:
@@ -231,17 +231,17 @@ class PictureSource(Source):
 
     def sequence(self, draw: Draw) -> TokenSequence:
         """The pictures, each with its label behind it."""
-        return TokenSequence.joined([self._picture(self._training, one) for one in draw])
+        return TokenSequence.joined([self._picture(self._training, index) for index in draw])
 
     def held_out(self) -> list[TokenSequence]:
         """Held-out pictures, one in each sequence."""
         every = len(self._validation)
         chosen = np.unique(np.linspace(0, every - 1, min(every, self._most)).round().astype(int))
-        return [self._picture(self._validation, int(one)) for one in chosen]
+        return [self._picture(self._validation, int(index)) for index in chosen]
 
     def _picture(self, pictures: PictureSet, index: int) -> TokenSequence:
-        (one,) = pictures.select(np.array([index])).files
-        pixels, label = pictures.take(np.array([index]))[0].transpose(1, 2, 0), self._label_ids[one.label]
+        (file,) = pictures.select(np.array([index])).files
+        pixels, label = pictures.take(np.array([index]))[0].transpose(1, 2, 0), self._label_ids[file.label]
         patches = cut_patches(np.ascontiguousarray(pixels))
         ids = np.concatenate([np.full(len(patches), self._ranges.patch_id), label]).astype(np.int64)
         return TokenSequence(

@@ -121,12 +121,14 @@ class GatoTask(RecipeTask[GatoRecipe]):
         tokenizer = self._choose_tokenizer(texts, sorted(missions | labels), context)
         ranges = choose_ranges(spaces, tokenizer)
         tokenized, action_ids = {}, {}
-        for one in spaces:
-            steps = StepTokenizer(one.observation, one.action, ranges=ranges, tokenizer=tokenizer)
-            action_ids[one.name] = steps.action_ids
-            self._spaces[one.name] = describe_spaces(steps)
-            tokenized[one.name] = [TokenizedEpisode(episode, steps) for episode in episodes[one.name]]
-        longest = max((int(np.diff(one.ends).max()) for found in tokenized.values() for one in found), default=1)
+        for space in spaces:
+            steps = StepTokenizer(space.observation, space.action, ranges=ranges, tokenizer=tokenizer)
+            action_ids[space.name] = steps.action_ids
+            self._spaces[space.name] = describe_spaces(steps)
+            tokenized[space.name] = [TokenizedEpisode(episode, steps) for episode in episodes[space.name]]
+        longest = max(
+            (int(np.diff(episode.ends).max()) for found in tokenized.values() for episode in found), default=1
+        )
         length = choose_length(recipe, self._size, longest)
         self.sources = []
         for name, found in tokenized.items():
@@ -154,7 +156,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
         return {
             **self._recipe.fields(),
             "batch": self._batch,
-            "weights": {one.name: weight for one, weight in zip(self.sources, self._weights, strict=True)},
+            "weights": {source.name: weight for source, weight in zip(self.sources, self._weights, strict=True)},
             "model": {name: to_json_value(value) for name, value in asdict(self.model.config).items()},
             "sources": {source.name: source.digest for source in self.sources},
         }
@@ -188,7 +190,8 @@ class GatoTask(RecipeTask[GatoRecipe]):
         labels = [label for source in self.sources if isinstance(source, PictureSource) for label in source.labels]
         return {
             "environments": {
-                name: {**one.fields(), "spaces": self._spaces[name]} for name, one in self._references.items()
+                name: {**reference.fields(), "spaces": self._spaces[name]}
+                for name, reference in self._references.items()
             },
             "texts": any(isinstance(source, TextSource) for source in self.sources),
             "labels": labels,
@@ -200,7 +203,10 @@ class GatoTask(RecipeTask[GatoRecipe]):
 
     def _loss(self, model: nn.Module, draws: Sequence[tuple[int, Draw]]) -> Tensor:
         sequences: list[TokenSequence] = [self.sources[source].sequence(draw) for source, draw in draws]
-        inputs = [self.sources[one].inputs(draw, made) for (one, draw), made in zip(draws, sequences, strict=True)]
+        inputs = [
+            self.sources[source].inputs(draw, sequence)
+            for (source, draw), sequence in zip(draws, sequences, strict=True)
+        ]
         batch = GatoBatch.from_sequences(sequences, channels=self.model.config.channels)
         return batch_loss(model, batch.to(self.model.device), inputs)
 
@@ -210,7 +216,7 @@ class GatoTask(RecipeTask[GatoRecipe]):
         batches = []
         for _ in range(_STEPS_PER_EPOCH):
             chosen = generator.choice(len(self.sources), size=self._batch, p=shares).tolist()
-            batches.append(MixedBatch(tuple((one, self.sources[one].draw(generator)) for one in chosen)))
+            batches.append(MixedBatch(tuple((source, self.sources[source].draw(generator)) for source in chosen)))
         return batches
 
     def _choose_tokenizer(self, texts: Sequence[str], others: Sequence[str], context: RunContext) -> Tokenizer | None:
@@ -230,6 +236,6 @@ class GatoTask(RecipeTask[GatoRecipe]):
     def _describe_mixture(self) -> str:
         whole = math.fsum(self._weights)
         return ", ".join(
-            f"{format_share(weight / whole, 0)} {one.name}"
-            for one, weight in zip(self.sources, self._weights, strict=True)
+            f"{format_share(weight / whole, 0)} {source.name}"
+            for source, weight in zip(self.sources, self._weights, strict=True)
         )

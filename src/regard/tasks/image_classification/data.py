@@ -53,7 +53,7 @@ class Batches(LabelledBatches, PictureBatches[LabelledFile]):
         needed = np.union1d(rows, mix.partner[rows])
         changed = self.change(batch, draws, needed, device)
         begin = time.monotonic()
-        own, partners = (torch.from_numpy(np.searchsorted(needed, one)) for one in (rows, mix.partner[rows]))
+        own, partners = (torch.from_numpy(np.searchsorted(needed, indices)) for indices in (rows, mix.partner[rows]))
         other = self.truth_of(batch, mix.partner[rows]).to(device)
         mixed = mix_pictures(changed[own], changed[partners], mix)
         self.augmented += time.monotonic() - begin

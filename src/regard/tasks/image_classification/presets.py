@@ -57,14 +57,14 @@ def choose_picture_size(height: int, width: int, *, all_alike: bool) -> tuple[in
     small = max(height, width) <= _LARGEST_OWN
     if all_alike and small and choose_patch_size(height) > 1 and choose_patch_size(width) > 1:
         return height, width
-    edge = next((one for one in _EDGES if min(height, width) <= one), _EDGES[-1])
+    edge = next((edge for edge in _EDGES if min(height, width) <= edge), _EDGES[-1])
     return edge, edge
 
 
 def choose_patch_size(edge: int, *, patches: int = _PATCHES) -> int:
     """The divisor of an edge that is closest to its ``patches``-th part, the larger of two."""
-    divisors = [one for one in range(1, edge + 1) if edge % one == 0]
-    return min(divisors, key=lambda one: (abs(one - edge / patches), -one))
+    divisors = [divisor for divisor in range(1, edge + 1) if edge % divisor == 0]
+    return min(divisors, key=lambda divisor: (abs(divisor - edge / patches), -divisor))
 
 
 def choose_window(rows: int, columns: int) -> int:

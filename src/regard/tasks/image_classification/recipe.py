@@ -46,8 +46,8 @@ class ImageClassificationRecipe(ClassifierRecipe):
         default=None,
         metadata=_declare(
             "Height and width of a new model's pictures. Default: chosen by the data, at most 128.",
-            least=1,
-            most=2**12,
+            minimum=1,
+            maximum=2**12,
             example="for example picture_size=(64, 64)",
             parse=lambda size: (size, size),
             shell_kind=int,
@@ -59,7 +59,7 @@ class ImageClassificationRecipe(ClassifierRecipe):
     crop: int | None = field(
         default=None,
         metadata=_declare(
-            "Pixels of padding before a random crop; 0 disables it. Default: an eighth of the edge.", least=0
+            "Pixels of padding before a random crop; 0 disables it. Default: an eighth of the edge.", minimum=0
         ),
     )
     resized_crop: float | None = field(

@@ -109,13 +109,13 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
     def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
         self._measured.begin()
-        made = self.batches.augment(batch, rows, next(model.parameters()).device)
-        teacher = None if self._teacher is None else self._ask_teacher(self._teacher, made.pixels)
-        output = model(self.batches.normalise(made.pixels))
+        pictures = self.batches.augment(batch, rows, next(model.parameters()).device)
+        teacher = None if self._teacher is None else self._ask_teacher(self._teacher, pictures.pixels)
+        output = model(self.batches.normalise(pictures.pixels))
         self.batches.prefetch_following(batch)
         return picture_loss(
             output,
-            made,
+            pictures,
             smoothing=self._recipe.smoothing,
             weights=self._weights,
             teacher=teacher,

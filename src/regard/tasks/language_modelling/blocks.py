@@ -52,8 +52,8 @@ class TokenBlocks:
         keys = self.documents + (self.documents.max() + 2) * torch.arange(len(self.ids))[:, None]
         _, lengths = torch.unique_consecutive(keys.flatten(), return_counts=True)
         ids, labels = (
-            pad_sequence(one.flatten().split(lengths.tolist()), batch_first=True, padding_value=padding)
-            for one, padding in ((self.ids, 0), (self.labels, IGNORED))
+            pad_sequence(tokens.flatten().split(lengths.tolist()), batch_first=True, padding_value=padding)
+            for tokens, padding in ((self.ids, 0), (self.labels, IGNORED))
         )
         has_labels = (labels != IGNORED).any(dim=1)
         return TokenBlocks(ids[has_labels], labels[has_labels])

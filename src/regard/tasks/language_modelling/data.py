@@ -83,7 +83,7 @@ def hold_out_documents(texts: Sequence[str], *, seed: int) -> tuple[list[str], l
 
 
 def _read(recipe: DocumentRecipe, paths: Sequence[Path]) -> list[str]:
-    return [one.text for one in read_and_report_documents(paths, field=recipe.text_field, lines=recipe.lines)]
+    return [document.text for document in read_and_report_documents(paths, field=recipe.text_field, lines=recipe.lines)]
 
 
 def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:

@@ -102,7 +102,9 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
 
     def baseline(self) -> float:
         """The score of a model that predicts each token by its frequency in the training texts."""
-        training, held_out = (without_first(one) for one in (self.blocks.documents, self.validation.documents))
+        training, held_out = (
+            without_first(documents) for documents in (self.blocks.documents, self.validation.documents)
+        )
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ class DocumentValidation:
             length = torch.tensor([len(ids)], device=model.device)
             search = Sampling(seed=1, temperature=0.8)
             ((found,),) = search.search(model, prompt, length, max_tokens=min(room, _SAMPLE_TOKENS))
-            shown = [one for one in ids if one != model.start_id]
+            shown = [token for token in ids if token != model.start_id]
             lines += [f"text:      {tokenizer.decode(shown)}", f"continued: {tokenizer.decode(found.ids)}"]
         return tuple(lines)
 

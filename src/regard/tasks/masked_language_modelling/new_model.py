@@ -71,14 +71,14 @@ def load_start(recipe: MaskedLanguageModelRecipe) -> MaskedLanguageModel | None:
 def with_head(model: MaskedLanguageModel) -> MaskedLanguageModel:
     """The model with a masked-language head, a new one if it has none, and without a pooler, which is not trained."""
     parts = dict.fromkeys(model.optional_parts, False) | {"head": True}
-    if all(getattr(model.config, part) == wanted for part, wanted in parts.items()):
+    if all(getattr(model.config, part) == present for part, present in parts.items()):
         return model
     make: Callable[[Any], MaskedLanguageModel] = type(model)
-    made = make(replace(model.config, **parts))
-    known = {name: weight for name, weight in model.state_dict().items() if name in made.state_dict()}
-    made.load_state_dict(made.state_dict() | known)
-    made.tokenizer, made.pooling, made.notes = model.tokenizer, model.pooling, model.notes
-    return made
+    trained = make(replace(model.config, **parts))
+    known = {name: weight for name, weight in model.state_dict().items() if name in trained.state_dict()}
+    trained.load_state_dict(trained.state_dict() | known)
+    trained.tokenizer, trained.pooling, trained.notes = model.tokenizer, model.pooling, model.notes
+    return trained
 
 
 def choose_block(recipe: MaskedLanguageModelRecipe, size: Size, start: MaskedLanguageModel | None) -> int:

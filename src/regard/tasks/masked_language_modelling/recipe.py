@@ -55,7 +55,7 @@ class MaskedLanguageModelRecipe(DocumentRecipe):
         0.15,
         "Share of the tokens that are masked, above 0 and at most 1.",
         above=0.0,
-        most=1.0,
+        maximum=1.0,
         noun="`mask_share`",
         before=("block",),
     )

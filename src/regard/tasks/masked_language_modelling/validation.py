@@ -102,18 +102,18 @@ class MaskedValidation:
     def _fill_in(self, model: MaskedLanguageModel) -> tuple[str, ...]:
         """Some texts with masks, and what the model fills in."""
         lines: list[str] = []
-        for one in self._sample_texts():
-            logits, _ = predict(model, [one])
-            filled = one.masked.copy()
-            filled[one.chosen] = logits.argmax(dim=1).cpu().numpy()
-            truth = torch.from_numpy(one.ids[one.chosen])
+        for text in self._sample_texts():
+            logits, _ = predict(model, [text])
+            filled = text.masked.copy()
+            filled[text.chosen] = logits.argmax(dim=1).cpu().numpy()
+            truth = torch.from_numpy(text.ids[text.chosen])
             chances = logits.softmax(dim=1).max(dim=1).values.tolist()
-            found = zip(filled[one.chosen].tolist(), truth.tolist(), chances, strict=True)
+            found = zip(filled[text.chosen].tolist(), truth.tolist(), chances, strict=True)
             shown = ", ".join(
                 f"{self._show(best)} {chance:.2f}" + ("" if best == true else f" (not {self._show(true)})")
                 for best, true, chance in found
             )
-            lines += [f"masked:    {self._decode(one, one.masked)}", f"filled in: {self._decode(one, filled)}"]
+            lines += [f"masked:    {self._decode(text, text.masked)}", f"filled in: {self._decode(text, filled)}"]
             lines.append(f"           {shown}")
         return tuple(lines)
 

@@ -95,9 +95,9 @@ def select_long_enough(
 
 def report_unknown(texts: Sequence[str], learned: TextLabels) -> None:
     """Report the characters or words of validation texts that are not among the ``learned`` ones."""
-    unknown = list(dict.fromkeys(one for text in texts for one in learned.find_unknown(text)))
+    unknown = list(dict.fromkeys(word for text in texts for word in learned.find_unknown(text)))
     if unknown:
-        listed = shorten_list([repr(one) for one in unknown])
+        listed = shorten_list([repr(word) for word in unknown])
         log.info(f"{learned.tokenizer} of validation texts that the training texts lack count as errors: {listed}")
 
 

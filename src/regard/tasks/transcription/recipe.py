@@ -75,7 +75,7 @@ class TranscriptionRecipe(SoundRecipe):
     hyperparameters: dict[str, Any] = field(
         default_factory=dict, metadata=declare_hyperparameters("layers=4 or kernel=15")
     )
-    batch: int = option_field(32, "Sounds per batch.", least=1)
+    batch: int = option_field(32, "Sounds per batch.", minimum=1)
     metric: str | None = option_field(
         None,
         "Validation metric that decides which weights are best: cer (character error rate), wer (word error rate) "

@@ -129,13 +129,13 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     def _fine_tune(self, start: Conformer, texts: list[str]) -> AudioEncoder:
         """The trained model, with the labels of the texts too. Raises OptionError for labels of another kind."""
         has_texts = bool(start.labels) and not start.classifies
-        wanted = self._recipe.tokenizer
-        tokenizer = TextLabels(start.labels).tokenizer if has_texts else wanted or "characters"
-        if wanted not in (None, tokenizer):
+        option = self._recipe.tokenizer
+        tokenizer = TextLabels(start.labels).tokenizer if has_texts else option or "characters"
+        if option not in (None, tokenizer):
             raise OptionError(
                 "fine-tuning cannot change what a label is",
                 expected=f"tokenizer={tokenizer!r}, that of {self._recipe.start}",
-                got=f"tokenizer={wanted!r}",
+                got=f"tokenizer={option!r}",
                 do="leave it out (`tokenizer=...`)",
             )
         labels = TextLabels.find(texts, tokenizer).labels
@@ -162,14 +162,14 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         training, held = split_files(whole, other, [()] * len(whole), SOUNDS, seed=seed)
         self.batches, self.held_out = (
             Batches(
-                one,
+                sounds,
                 labels,
                 frames_per_token=self.model.frames_per_token,
                 size=recipe.batch,
                 seed=seed,
                 augmentation=own,
             )
-            for one, own in ((training, augmentation), (held, SoundAugmentation()))
+            for sounds, own in ((training, augmentation), (held, SoundAugmentation()))
         )
 
     def _report_texts(self) -> None:
@@ -198,8 +198,8 @@ def validate_texts(model: AudioEncoder, batches: Batches, *, metric: str) -> Val
     places: list[str] = []
     for rows in batches.cut_for_validation(_BATCH):
         some = [sounds[row] for row in rows.tolist()]
-        measure.add(model(**batches.inputs(rows, model.device)), [one.text for one in some])
-        places += [one.place for one in some]
+        measure.add(model(**batches.inputs(rows, model.device)), [sound.text for sound in some])
+        places += [sound.place for sound in some]
     scores = measure.score()
     metrics = {"cer": scores.characters.rate, "wer": scores.words.rate}
     metrics |= {} if measure.loss is None else {"loss": measure.loss}

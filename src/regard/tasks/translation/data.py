@@ -160,9 +160,13 @@ def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
 
 
 def encode_pairs(
-    pairs: Sequence[Example], subwords: tuple[SentenceTokenizer, SentenceTokenizer], most: int, *, prefix: str = ""
+    pairs: Sequence[Example],
+    subwords: tuple[SentenceTokenizer, SentenceTokenizer],
+    max_tokens: int,
+    *,
+    prefix: str = "",
 ) -> tuple[Corpus, list[Pair]]:
-    """Encode pairs as subwords, without those with a side of more than ``most`` tokens; return also their texts.
+    """Encode pairs as subwords, without those with a side of more than ``max_tokens`` tokens; return also their texts.
 
     Strings to be copied are placeholders, if the subwords have any. ``prefix`` is put before each source. Raises
     DataError if no pair is left.
@@ -172,16 +176,16 @@ def encode_pairs(
     sides = [
         Sentences.from_ids(_encode_texts(side, own), own.vocabulary) for side, own in zip(both, subwords, strict=True)
     ]
-    fits = np.maximum(sides[0].lengths, sides[1].lengths) <= most
-    kept = [one.pair for one, fit in zip(pairs, fits, strict=True) if fit]
+    fits = np.maximum(sides[0].lengths, sides[1].lengths) <= max_tokens
+    kept = [example.pair for example, fit in zip(pairs, fits, strict=True) if fit]
     if len(kept) < len(pairs):
-        long = [one.pair.place for one, fit in zip(pairs, fits, strict=True) if not fit]
+        long = [example.pair.place for example, fit in zip(pairs, fits, strict=True) if not fit]
         more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
-        log.info(f"skipped {len(long):,} because a side has more than {most} tokens: {', '.join(long[:5])}{more}")
+        log.info(f"skipped {len(long):,} because a side has more than {max_tokens} tokens: {', '.join(long[:5])}{more}")
     if not kept:
         raise DataError(
             "every pair is too long",
-            expected=f"pairs with at most {most} tokens on each side",
+            expected=f"pairs with at most {max_tokens} tokens on each side",
             got=f"{len(pairs)} pairs, all longer",
             do="split them into sentences, or raise `most_tokens` or, with learned positions, "
             '`hyperparameters={"max_length": ...}`',

@@ -87,7 +87,7 @@ class TranslationRecipe(Recipe):
         metadata=declare_hyperparameters("layers=4, norm=pre or mechanism_options.projected=64 (of linformer)"),
     )
     vocabulary: int | None = option_field(
-        None, "Number of subwords. Default: chosen by the size of the data.", least=1, of_new_model=True
+        None, "Number of subwords. Default: chosen by the size of the data.", minimum=1, of_new_model=True
     )
     algorithm: str | None = option_field(
         None,
@@ -102,9 +102,9 @@ class TranslationRecipe(Recipe):
         completions=("joint", "separate", "auto"),
         of_new_model=True,
     )
-    most_tokens: int = option_field(250, "Maximum tokens per side; longer pairs are skipped.", least=1)
+    most_tokens: int = option_field(250, "Maximum tokens per side; longer pairs are skipped.", minimum=1)
     batch_tokens: int | None = option_field(
-        None, "Tokens per batch. Default: chosen by the model size.", least=1, is_saved=False
+        None, "Tokens per batch. Default: chosen by the model size.", minimum=1, is_saved=False
     )
     smoothing: float = field(default=0.1, metadata=SMOOTHING)
 

@@ -85,9 +85,9 @@ class TranslationTask(RowTask[TranslationRecipe]):
         if prefix:
             log.info(f"the prefix of each source: {prefix!r}")
         # Leave a position for the end token; validation sources must fit the translator.
-        most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
-        corpus, _ = encode_pairs(pairs, subwords, most, prefix=prefix)
-        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, prefix=prefix)
+        max_tokens = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
+        corpus, _ = encode_pairs(pairs, subwords, max_tokens, prefix=prefix)
+        validation_corpus, kept = encode_pairs(validation_pairs, subwords, max_tokens, prefix=prefix)
         model = self.model
         ids = {"pad_id": model.pad_id, "start_id": model.target_start_id, "end_id": model.end_id}
         options = {"tokens": recipe.batch_tokens or self._size.batch, "seed": seed, **ids}

@@ -68,7 +68,7 @@ class Alignment:
 
         ``first`` is the number of the first word. Raises OptionError unless it is an integer of at least 0.
         """
-        check_count("first", first, least=0)
+        check_count("first", first, minimum=0)
         ordered = sorted(self.possible)
         return " ".join(f"{i + first}{'-' if (i, j) in self.sure else 'p'}{j + first}" for i, j in ordered)
 

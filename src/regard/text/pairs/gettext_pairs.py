@@ -77,8 +77,8 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
             got=", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder",
             do="give the folder that holds the translations",
         )
-    taken = [file for file in files if meant.includes(file)]
-    if not taken:
+    selected = [file for file in files if meant.includes(file)]
+    if not selected:
         raise DataError(
             f"{path} has no catalogue in the selected language",
             expected=str(meant.only),
@@ -87,7 +87,7 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
         )
     problems = []
     for file in files:
-        if file not in taken:
+        if file not in selected:
             yield Skipped(f"{file} ({meant.languages.get(file)})", "a file is in another language")
             continue
         try:
@@ -95,7 +95,7 @@ def read_catalogues(path: Path, meant: CatalogueSelection) -> Iterator[PairOrSki
         except DataError as problem:
             problems.append(problem)
             yield Skipped(f"{file} ({problem.got})", "a file is not a readable gettext catalogue")
-    if len(problems) == len(taken):
+    if len(problems) == len(selected):
         raise problems[0]
 
 
@@ -128,8 +128,8 @@ def _read_pairs(file: CatalogueFile, backwards: bool) -> Iterator[PairOrSkipped]
             yield Skipped(entry.place, f"the entry is {entry.state}")
             continue
         if len(entry.messages) > 1 and len(entry.forms) > max(1, declared):
-            most = f"the {declared} of its file's Plural-Forms, or of its language"
-            yield Skipped(entry.place, f"the entry has more plural forms than {most}")
+            limit = f"the {declared} of its file's Plural-Forms, or of its language"
+            yield Skipped(entry.place, f"the entry has more plural forms than {limit}")
             continue
         for message, form in _pair_forms(entry, singular):
             source, target = (form, message) if backwards else (message, form)
@@ -140,12 +140,12 @@ def _read_pairs(file: CatalogueFile, backwards: bool) -> Iterator[PairOrSkipped]
 
 def _pair_forms(entry: CatalogueEntry, singular: int) -> Iterator[tuple[str, str]]:
     """Pair the singular and plural message of an entry with their forms."""
-    one, many = entry.messages[0], entry.messages[1:2]
+    message, plural = entry.messages[0], entry.messages[1:2]
     for index, form in enumerate(entry.forms):
-        if not many or index == singular or len(entry.forms) == 1:
-            yield one, form
-        if many and (index != singular or len(entry.forms) == 1):
-            yield many[0], form
+        if not plural or index == singular or len(entry.forms) == 1:
+            yield message, form
+        if plural and (index != singular or len(entry.forms) == 1):
+            yield plural[0], form
 
 
 def _singular_form(file: CatalogueFile) -> int:

@@ -81,10 +81,10 @@ def read_heading(
     if named is not None:
         _check_named_columns(table, named)
         return Heading(_count_from_1(named), is_heading=True)
-    asked = source is not None or target is not None
-    if asked and table.has_heading:
+    has_languages = source is not None or target is not None
+    if has_languages and table.has_heading:
         raise _no_language_error(table)
-    codes = None if asked else _find_codes(table)
+    codes = None if has_languages else _find_codes(table)
     if codes is not None:
         return Heading(_count_from_1(codes), is_heading=True, is_guess=True)
     return Heading(_count_from_1(_find_text_columns(table)), is_heading=table.has_heading, is_guess=table.has_heading)

@@ -30,5 +30,5 @@ def make_pair(source: str, target: str, place: str) -> PairOrSkipped:
     source, target = (_SEPARATOR_RUN.sub(" ", text).strip() for text in (source, target))
     if source and target:
         return Pair(source, target, place)
-    which = "both sides are" if not (source or target) else "the source is" if not source else "the target is"
-    return Skipped(place, f"{which} empty")
+    subject = "both sides are" if not (source or target) else "the source is" if not source else "the target is"
+    return Skipped(place, f"{subject} empty")

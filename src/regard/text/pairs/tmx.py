@@ -123,9 +123,9 @@ class _UnitReader:
             raise self._ambiguous_language_error("target" if self.source else "source", texts)
         return names[0]
 
-    def _ambiguous_language_error(self, which: str, texts: dict[str, str]) -> OptionError:
+    def _ambiguous_language_error(self, side: str, texts: dict[str, str]) -> OptionError:
         return OptionError(
-            f"the {which} language of {self.path} is ambiguous",
+            f"the {side} language of {self.path} is ambiguous",
             expected="exactly two languages in its first unit, or named languages",
             got=", ".join(texts) or "none",
             do='name both languages, for example `source="en", target="fr"`',

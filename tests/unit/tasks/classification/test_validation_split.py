@@ -19,7 +19,7 @@ def test_the_same_share_of_each_label_is_held_out():
     texts = [f"text {number}" for number in range(1000)]
     labels = ["a"] * 700 + ["b"] * 280 + ["c"] * 20
     assert counts(texts, labels) == {"a": 70, "b": 28, "c": 2}
-    assert counts(texts, labels, most=50) == {"a": 35, "b": 14, "c": 1}
+    assert counts(texts, labels, limit=50) == {"a": 35, "b": 14, "c": 1}
 
 
 def test_split_depends_on_the_seed():
