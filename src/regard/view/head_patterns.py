@@ -92,8 +92,8 @@ def patterns_of(reading: Reading) -> tuple[tuple[HeadPattern, ...], ...]:
 
 def name_of_head(patterns: tuple[HeadPattern, ...]) -> HeadPattern | None:
     """Choose the pattern that names a head: well above chance; None for a head without such a pattern."""
-    clear = [one for one in patterns if one.queries >= LEAST_QUERIES and one.excess >= LEAST_EXCESS]
-    return max(clear, key=lambda one: one.excess, default=None)
+    clear = [pattern for pattern in patterns if pattern.queries >= LEAST_QUERIES and pattern.excess >= LEAST_EXCESS]
+    return max(clear, key=lambda pattern: pattern.excess, default=None)
 
 
 def _pairs_by_pattern(reading: Reading) -> dict[str, Int[np.ndarray, "pairs 2"]]:

@@ -75,7 +75,7 @@ def _unmarked(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _some_tokens(tokens: Tokens, numbers: Sequence[int]) -> Tokens:
     """The tokens of these numbers, in the same text."""
     place = {number: at for at, number in enumerate(numbers)}
-    words = [(word, tuple(place[one] for one in pieces if one in place)) for word, pieces in tokens.words or ()]
+    words = [(word, tuple(place[piece] for piece in pieces if piece in place)) for word, pieces in tokens.words or ()]
     return Tokens(
         text=tokens.text,
         pieces=tuple(tokens.pieces[number] for number in numbers),
