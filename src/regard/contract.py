@@ -74,10 +74,12 @@ class Observation(Generic[Array]):
     rows         (batch, heads, rows, keys)          exact weights of the requested queries; None if none were requested
     sink_weight  (batch, heads, queries)             the weight of each query's sink; 0 where no key may be attended to;
                                                      None without sinks
+    max_score    (batch, heads, queries)             the largest score, with softcap and bias; -inf where no key may be
+                                                     attended to; None if the mechanism has no scores. No gradient.
 
     A sink is one more term of the sum, and so of lse, and one more weight in the entropy: a key's weight is
-    exp(score - lse), and the weights of the keys and of the sink are a distribution. received, top_keys, top_weights
-    and rows are about keys alone.
+    exp(score - lse), and the weights of the keys and of the sink are a distribution. received, top_keys, top_weights,
+    rows and max_score are about keys alone.
     """
 
     output: Float[Array, "batch heads queries value_dim"]
@@ -88,3 +90,4 @@ class Observation(Generic[Array]):
     top_weights: Float[Array, "batch heads queries top"]
     rows: Float[Array, "batch heads rows keys"] | None = None
     sink_weight: Float[Array, "batch heads queries"] | None = None
+    max_score: Float[Array, "batch heads queries"] | None = None

@@ -96,7 +96,7 @@ def compare_observe(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> C
     observation = regard.observe(query, key, value, mask=masks.causal(), top=3, rows=[66, 5], impl="native")
     allowed = masks.causal().dense(queries, keys).numpy()
     exact = oracle.observe(*arrays(query, key, value), allowed, top=3, query_rows=(66, 5))
-    for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
+    for name in ("output", "lse", "entropy", "received", "top_weights", "rows", "max_score"):
         yield name, getattr(observation, name), getattr(exact, name), num_terms(queries, keys)
 
 

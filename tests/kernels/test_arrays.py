@@ -50,7 +50,7 @@ def test_observe_returns_numpy_arrays():
     query, key, value = numbers()
     observation = regard.observe(query, key, value, mask=masks.keep(allowed), top=3, rows=[0, 4])
     exact = oracle.observe(query, key, value, allowed, top=3, query_rows=(0, 4))
-    for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
+    for name in ("output", "lse", "entropy", "received", "top_weights", "rows", "max_score"):
         ours = getattr(observation, name)
         assert isinstance(ours, np.ndarray), name
         np.testing.assert_allclose(ours, getattr(exact, name), rtol=0, atol=1e-13, err_msg=name)

@@ -63,7 +63,7 @@ def assert_agrees(observation: Observation, exact: oracle.Observation, dtype: to
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     close = 4 * terms * wide + (6e-6 if dtype == torch.bfloat16 else 0)
     rounding = {torch.bfloat16: 8, torch.float16: 2}.get(dtype, 0) * torch.finfo(dtype).eps
-    for name in STATISTICS:
+    for name in (*STATISTICS, "max_score"):
         ours, theirs = getattr(observation, name), getattr(exact, name)
         assert ours.dtype == (dtype if name == "output" else torch.promote_types(dtype, torch.float32))
         largest = max(1.0, np.abs(np.where(np.isfinite(theirs), theirs, 0)).max(initial=0.0))
@@ -185,7 +185,7 @@ def test_nonfinite_tokens_affect_only_rows_that_see_them(mask, dtype):
     affected = (bad_query & allowed.any(-1)) | (allowed & bad_key[:, :, None]).any(-1)
     assert affected.any()
     observation = observe(*tensors(inputs, dtype), mask=allowed_mask, top=5, rows=range(queries))
-    for name in ("output", "lse", "entropy", "top_weights"):
+    for name in ("output", "lse", "entropy", "top_weights", "max_score"):
         statistic = getattr(observation, name).double().numpy().reshape(BATCH, HEADS, queries, -1)
         assert np.isnan(statistic[affected]).all(), name
         assert not np.isnan(statistic[~affected]).any(), name
@@ -231,6 +231,7 @@ def test_empty_rows():
     ):
         assert not part[0].any()
     assert (observation.lse[0] == -torch.inf).all()
+    assert (observation.max_score[0] == -torch.inf).all()
     assert (observation.top_keys[0] == -1).all()
     torch.testing.assert_close(observation.received[1].sum(-1), torch.full((HEADS,), 67.0))
 
@@ -246,7 +247,7 @@ def test_sizes_of_zero(empty):
     seen, reference = (
         regard.observe(query, key, value, top=2, rows=rows, impl=impl) for impl in ("native", "reference")
     )
-    for name in ("output", "lse", "entropy", "received", "top_keys", "top_weights", "rows"):
+    for name in ("output", "lse", "entropy", "received", "top_keys", "top_weights", "rows", "max_score"):
         ours, theirs = getattr(seen, name), getattr(reference, name)
         torch.testing.assert_close(ours.detach(), theirs.detach(), msg=name)
     (gradient,) = torch.autograd.grad(seen.entropy.sum() + seen.received.sum(), query)

@@ -87,7 +87,7 @@ def test_statistics_with_extreme_scales(impl):
         query, key, value = tokens(size)
         observation = regard.observe(query, key, value, scale=scale, top=2, impl=impl)
         exact = oracle.observe(*arrays(query, key, value), scale=scale, top=2)
-        for name in ("output", "lse", "entropy", "received", "top_weights"):
+        for name in ("output", "lse", "entropy", "received", "top_weights", "max_score"):
             off = np.abs(arrays(getattr(observation, name))[0] - getattr(exact, name)).max()
             assert off <= 4 * bound(torch.float32), (name, scale)
 

@@ -42,6 +42,7 @@ class Observation(NamedTuple):
     top_weights: np.ndarray  # (batch, heads, queries, top); 0 where there are no more keys
     rows: np.ndarray  # (batch, heads, requested rows, keys)
     sink_weight: np.ndarray | None = None  # (batch, heads, queries): 0 for an empty row
+    max_score: np.ndarray | None = None  # (batch, heads, queries): of visible keys, -inf for an empty row
 
 
 def attention(
@@ -77,11 +78,13 @@ def observe(
     scores = _scores(query, key, visible, bias, scale, softcap)
     weights = softmax(scores, visible, _of_queries(sinks))
     sink_weight = None if sinks is None else np.zeros(visible.shape[:3])
+    max_score = np.full(visible.shape[:3], -np.inf)
     of_queries = None if sinks is None else np.broadcast_to(_of_queries(sinks), (*visible.shape[:3], 1))[..., 0]
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
     top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
     for batch, head, row, seen in rows(visible):
         row_scores, all_weights = scores[batch, head, row, seen], weights[batch, head, row]
+        max_score[batch, head, row] = row_scores.max()
         if of_queries is not None:
             row_scores = np.append(row_scores, of_queries[batch, head, row])
         lse[batch, head, row] = row_scores.max() + np.log(np.exp(row_scores - row_scores.max()).sum())
@@ -104,6 +107,7 @@ def observe(
         top_weights=top_weights,
         rows=weights[:, :, list(query_rows)],
         sink_weight=sink_weight,
+        max_score=max_score,
     )
 
 

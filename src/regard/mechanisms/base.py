@@ -226,7 +226,7 @@ class Mechanism(nn.Module, ABC):
 
         The entropy is None if the weights are not a distribution, and lse if there are no scores.
         """
-        request = self.make_request(query, key, value, mask, bias, inputs)
+        request = self.make_request(query, key, value, mask, bias, inputs).replace(dropout=0.0)
         check_top(top, request.frame.keys)
         return self.observe_request(request, top, query_rows(rows, request.frame.queries, request.device))
 

@@ -124,7 +124,6 @@ def observe_by_weights(
     ``entropy`` says whether to report it, which needs weights that are a distribution. Top weights are those with the
     largest absolute value.
     """
-    request = request.replace(dropout=0.0)
     batch, heads, _, _ = request.query.shape
     keys, received, parts = request.frame.keys, None, []
     for some in request.frame.all_rows(request.device).split(_ROWS_PER_PASS):

@@ -97,7 +97,10 @@ def test_weights_are_without_dropout():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, dropout=0.9).train()
     with regard.record(layer) as recording:
         layer(torch.randn(1, 7, WIDTH))
-    assert_close(recording[0].weights().sum(-1), torch.ones(1, HEADS, 7))
+    (call,), state = recording, torch.get_rng_state()
+    assert_close(call.weights().sum(-1), torch.ones(1, HEADS, 7))
+    assert_close(call.observe().output, call.weights() @ call.value)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def observe(
         columns = OBSERVE.compute_with_grad(*arguments)
     else:
         columns = OBSERVE.compute(*arguments)
-    output, lse, entropy, received, top_keys, top_weights, rows_weights, sink_weight, _, _ = columns
+    output, lse, entropy, received, top_keys, top_weights, rows_weights, sink_weight, normalizer, _ = columns
     return Observation(
         output,
         lse,
@@ -71,7 +71,18 @@ def observe(
         top_weights,
         rows=None if rows is None else rows_weights,
         sink_weight=None if terms.sinks is None else sink_weight,
+        max_score=_max_score(normalizer, lse, terms),
     )
+
+
+def _max_score(normalizer: Tensor, lse: Tensor, terms: KernelArguments) -> Tensor:
+    """Read the largest scores from the normalizer, which has products of queries and keys (``csrc/tiles/normalizer.h``),
+    unless a bias or a cap makes a score more than a multiple of its product.
+    """
+    largest = normalizer.detach()[..., 0]
+    if terms.scale != 0 and terms.bias is None and terms.table is None and terms.softcap is None:
+        largest = largest * terms.scale
+    return torch.where(lse.detach().isnan(), torch.nan, largest)
 
 
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> ObserveResults:

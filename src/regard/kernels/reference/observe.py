@@ -29,11 +29,11 @@ from regard.kernels.reference.query_tiles import split_queries
 from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
-ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, top keys, top weights, sink weight (batch, heads, rows, 1 or, without sinks, 0), each for some
-queries; and the weight each key received from them."""
+ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, top keys, top weights, sink weight (batch, heads, rows, 1 or, without sinks, 0), largest score,
+each for some queries; and the weight each key received from them."""
 
-_TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 6
+_TOP_KEYS_INDEX, _MAX_SCORE_INDEX, _RECEIVED_INDEX = 3, 6, 7
 
 
 def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
@@ -47,7 +47,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
             columns = _ObserveFunction.apply(problem, top, *leaves)
         else:
             columns = _compute_all_tiles(problem, top)
-    output, lse, entropy, top_keys, top_weights, sink_weight, received = columns
+    output, lse, entropy, top_keys, top_weights, sink_weight, max_score, received = columns
     return Observation(
         output=output.to(dtype),
         lse=lse,
@@ -57,6 +57,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
         top_weights=top_weights,
         rows=None if rows is None else compute_weights(problem, rows),
         sink_weight=None if problem.terms.sinks is None else sink_weight.squeeze(-1),
+        max_score=max_score,
     )
 
 
@@ -71,7 +72,7 @@ class _ObserveFunction(Function):
         ctx.save_for_backward(*leaves)  # so that autograd checks that none is changed in place meanwhile
         ctx.set_materialize_grads(False)
         columns = _compute_all_tiles(problem, top)
-        ctx.mark_non_differentiable(columns[_TOP_KEYS_INDEX])
+        ctx.mark_non_differentiable(columns[_TOP_KEYS_INDEX], columns[_MAX_SCORE_INDEX])
         return columns
 
     @staticmethod
@@ -146,7 +147,9 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
         if whole is None:
             length = problem.frame.queries
             columns = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
-            whole = (columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], torch.zeros_like(part[-1]))
+            output, lse, entropy, top_keys, top_weights, sink_weight, max_score = columns
+            received = torch.zeros_like(part[-1])
+            whole = (output, lse, entropy, top_keys, top_weights, sink_weight, max_score, received)
         for into, column in zip(whole[:-1], part[:-1], strict=True):
             into.narrow(2, done, rows.shape[0]).copy_(column)
         whole[-1].add_(part[-1])
@@ -157,8 +160,8 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
 def _concatenate(parts: Sequence[ObserveResults]) -> ObserveResults:
     """Concatenate the results of tiles, without in-place writes, which torch.func does not support."""
     *by_query, received = zip(*parts, strict=True)
-    output, lse, entropy, top_keys, top_weights, sink_weight = (torch.cat(column, dim=2) for column in by_query)
-    return output, lse, entropy, top_keys, top_weights, sink_weight, torch.stack(received).sum(0)
+    output, lse, entropy, top_keys, top_weights, sinks, max_score = (torch.cat(column, dim=2) for column in by_query)
+    return output, lse, entropy, top_keys, top_weights, sinks, max_score, torch.stack(received).sum(0)
 
 
 def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -> ObserveResults:
@@ -191,8 +194,13 @@ def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -
         _pad(top_keys, top, -1),
         _pad(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
         sink_weight,
+        _largest(scores.detach()).masked_fill(bad, torch.nan),
         mark_bad_rows(weights, allowed, bad).sum(2),
     )
+
+
+def _largest(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
+    return scores.amax(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -torch.inf)
 
 
 def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
