@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
-import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -24,17 +23,15 @@ from regard.layers.module_names import join_names
 from regard.masks.visible_keys import VisibleKeys
 from regard.recording import CallSource, LayerCall
 from regard.recording.recorded_call import make_call
-from regard.recording.token_buffer import TokenBuffer
 
 
 @final
 @dataclass(eq=False)
 class _Listener:
-    """An open recording: the names of its model's modules, where calls go, and the tokens of each layer."""
+    """An open recording: the names of its model's modules, and where calls go."""
 
     names: Mapping[nn.Module, str]
     add: Callable[[LayerCall], None]
-    buffers: dict[nn.Module, tuple[TokenBuffer, TokenBuffer]] = field(default_factory=dict)
 
 
 _listeners: list[_Listener] = []
@@ -45,7 +42,6 @@ def is_recording() -> bool:
     return len(_listeners) > 0
 
 
-@torch.compiler.disable(reason="regard.record is open")  # type: ignore[untyped-decorator] # a graph would record once
 def report_call(
     module: nn.Module,
     query: Tensor,
@@ -64,9 +60,7 @@ def report_call(
         return
     call = make_call("", query, key, value, visible=visible, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
     for listener in listeners:
-        of_keys, of_values = listener.buffers.setdefault(module, (TokenBuffer(), TokenBuffer()))
-        name, key, value = listener.names[module], of_keys.store(call.key), of_values.store(call.value)
-        listener.add(replace(call, name=name, key=key, value=value))
+        listener.add(replace(call, name=listener.names[module]))
 
 
 @final

@@ -19,6 +19,7 @@ class CallSource(ABC):
     def listen(self, model: nn.Module, add: Callable[[LayerCall], None]) -> AbstractContextManager[object] | None:
         """Return a context in which each call of such a layer is passed to ``add``; None if there are no such layers.
 
+        The tensors of a call may be those of the model: who keeps them copies them (``Recording.add_copy``).
         Layers of this kind whose calls would not be reported are not counted.
         """
 

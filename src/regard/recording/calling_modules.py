@@ -19,15 +19,18 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 @final
 class CallingModules:
-    """The running modules of ``model``, innermost last, in this thread. ``covered`` modules are reported elsewhere."""
+    """The running modules of ``model``, innermost last, in this thread. ``covered`` modules are reported elsewhere.
 
-    def __init__(self, model: nn.Module, covered: Collection[nn.Module]) -> None:
+    ``is_running`` says whether the model itself runs already.
+    """
+
+    def __init__(self, model: nn.Module, covered: Collection[nn.Module], *, is_running: bool) -> None:
         self.names: Mapping[nn.Module, str] = {
             module: name.removeprefix("_orig_mod").removeprefix(".") for name, module in model.named_modules()
         }
         self.covered = frozenset(covered)
-        self.running: list[nn.Module] = []
-        self.was_called = False
+        self.running = [model] if is_running else []
+        self.was_called = is_running
         self._thread = threading.get_ident()
 
     @property

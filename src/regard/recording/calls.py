@@ -7,7 +7,7 @@ statistics are computed on request.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Literal, final
 
@@ -21,6 +21,7 @@ from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import select_side
+from regard.recording.token_buffer import TokenBuffer
 
 
 @final
@@ -75,13 +76,20 @@ class Recording(Sequence[LayerCall]):
 
     def __init__(self) -> None:
         self._calls: list[LayerCall] = []
+        self._buffers: dict[str, tuple[TokenBuffer, TokenBuffer]] = {}
 
     def __repr__(self) -> str:
         return "Recording(" + ", ".join(call.name or "attention" for call in self._calls) + ")"
 
     def add(self, call: LayerCall) -> None:
-        """Append a call."""
+        """Append a call, whose tensors are kept as they are."""
         self._calls.append(call)
+
+    def add_copy(self, call: LayerCall) -> None:
+        """Append a call whose tensors may be written to later, such as those of a cache: they are copied."""
+        of_keys, of_values = self._buffers.setdefault(call.name, (TokenBuffer(), TokenBuffer()))
+        key, value = of_keys.store(call.key), of_values.store(call.value)
+        self.add(replace(call, query=call.query.clone(), key=key, value=value))
 
     def __len__(self) -> int:
         return len(self._calls)

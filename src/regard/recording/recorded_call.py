@@ -31,7 +31,7 @@ def make_call(
     value: Tensor,
     *,
     visible: VisibleKeys,
-    bias: Tensor | None,
+    bias: Bias | None,
     scale: float | None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
@@ -43,18 +43,20 @@ def make_call(
     visible = visible.from_key_0
     keys = key.shape[2] if visible.stop is None else visible.stop
     heads, queries, head_dim = query.shape[1:]
+    if isinstance(bias, Tensor):
+        bias = _simplify_bias(visible.narrow(bias, 3), queries=queries, keys=keys)
     return LayerCall(
         name=name,
-        mechanism=make_mechanism(heads=heads, head_dim=head_dim, scale=scale, softcap=softcap, sinks=sinks),
+        mechanism=_make_mechanism(heads=heads, head_dim=head_dim, scale=scale, softcap=softcap, sinks=sinks),
         query=query.detach(),
         key=visible.narrow(key, 2).detach(),
         value=visible.narrow(value, 2).detach(),
         mask=visible.mask,
-        bias=None if bias is None else simplify_bias(visible.narrow(bias, 3), queries=queries, keys=keys),
+        bias=bias,
     )
 
 
-def make_mechanism(
+def _make_mechanism(
     *, heads: int, head_dim: int, scale: float | None, softcap: float | None, sinks: Tensor | None
 ) -> Mechanism:
     """Make the mechanism that computes a layer with these arguments of ``attention_function``."""
@@ -142,7 +144,7 @@ class RecordedWeights(Mechanism):
         return chosen.float() if chosen.dtype.itemsize < 4 else chosen
 
 
-def simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, queries: int, keys: int) -> Bias | None:
+def _simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, queries: int, keys: int) -> Bias | None:
     """Return an equal bias that takes less memory, if there is one; else a copy."""
     bias = bias.detach()
     if not bool(bias.any()):

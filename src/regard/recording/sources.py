@@ -1,16 +1,17 @@
-"""``record``, and the sources of calls that it asks."""
+"""``record``, and the sources of calls that it asks: ``listen`` opens all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
+import torch
 from torch import nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, short_repr
+from regard.errors import OptionError, check_kind
 from regard.recording.call_source import CallSource
-from regard.recording.calls import Recording
+from regard.recording.calls import LayerCall, Recording
 from regard.recording.mechanism_layers import listen_to_mechanisms
 from regard.recording.torch_operations import listen_to_operations
 
@@ -37,27 +38,43 @@ def record(model: nn.Module) -> Iterator[Recording]:
     Raises OptionError if ``model`` is not a module, or has no layer that may attend; and at the end of the context if
     the model was called, has no layer of regard, and no attention was seen.
     """
-    if not isinstance(model, nn.Module):
-        raise OptionError(
-            "record takes a model",
-            expected="a torch.nn.Module",
-            got=short_repr(model),
-            do='load one first: model = regard.load("minilm")',
-        )
     recording = Recording()
-    contexts = [listen_to_mechanisms(model, recording.add)]
-    contexts += [source.listen(model, recording.add) for source in _sources]
+    with listen(model, recording.add, recording.add_copy):
+        yield recording
+
+
+def listen(
+    model: nn.Module,
+    add: Callable[[LayerCall], None],
+    add_copy: Callable[[LayerCall], None],
+    *,
+    is_running: bool = False,
+) -> AbstractContextManager[object]:
+    """Return a context in which each call of an attention layer of ``model`` is passed on, as it happens.
+
+    Calls of regard's own layers go to ``add``. Others, whose tensors the model may write to later, go to ``add_copy``.
+    ``is_running`` says whether the context is opened in a call of ``model``. The errors are those of ``record``.
+    """
+    check_kind("model", model, nn.Module, do='load one first: model = regard.load("minilm")')
+    contexts = [listen_to_mechanisms(model, add)]
+    contexts += [source.listen(model, add_copy) for source in _sources]
     covered = {module for source in _sources for module in source.covers(model)}
     if all(context is None for context in contexts):
         for error in filter(None, (source.explain(model) for source in _sources)):
             raise error
-    contexts.append(listen_to_operations(model, covered, recording))
+    contexts.append(listen_to_operations(model, covered, add_copy, is_running=is_running))
     if all(context is None for context in contexts):
         raise _no_layer_error(model)
-    with ExitStack() as stack:
-        for context in filter(None, contexts):
+    return _open(filter(None, contexts))
+
+
+@contextmanager
+def _open(contexts: Iterable[AbstractContextManager[object]]) -> Iterator[None]:
+    """Open all contexts. A graph of a compiled model calls no hooks, and passes no operations on: it is not used."""
+    with torch.compiler.set_stance("force_eager"), ExitStack() as stack:
+        for context in contexts:
             stack.enter_context(context)
-        yield recording
+        yield
 
 
 def _no_layer_error(model: nn.Module) -> OptionError:

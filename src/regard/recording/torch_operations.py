@@ -4,8 +4,7 @@ Below autograd, torch passes each operation to a dispatch mode. The mode calls i
 operation that computes attention (``fused_calls``), or a step of attention that a module writes by hand
 (``written_attention``). The model computes as it does without, to the bit.
 
-A compiled model runs without its graph, since torch passes no operations of a graph on. Operations of the backward pass
-are those of gradients, or of a layer that is computed again: they are not recorded.
+Operations of the backward pass are those of gradients, or of a layer that is computed again: they are not recorded.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from regard.kernels.request import Request
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.layers.module_names import join_names
 from regard.log import log
+from regard.masks.visible_keys import VisibleKeys
 from regard.mechanisms.base import Mechanism
 from regard.recording.calling_modules import CallingModules
-from regard.recording.calls import LayerCall, Recording
+from regard.recording.calls import LayerCall
 from regard.recording.fused_calls import read_fused_call
-from regard.recording.recorded_call import make_mechanism
-from regard.recording.token_buffer import TokenBuffer
+from regard.recording.recorded_call import make_call
 from regard.recording.written_attention import WrittenAttention
 from regard.tensors import has_values
 
@@ -40,9 +39,11 @@ _ATTENTION_OF_TORCH = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.Tra
 
 
 def listen_to_operations(
-    model: nn.Module, covered: Collection[nn.Module], recording: Recording
+    model: nn.Module, covered: Collection[nn.Module], add: Callable[[LayerCall], None], *, is_running: bool
 ) -> AbstractContextManager[object] | None:
-    """Return a context that adds calls of other modules than ``covered`` to ``recording``; None if there are none.
+    """Return a context in which calls of other modules than ``covered`` are passed to ``add``; None if there are none.
+
+    ``is_running`` says whether the context is opened in a call of ``model``.
 
     Raises RefusedError at the end of the context if the model was called and nothing was seen, unless it has layers
     that are recorded otherwise, and that this call may have left out.
@@ -51,7 +52,7 @@ def listen_to_operations(
     inside = {module for part in covered for module in part.modules()}
     if not any(_may_attend(module) for module in model.modules() if module not in inside):
         return None
-    return _listen(model, {*own, *covered}, recording)
+    return _listen(CallingModules(model, {*own, *covered}, is_running=is_running), model, add)
 
 
 def _may_attend(module: nn.Module) -> bool:
@@ -62,14 +63,12 @@ def _may_attend(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _listen(model: nn.Module, covered: Collection[nn.Module], recording: Recording) -> Iterator[None]:
-    calling = CallingModules(model, covered)
-    mode = _Operations(calling, WrittenAttention(model.parameters()), recording.add)
-    without_graphs = torch.compiler.set_stance("force_eager")
-    with without_graphs, calling.follow(), listen_to_attention(mode.report_request), mode:
+def _listen(calling: CallingModules, model: nn.Module, add: Callable[[LayerCall], None]) -> Iterator[None]:
+    mode = _Operations(calling, WrittenAttention(model.parameters()), add)
+    with calling.follow(), listen_to_attention(mode.report_request), mode:
         yield
     layers = mode.written.not_understood
-    if len(recording) == 0 and calling.was_called and not covered:
+    if mode.calls == 0 and calling.was_called and not calling.covered:
         raise _nothing_error(model, layers)
     if layers:
         log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")
@@ -83,8 +82,7 @@ class _Operations(TorchDispatchMode):
 
     def __init__(self, calling: CallingModules, written: WrittenAttention, add: Callable[[LayerCall], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not annotate it
-        self.calling, self.written, self.add = calling, written, add
-        self._buffers: dict[nn.Module, tuple[TokenBuffer, TokenBuffer]] = {}
+        self.calling, self.written, self.add, self.calls = calling, written, add, 0
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
@@ -109,14 +107,10 @@ class _Operations(TorchDispatchMode):
         """Add a call of ``regard.attention`` by a module of the model."""
         if not self._is_recorded((request.query,)):
             return
-        heads, head_dim = request.query.shape[1], request.query.shape[3]
-        terms = request.terms
-        mechanism = make_mechanism(
-            heads=heads, head_dim=head_dim, scale=terms.scale, softcap=terms.softcap, sinks=terms.sinks
-        )
-        query, key, value = (tensor.detach() for tensor in (request.query, request.key, request.value))
-        bias = terms.bias.detach() if isinstance(terms.bias, Tensor) else terms.bias
-        self._add(LayerCall("", mechanism, query, key, value, terms.mask, bias))
+        terms = request.terms._asdict()
+        del terms["dropout"]
+        visible = VisibleKeys(terms.pop("mask"))
+        self._add(make_call("", request.query, request.key, request.value, visible=visible, **terms))
 
     def _is_recorded(self, arguments: tuple[Any, ...]) -> bool:
         if not self.calling.is_recorded or torch._C._current_graph_task_id() != -1 or is_recomputing():
@@ -124,11 +118,8 @@ class _Operations(TorchDispatchMode):
         return all(has_values(argument) for argument in tree_iter(arguments) if isinstance(argument, Tensor))
 
     def _add(self, call: LayerCall) -> None:
-        """Add a call; its keys and values are kept apart from caches that the model writes to later."""
-        of_keys, of_values = self._buffers.setdefault(self.calling.running[-1], (TokenBuffer(), TokenBuffer()))
-        key, value = of_keys.store(call.key), of_values.store(call.value)
-        name = join_names(self.calling.name, call.name)
-        self.add(replace(call, name=name, query=call.query.clone(), key=key, value=value))
+        self.calls += 1
+        self.add(replace(call, name=join_names(self.calling.name, call.name)))
 
 
 @cache

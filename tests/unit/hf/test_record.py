@@ -283,10 +283,10 @@ def test_another_model_is_not_recorded():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", ["check_record()", "check_record_in_one_graph()"])
-def test_compiled_models(check):
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compiled_models(fullgraph):
     """In a process of its own: see torch_compile_checks.py."""
-    result = run_script(f"from unit.hf import torch_compile_checks\ntorch_compile_checks.{check}")
+    result = run_script(f"from unit.hf import torch_compile_checks\ntorch_compile_checks.check_record({fullgraph=})")
     assert result.returncode == 0, result.stderr
 
 

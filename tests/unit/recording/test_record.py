@@ -129,6 +129,18 @@ def test_each_decoding_step_is_recorded():
     assert_close(torch.cat(pieces, dim=2), recording[3].weights())
 
 
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_compiled_layer():
+    layer, tokens = regard.MultiHeadAttention(WIDTH, HEADS).eval(), torch.randn(1, 3, WIDTH)
+    compiled = torch.compile(layer, backend="eager")
+    with torch.no_grad():
+        compiled(tokens)
+        with regard.record(compiled) as recording, regard.record(layer) as plain:
+            compiled(tokens)
+    assert len(recording) == len(plain) == 1
+    assert torch.equal(recording[0].weights(), plain[0].weights())
+
+
 def test_layer_names():
     class Named(nn.Module):
         def __init__(self):

@@ -76,8 +76,9 @@ def observe(
 
 
 def _max_score(normalizer: Tensor, lse: Tensor, terms: KernelArguments) -> Tensor:
-    """Read the largest scores from the normalizer, which has products of queries and keys (``csrc/tiles/normalizer.h``),
-    unless a bias or a cap makes a score more than a multiple of its product.
+    """Read the largest scores from the normalizer (``csrc/tiles/normalizer.h``).
+
+    It has products of queries and keys, unless a bias or a cap makes a score more than a multiple of its product.
     """
     largest = normalizer.detach()[..., 0]
     if terms.scale != 0 and terms.bias is None and terms.table is None and terms.softcap is None:
