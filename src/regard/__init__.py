@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
     from regard.models.load import load
     from regard.recording.sources import record
+    from regard.showing import show
 
     __version__: str
 
@@ -42,6 +43,7 @@ __all__ = [
     "positions",
     "record",
     "register_mechanism",
+    "show",
     "why",
 ]
 
@@ -59,6 +61,7 @@ _MODULES = {
     "observe": "regard.attention_statistics",
     "record": "regard.recording.sources",
     "register_mechanism": "regard.mechanism_catalogue",
+    "show": "regard.showing",
     "why": "regard.exact_attention",
 }
 """The module of each public name that is not a module itself."""

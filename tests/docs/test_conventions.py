@@ -61,6 +61,7 @@ IMPORT_ORDER = (
     "view",
     "playing",
     "hf",
+    "showing",
     "conversion",
     "train",
     "tasks",

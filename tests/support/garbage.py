@@ -932,6 +932,9 @@ def _views() -> Iterator[PublicCall]:
         text="a dog",
         choices=[MechanismChoice("linear")],
     )
+    yield call("show weights", regard.show, weights=np.full((2, 3, 5, 5), 0.2), queries=None)
+    yield call("show a model", regard.show, source=bert_with_tokenizer(), inputs="a dog")
+    yield call("show a recording", regard.show, lambda: {"source": [record_bert()[0]], "tokens": list("abcd")})
 
 
 def targets() -> list[PublicCall]:

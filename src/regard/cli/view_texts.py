@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from regard.cli.loaded_model import report_prefix
 from regard.cli.progress import track
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
-from regard.errors import DataError, MissingPackageError, OptionError
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.models.model import Model
@@ -82,25 +82,18 @@ def _load(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
     Raises OptionError for a model of the other kind, and MissingPackageError without ``transformers``.
     """
     from regard.models.kinds import ENCODER, TRANSLATOR
-    from regard.models.load import find_class, has_class, load
+    from regard.models.load import find_class, has_class
     from regard.models.model_folder import ModelFolder
+    from regard.showing import load_text_model
+    from regard.view.read import TextModel
 
     folder = ModelFolder.open(model, TRANSLATOR if pairs else ENCODER)
     if has_class(folder):
         _check_kind(model, find_class(folder).__name__, reads_pairs=find_class(folder).kind.pairs, pairs=pairs)
-        return load(folder)
-    try:
-        from regard.hf.load_checkpoint import load_checkpoint
-    except MissingPackageError as error:
-        raise MissingPackageError(
-            f"{folder.path} has an architecture that is read by transformers, so it needs a package",
-            expected="transformers",
-            got="it is not installed",
-            do="pip install 'regard[hf]'",
-        ) from error
-    checkpoint = load_checkpoint(folder)
-    _check_kind(model, checkpoint.name, reads_pairs=checkpoint.is_encoder_decoder, pairs=pairs)
-    return checkpoint
+    loaded = load_text_model(folder)
+    if isinstance(loaded, TextModel):
+        _check_kind(model, loaded.name, reads_pairs=loaded.is_encoder_decoder, pairs=pairs)
+    return loaded
 
 
 def _check_kind(model: str | ModelFolder, got: str, *, reads_pairs: bool, pairs: bool) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
@@ -36,6 +37,8 @@ _ROLES = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 """The usual spellings of the special tokens of an encoder, by the names of their roles in ``transformers``."""
+USUAL_SPECIAL_TOKENS = frozenset(("<|endoftext|>", *chain.from_iterable(_ROLES.values()))) - {*_ROLES["unk_token"]}
+"""The usual spellings of special tokens, for lists without a tokenizer; an unknown token stands for text."""
 
 
 @final

@@ -8,6 +8,7 @@ an agent.
 """
 
 from regard.view.attention_layer import AttentionLayer
+from regard.view.attention_view import AttentionView
 from regard.view.episode_reading import EpisodeReading
 from regard.view.from_recording import layers_of
 from regard.view.head_patterns import HeadPattern, name_of_head, patterns_of
@@ -28,6 +29,7 @@ from regard.view.without_marks import mass_of_marks, without_marks
 __all__ = [
     "Answer",
     "AttentionLayer",
+    "AttentionView",
     "EpisodeReading",
     "HeadPattern",
     "LayerReading",

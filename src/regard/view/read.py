@@ -113,8 +113,13 @@ def make_reading(
         hidden=None if hidden is None else np.asarray(to_float32(torch.cat(tuple(hidden)))),
         dropped=text.dropped,
         answer=answer,
-        sink=0 if layers and len(text) > 1 and all(layer.is_causal for layer in layers) else None,
+        sink=find_sink(layers, len(text)),
     )
+
+
+def find_sink(layers: Sequence[AttentionLayer], tokens: int) -> int | None:
+    """The token that views of a text with these layers keep apart: the first one of a decoder."""
+    return 0 if layers and tokens > 1 and all(layer.is_causal for layer in layers) else None
 
 
 def tokens_of(text: TokenizedText) -> Tokens:

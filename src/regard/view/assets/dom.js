@@ -32,6 +32,11 @@ function word(text) {
   return make("bdi", { class: "word" }, text);
 }
 
+// Stores the view in the address, so that it can be linked. A page within another one, as in a notebook, has no address.
+function storeAddress(address) {
+  if (location.protocol !== "about:") history.replaceState(null, "", address);
+}
+
 // Bidirectional isolation for plain text, so that a word in either direction keeps its place among others.
 function isolate(text) {
   return `\u2068${text}\u2069`;

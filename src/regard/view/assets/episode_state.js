@@ -103,7 +103,7 @@ function go(change) {
   move(change);
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
-  history.replaceState(null, "", address());
+  storeAddress(address());
   views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
 }
 

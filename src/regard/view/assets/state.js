@@ -97,7 +97,7 @@ function go(change) {
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
   if (changed.includes("kind")) changed.push("text");
-  history.replaceState(null, "", address());
+  storeAddress(address());
   views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
 }
 

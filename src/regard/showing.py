@@ -1,0 +1,290 @@
+"""``regard.show``: the attention of any model, recording or weights, as a page, figures and tables.
+
+show(model, "a text")                      a model, its folder or its name, and texts, pictures or sounds
+show(model, "a text", tokenizer=tokenizer) a model of another package that reads token ids
+show(seen, tokens=tokens)                  what ``regard.record`` recorded
+show(weights=weights, tokens=tokens)       tensors of torch or arrays of NumPy
+show(readings)                             readings of ``regard.view``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+from torch import nn
+
+from regard.arguments import explain_arguments
+from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, class_and_line, short_repr
+from regard.layers.eval_mode import eval_mode
+from regard.models import EncoderDecoder, ImageEncoder
+from regard.models.load import has_class, load
+from regard.models.media_encoder import MediaEncoder
+from regard.models.model import Model
+from regard.models.model_folder import ModelFolder
+from regard.recording import LayerCall, Recording, record
+from regard.text import Tokenizer
+from regard.translation import Translator
+from regard.view import read, read_file, read_pair
+from regard.view.attention_layer import AttentionLayer
+from regard.view.attention_view import AttentionView
+from regard.view.from_recording import layers_of
+from regard.view.from_weights import make_weights_reading, name_tokens, read_weights
+from regard.view.layer_weights import WeightsAre
+from regard.view.page import AnyReading
+from regard.view.read import TextModel, make_reading
+from regard.view.reading import PairReading, Reading
+
+_OF_RECORDINGS = ("tokens", "key_tokens")
+_OF_WEIGHTS = (*_OF_RECORDINGS, "queries", "keys", "values", "scale", "weights_are")
+
+
+@explain_arguments
+def show(
+    source: Any = None,
+    inputs: Any = None,
+    *,
+    targets: str | Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+    tokenizer: Any = None,
+    weights: Any = None,
+    tokens: Any = None,
+    key_tokens: Any = None,
+    queries: Any = None,
+    keys: Any = None,
+    values: Any = None,
+    scale: float | None = None,
+    weights_are: WeightsAre = "distribution",
+    name: str = "",
+) -> AttentionView:
+    """Show the attention of a model, of a recording, or of weights: in a notebook, as a page, as figures and tables.
+
+    Args:
+        source: a model of ``regard.load``, its folder or its name; a folder of transformers; any torch module that
+            reads token ids, with its ``tokenizer``; what ``regard.record`` recorded, or some of its calls; or readings
+            of ``regard.view``. Left out, ``weights`` are shown.
+        inputs: with a model: a text, or the path of a picture or a sound, or an array of one; or a list of them.
+        targets: with a translator: the target of each text; None lets the model translate.
+        labels: with a model of pictures: texts of a CLIP, or one more label, as ``regard.view.read_file`` takes them.
+        tokenizer: with a module of another package: a fast tokenizer of transformers, one of the library tokenizers, or
+            ``regard.text.Tokenizer``.
+        weights: (layers, heads, queries, keys), (heads, queries, keys) of one layer, or a list of the layers, of torch
+            or NumPy, such as ``output.attentions`` of transformers.
+        tokens: the tokens of the queries of a recording or of weights, and of the keys unless there are ``key_tokens``:
+            strings as the vocabulary spells them, or ``regard.view.Tokens``. None numbers them.
+        key_tokens: the tokens of the keys, if they are of another text, as in cross-attention.
+        queries, keys, values: (layers, heads, tokens, head_dim) from which ``weights`` are computed, for their steps.
+        scale: the factor of the products of queries and keys; None is head_dim**-0.5.
+        weights_are: "distribution" (rows sum to 1), "non-negative" or "signed".
+        name: the name of the model on the page; "" is that of its folder or class.
+
+    Raises OptionError for arguments that have no effect on such a source, ShapeError for weights that do not fit their
+    tokens, DtypeError for weights that are no floats, DataError for weights that are not finite or do not sum to 1, and
+    what ``regard.view.read``, ``read_file`` and ``read_pair`` raise.
+    """
+    check_kind("name", name, str, do="the name of the model on the page")
+    given: dict[str, Any] = {
+        "inputs": inputs, "targets": targets, "labels": labels, "tokenizer": tokenizer, "tokens": tokens,
+        "key_tokens": key_tokens, "queries": queries, "keys": keys, "values": values, "scale": scale,
+        "weights_are": weights_are,
+    }  # fmt: skip
+    if weights is not None:
+        if source is not None:
+            raise OptionError(
+                "`source` and `weights` are two things to show", expected="one of them",
+                got=f"{short_repr(source)} and weights", do="leave out one",
+            )  # fmt: skip
+        _check_arguments("weights", given, _OF_WEIGHTS)
+        return AttentionView(read_weights(weights, **{part: given[part] for part in _OF_WEIGHTS}), name=name)
+    if _is_readings(source):
+        _check_arguments("readings", given, ())
+        return AttentionView(source, name=name)
+    if _is_recording(source):
+        _check_arguments("a recording", given, _OF_RECORDINGS)
+        return AttentionView(_read_recording(source, tokens, key_tokens), name=name)
+    if isinstance(source, str | Path | nn.Module | TextModel | Translator):
+        return _show_model(source, given, name)
+    raise OptionError(
+        "nothing that can be shown",
+        expected="a model, its folder, a recording, or `weights`",
+        got=short_repr(source),
+        do='show(regard.load("minilm"), "a text"), show(seen, tokens=tokens) or show(weights=weights, tokens=tokens)',
+    )
+
+
+def load_text_model(folder: ModelFolder) -> Model | TextModel:
+    """Load a folder: a model of regard, or else a text model of ``transformers``.
+
+    Raises MissingPackageError without ``transformers``.
+    """
+    if has_class(folder):
+        return load(folder)
+    try:
+        from regard.hf.load_checkpoint import load_checkpoint
+    except MissingPackageError as error:
+        raise MissingPackageError(
+            f"{folder.path} has an architecture that is read by transformers, so it needs a package",
+            expected="transformers",
+            got="it is not installed",
+            do="pip install 'regard[hf]'",
+        ) from error
+    return load_checkpoint(folder)
+
+
+def _check_arguments(kind: str, given: Mapping[str, Any], valid: Sequence[str]) -> None:
+    """Raise OptionError for an argument that has no effect on this kind of source."""
+    usual = {"labels": (), "weights_are": "distribution"}
+    for name, value in given.items():
+        usual_value = usual.get(name)
+        is_usual = value is usual_value or (isinstance(value, str | tuple | list) and value in (usual_value, []))
+        if name not in valid and not is_usual:
+            raise OptionError(
+                f"`{name}` has no effect on {kind}",
+                expected=", ".join(f"`{one}`" for one in valid) or "no other argument",
+                got=short_repr(value),
+                do=f"leave out `{name}`",
+            )
+
+
+def _is_readings(source: Any) -> bool:
+    several = list(source) if isinstance(source, list | tuple) else [source]
+    return bool(several) and all(isinstance(reading, AnyReading) for reading in several)
+
+
+def _is_recording(source: Any) -> bool:
+    is_list = isinstance(source, list | tuple) and len(source) > 0
+    return isinstance(source, Recording | LayerCall) or (
+        is_list and all(isinstance(call, LayerCall) for call in source)
+    )
+
+
+def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionView:
+    model = source
+    if isinstance(source, str | Path):
+        model = load_text_model(ModelFolder.open(source))
+        name = name or Path(source).name
+    inputs = given["inputs"]
+    several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if inputs is None or not several:
+        raise OptionError(
+            "there is nothing for the model to read", expected="`inputs`: a text, or the path of a picture or a sound",
+            got=short_repr(inputs), do='show(model, "I ate an apple."); show(seen, tokens=tokens) of a recording',
+        )  # fmt: skip
+    name = name or type(model.model if isinstance(model, Translator) else model).__name__
+    if isinstance(model, EncoderDecoder):
+        model = Translator(model)
+    if isinstance(model, Translator) or (isinstance(model, TextModel) and model.is_encoder_decoder):
+        _check_arguments("a translator", given, ("inputs", "targets"))
+        targets = [given["targets"]] if isinstance(given["targets"], str) else given["targets"]
+        return AttentionView(_read_pairs(model, several, targets), name=name)
+    if isinstance(model, Model) and any(_is_file(model, one) for one in several):
+        _check_arguments("a model of files", given, ("inputs", "labels"))
+        return AttentionView([read_file(model, one, labels=given["labels"]) for one in several], name=name)
+    if isinstance(model, Model | TextModel):
+        _check_arguments("a model of texts", given, ("inputs",))
+        return AttentionView([read(model, text) for text in several], name=name)
+    _check_arguments("a model of another package", given, ("inputs", "tokenizer"))
+    own = _make_tokenizer(given["tokenizer"], model)
+    return AttentionView([_read_module(model, own, text) for text in several], name=name)
+
+
+def _is_file(model: Model, source: Any) -> bool:
+    """Whether an input of a model is a file, or the contents of one, rather than a text."""
+    if ImageEncoder.part_of(model) is None and not isinstance(model, MediaEncoder):
+        return False
+    medium = model.kind.files
+    return not model.kind.texts or not isinstance(source, str) or (medium is not None and medium.is_name(Path(source)))
+
+
+def _read_pairs(model: Translator | TextModel, sources: Sequence[str], targets: Any) -> list[PairReading]:
+    if targets is not None and len(targets) != len(sources):
+        raise OptionError(
+            "the numbers of texts and of `targets` differ", expected=f"{len(sources)} targets, or none",
+            got=short_repr(targets), do="leave out `targets` to let the model translate",
+        )  # fmt: skip
+    return [
+        read_pair(model, source, target)
+        for source, target in zip(sources, targets or [None] * len(sources), strict=True)
+    ]
+
+
+def _make_tokenizer(tokenizer: Any, model: nn.Module) -> Tokenizer:
+    """The tokenizer of a model of another package."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise OptionError(
+            f"{type(model).__name__} is a model of another package, which needs its tokenizer to read a text",
+            expected="`tokenizer`: a fast tokenizer of transformers, or one of the library tokenizers",
+            got=short_repr(tokenizer),
+            do="record a call of the model: with regard.record(model) as seen: model(ids); show(seen, tokens=tokens)",
+        )
+    return Tokenizer(backend, pad_id=0)
+
+
+def _read_module(model: nn.Module, tokenizer: Tokenizer, text: Any) -> Reading:
+    """Record a module that reads token ids (1, tokens) while it reads a text."""
+    check_kind("input", text, str, do="a text, or a list of texts")
+    (tokenized,) = tokenizer.tokenize([text])
+    parameter = next(model.parameters(), None)
+    ids = torch.tensor([tokenized.ids], device=None if parameter is None else parameter.device)
+    with torch.no_grad(), eval_mode(model), record(model) as seen:
+        try:
+            model(ids)
+        # A module of another package may raise anything for inputs that it does not take.
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            raise RefusedError(
+                f"{type(model).__name__} cannot be called with token ids alone",
+                expected="model(ids), with ids of (1, tokens)",
+                got=class_and_line(error, 200),
+                do="record a call of your own: with regard.record(model) as seen: ...; show(seen, tokens=tokens)",
+            ) from error
+    return make_reading(tokenized, layers_of(seen), None)
+
+
+def _read_recording(seen: Any, tokens: Any, key_tokens: Any) -> Reading | PairReading:
+    """The reading of recorded layers: of one text, of cross-attention, or of both with the attention of each text.
+
+    Layers are told apart by their numbers of queries and keys.
+    """
+    layers = layers_of([seen] if isinstance(seen, LayerCall) else seen)
+    sizes = list(dict.fromkeys((layer.queries, layer.keys) for layer in layers))
+    if not sizes:
+        raise OptionError(
+            "the recording is empty", expected="a call of the model inside the `with`", got="no call",
+            do="with regard.record(model) as seen: model(ids)",
+        )  # fmt: skip
+    if len(sizes) == 1:
+        return make_weights_reading(layers, tokens, key_tokens, sizes[0])
+    target, source = sizes[0] if key_tokens is None or tokens is None else (len(tokens), len(key_tokens))
+    of_kind = {size: tuple(layer for layer in layers if (layer.queries, layer.keys) == size) for size in sizes}
+    kinds = {"cross": (target, source), "source": (source, source), "target": (target, target)}
+    if target == source or not set(sizes) <= set(kinds.values()) or kinds["cross"] not in of_kind:
+        raise _mixed_layers_error(layers)
+    own, others = name_tokens("tokens", tokens, target), name_tokens("key_tokens", key_tokens, source)
+    cross = Reading(own, of_kind[kinds["cross"]], keys=others)
+    within = {
+        kind: Reading(text, of_kind[kinds[kind]]) if kinds[kind] in of_kind else None
+        for kind, text in (("source", others), ("target", own))
+    }
+    return PairReading(cross, len(cross.layers) - 1, within["source"], within["target"], forced=True)
+
+
+def _mixed_layers_error(layers: Sequence[AttentionLayer]) -> RefusedError:
+    shapes: dict[tuple[int, int], list[str]] = {}
+    for layer in layers:
+        shapes.setdefault((layer.queries, layer.keys), []).append(layer.name)
+    listed = "; ".join(
+        f"{queries} x {keys} in {names[0] or 'attention'}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+        for (queries, keys), names in shapes.items()
+    )
+    return RefusedError(
+        "the recorded layers attend to different tokens, so they are no single text",
+        expected="layers of one text, or, with `tokens` and `key_tokens`, of a target and a source",
+        got=f"queries x keys: {listed}",
+        do="show some of the calls: show([call for call in seen if call.key.shape[2] == 7], tokens=tokens)",
+    )
