@@ -143,7 +143,7 @@ def _check_arguments(kind: str, given: Mapping[str, Any], valid: Sequence[str]) 
         if name not in valid and not is_usual:
             raise OptionError(
                 f"`{name}` has no effect on {kind}",
-                expected=", ".join(f"`{one}`" for one in valid) or "no other argument",
+                expected=", ".join(f"`{argument}`" for argument in valid) or "no other argument",
                 got=short_repr(value),
                 do=f"leave out `{name}`",
             )
@@ -180,9 +180,9 @@ def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionVi
         _check_arguments("a translator", given, ("inputs", "targets"))
         targets = [given["targets"]] if isinstance(given["targets"], str) else given["targets"]
         return AttentionView(_read_pairs(model, several, targets), name=name)
-    if isinstance(model, Model) and any(_is_file(model, one) for one in several):
+    if isinstance(model, Model) and any(_is_file(model, entry) for entry in several):
         _check_arguments("a model of files", given, ("inputs", "labels"))
-        return AttentionView([read_file(model, one, labels=given["labels"]) for one in several], name=name)
+        return AttentionView([read_file(model, file, labels=given["labels"]) for file in several], name=name)
     if isinstance(model, Model | TextModel):
         _check_arguments("a model of texts", given, ("inputs",))
         return AttentionView([read(model, text) for text in several], name=name)
