@@ -8,46 +8,33 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from regard.errors import renamed_arguments
 from regard.log import log
 from regard.tasks.document_recipe import DocumentRecipe
-from regard.tasks.language_modelling.blocks import Blocks, RandomOffsetBlocks
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomOffsetBlocks
 from regard.tasks.language_modelling.data import split_documents
-from regard.tasks.numbered_batches import EpochCache
 from regard.tasks.recipe_fields import default_fields, to_json_value
-from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
+from regard.tasks.recipe_task import RowTask, read_tokenizer
 from regard.tasks.sentences import Sentences
 from regard.text.tokenizer import Tokenizer
 from regard.train import RunContext
 
 AnyDocumentRecipe = TypeVar("AnyDocumentRecipe", bound=DocumentRecipe)
-Batch = TypeVar("Batch")
 _UNITS = {"wordpiece": "word pieces", "bpe": "subwords", "bytes": "bytes", "characters": "characters"}
 """Words for the tokens of each kind of tokenizer."""
 
 
-class DocumentTask(RecipeTask[AnyDocumentRecipe], Generic[AnyDocumentRecipe, Batch]):
-    """Training a model of documents by ``recipe``. ``prepare`` sets ``blocks`` to the training examples."""
+class DocumentTask(RowTask[AnyDocumentRecipe]):
+    """Training a model of documents by ``recipe``. ``prepare`` sets ``batches`` to the blocks of the training texts."""
 
-    blocks: Blocks
+    batches: Blocks
+    data_kind = "texts"
 
     def __init__(self, recipe: AnyDocumentRecipe) -> None:
         super().__init__(recipe)
-        self._latest_epoch = EpochCache[Batch]()
         self._num_held_out = 0
-
-    def check(self) -> None:
-        """Raise OptionError for an invalid recipe, DataError for a missing file."""
-        self._recipe.check_effect()
-        if self._recipe.start is None:
-            self._check_hyperparameters()
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="texts")
-
-    @abstractmethod
-    def _check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
 
     def prepare(self, context: RunContext) -> None:
         """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
@@ -55,8 +42,7 @@ class DocumentTask(RecipeTask[AnyDocumentRecipe], Generic[AnyDocumentRecipe, Bat
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        self.check()
-        self.complete(context.settings)  # settings that are invalid even with the shortest warm-up fail before reading
+        self.begin(context)
         start = self._load_start()
         texts, held_out = split_documents(self._recipe, seed=context.settings.seed)
         self._size, self._num_held_out = self.presets.choose_size(_count(texts), self._recipe.size), len(held_out)
@@ -89,15 +75,19 @@ class DocumentTask(RecipeTask[AnyDocumentRecipe], Generic[AnyDocumentRecipe, Bat
     def _held_out(self) -> Sentences:
         """The token ids of the held-out documents."""
 
+    def tokens(self, batch: BlockBatch) -> int:
+        """The number of predicted tokens of a batch."""
+        return self.batches.tokens(batch)
+
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
         model = {"type": type(self.model).__name__, **asdict(self.model.config)}
         return {
             **self._recipe.fields(),
-            "block": self.blocks.length,
-            "batch": self.blocks.size,
+            "block": self.batches.length,
+            "batch": self.batches.size,
             "model": to_json_value(model),
-            "documents": self.blocks.documents.digest + self._held_out.digest,
+            "documents": self.batches.documents.digest + self._held_out.digest,
         }
 
     def recipe_defaults(self) -> dict[str, Any]:
@@ -106,12 +96,12 @@ class DocumentTask(RecipeTask[AnyDocumentRecipe], Generic[AnyDocumentRecipe, Bat
 
     def metadata(self) -> dict[str, Any]:
         """The numbers of documents, and the model that training started from."""
-        counts = {"documents": len(self.blocks.documents), "held_out": self._num_held_out}
+        counts = {"documents": len(self.batches.documents), "held_out": self._num_held_out}
         return {**counts, "start": self._start_name}
 
     def _describe_blocks(self, block: int) -> str:
         """Describe the training examples; a text may be shorter than a ``block``."""
-        blocks = self.blocks
+        blocks = self.batches
         if not isinstance(blocks, RandomOffsetBlocks):
             return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
         short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
@@ -61,18 +61,22 @@ _AHEAD = 3
 """Batches that are decoded ahead."""
 
 
-@final
-class EpochCache(Generic[Batch]):
-    """The batches of the epoch that was asked for last: a loop asks for them again at each step."""
+class Epochs(ABC, Generic[Batch]):
+    """Batches of ``size`` examples, in an order that depends on the ``seed`` and the epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, size: int, seed: int) -> None:
+        self.size, self.seed = size, seed
         self._latest: tuple[int, list[Batch]] = (-1, [])
 
-    def get_or_draw(self, number: int, draw: Callable[[int], list[Batch]]) -> list[Batch]:
-        """Return the batches of epoch ``number``, which ``draw`` returns the first time."""
+    def epoch(self, number: int) -> list[Batch]:
+        """The batches of epoch ``number`` (from 0), in order; kept, since a loop asks for them again at each step."""
         if self._latest[0] != number:
-            self._latest = number, draw(number)
+            self._latest = number, self.draw_batches(number)
         return self._latest[1]
+
+    @abstractmethod
+    def draw_batches(self, number: int) -> list[Batch]:
+        """Draw the batches of epoch ``number``, by the seed and the number alone."""
 
 
 @final
@@ -93,12 +97,8 @@ def batches_after(epoch: Sequence[NumberedBatch], batch: NumberedBatch) -> Seque
     return epoch[batch.number + 1 : batch.number + 1 + _AHEAD]
 
 
-class Batches(ABC):
-    """Batches of ``size`` examples, in an order that depends on the ``seed`` and the epoch."""
-
-    def __init__(self, *, size: int, seed: int) -> None:
-        self.size, self.seed = size, seed
-        self._latest_epoch = EpochCache[NumberedBatch]()
+class Batches(Epochs[NumberedBatch], ABC):
+    """Batches of a set of examples, each of which occurs once in an epoch."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -109,11 +109,8 @@ class Batches(ABC):
     def digest(self) -> str:
         """SHA-256 of all examples, in order, by which a resumed run recognises its data."""
 
-    def epoch(self, number: int) -> list[NumberedBatch]:
-        """The batches of epoch ``number`` (from 0), in order."""
-        return self._latest_epoch.get_or_draw(number, self._number_epoch)
-
-    def _number_epoch(self, number: int) -> list[NumberedBatch]:
+    def draw_batches(self, number: int) -> list[NumberedBatch]:
+        """The batches of an epoch, numbered."""
         return [NumberedBatch(number, place, examples) for place, examples in enumerate(self.draw_epoch(number))]
 
     def draw_epoch(self, number: int) -> list[Indices]:

@@ -29,7 +29,7 @@ from regard.tasks.recipe_fields import Recipe, default_fields
 from regard.tasks.sentences import Indices
 from regard.text.path_arguments import check_exists
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Settings, Task
+from regard.train import RankShard, RunContext, Settings, Task, Validation
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 TOKENIZER_FILE = "tokenizer.json"
@@ -40,6 +40,9 @@ class RecipeTask(Task, Generic[AnyRecipe]):
 
     model: Any
     batches: Any
+    """The training examples, with the batches of each epoch (``numbered_batches.Epochs``)."""
+    validation: Any
+    """The measure of a model on the validation examples."""
     recipe_arguments: ClassVar[Mapping[str, str]] = {
         "model.type": "`model`",
         "model.mechanism": "`attention`",
@@ -97,6 +100,11 @@ class RecipeTask(Task, Generic[AnyRecipe]):
         """The batches of epoch ``number`` (from 0), in order."""
         batches: Sequence[Any] = self.batches.epoch(number)
         return batches
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure the model on the validation examples."""
+        found: Validation = self.validation.measure(model)
+        return found
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer of the model as a text, by file name; none of a model without one."""

@@ -25,7 +25,7 @@ from regard.tasks.recipe_task import read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Validation
+from regard.train import RankShard, RunContext
 from regard.train.distributed import gather_rows
 from regard.vision import ImageProcessor
 from regard.vision.augmentation import Augmentation
@@ -122,11 +122,6 @@ class ClipTask(FileTask[ClipRecipe]):
         )
         same = self.batches.find_same(batch, own).to(device)
         return pair_loss(pictures, texts, output.scale, torch.from_numpy(own).to(device), same)
-
-    def validate(self, model: nn.Module) -> Validation:
-        """Measure how pictures and texts of the validation pairs find each other."""
-        assert isinstance(model, Clip)
-        return self.validation.measure(model)
 
     def baseline(self) -> float | None:
         """The recall of a model that finds any picture and any text; None for a single picture."""

@@ -4,14 +4,19 @@
     texts       tokens of the texts, joined, from a random one on; local positions count them
     pictures    patches, then the label as text and the end token, several pictures concatenated
 
-Reed et al. 2022, "A generalist agent", section 2: all of it is one kind of sequence.
+    mixture     each sequence of a batch is drawn from a source, by the weights of the sources
+
+Reed et al. 2022, "A generalist agent", section 2: all of it is one kind of sequence. The draws of an epoch depend on
+(seed, epoch) alone, so an interrupted run resumes with exactly the next batch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import numpy as np
@@ -21,7 +26,9 @@ from regard.control import Episode, StepTokenizer, TokenRanges, TokenSequence
 from regard.control.patches import cut_patches, patch_places
 from regard.control.spaces import PATCH
 from regard.control.step_tokens import ACTION_POSITION
+from regard.format_share import format_share
 from regard.tasks.image_classification.data import PictureSet
+from regard.tasks.numbered_batches import Epochs
 from regard.text.language_tokenizer import DOCUMENT_ID, split_text
 from regard.text.tokenizer import Tokenizer
 
@@ -251,6 +258,46 @@ class PictureSource(Source):
             patches=patches,
             places=patch_places(*self._grid),
         )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MixedBatch:
+    """The sequences of a batch before they are made: for each its source, and what that drew."""
+
+    draws: tuple[tuple[Source, Draw], ...]
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+
+_STEPS_PER_EPOCH = 500
+
+
+@final
+class Mixture(Epochs[MixedBatch]):
+    """Batches of ``size`` sequences of ``sources``, each drawn as often as its weight says."""
+
+    def __init__(self, sources: Sequence[Source], weights: Sequence[float], *, size: int, seed: int) -> None:
+        super().__init__(size=size, seed=seed)
+        self.sources = sources
+        self.weights = {source.name: weight for source, weight in zip(sources, weights, strict=True)}
+
+    def __str__(self) -> str:
+        whole = math.fsum(self.weights.values())
+        return ", ".join(f"{format_share(weight / whole, 0)} {name}" for name, weight in self.weights.items())
+
+    def draw_batches(self, number: int) -> list[MixedBatch]:
+        """Draw the sequences of an epoch."""
+        generator = np.random.default_rng([self.seed, number])
+        shares = np.array(list(self.weights.values())) / math.fsum(self.weights.values())
+        batches = []
+        for _ in range(_STEPS_PER_EPOCH):
+            chosen = generator.choice(len(self.sources), size=self.size, p=shares).tolist()
+            batches.append(
+                MixedBatch(tuple((self.sources[index], self.sources[index].draw(generator)) for index in chosen))
+            )
+        return batches
 
 
 def _join_texts(texts: Sequence[str], tokenizer: Tokenizer) -> NDArray[np.int32]:

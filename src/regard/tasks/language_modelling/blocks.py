@@ -15,6 +15,7 @@ with exactly the next batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -24,6 +25,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from regard.tasks.numbered_batches import Epochs
 from regard.tasks.sentences import Indices, Sentences
 
 Frame: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
@@ -62,30 +64,42 @@ class TokenBlocks:
 @final
 @dataclass(frozen=True, eq=False)
 class BlockBatch:
-    """The blocks of a batch: where each begins, (rows,), and the order of the documents in its epoch."""
+    """The blocks of a batch: where each begins, (rows,), and the order of the documents in its epoch.
+
+    ``seed`` is for what is drawn for the batch, such as masks: that of the run, the epoch, and the batch's number.
+    """
 
     begins: Indices
     order: Indices
+    seed: tuple[int, int, int]
+
+    def __len__(self) -> int:
+        return len(self.begins)
 
 
-class Blocks(ABC):
+class Blocks(Epochs[BlockBatch], ABC):
     """The blocks of documents: ``length`` tokens each, in batches of ``size`` blocks.
 
     ``lookahead`` is by how much labels are ahead of inputs: 1 for the next token, 0 for the token itself.
     """
 
     def __init__(self, documents: Sentences, *, length: int, size: int, seed: int, lookahead: int = 1) -> None:
-        self.documents, self.length, self.size, self.seed = documents, length, size, seed
-        self.lookahead = lookahead
+        super().__init__(size=size, seed=seed)
+        self.documents, self.length, self.lookahead = documents, length, lookahead
 
     @property
     def predictions(self) -> int:
         """The number of inputs with a label: of each document all tokens, but for the last ``lookahead``."""
         return int(np.maximum(self.documents.lengths - self.lookahead, 0).sum())
 
+    def draw_batches(self, number: int) -> list[BlockBatch]:
+        """Draw the blocks of an epoch."""
+        begins, order = self._draw_epoch(np.random.default_rng([self.seed, number]))
+        return [BlockBatch(part, order, (self.seed, number, place)) for place, part in enumerate(begins)]
+
     @abstractmethod
-    def epoch(self, number: int) -> list[BlockBatch]:
-        """The batches of epoch ``number`` (from 0), in order."""
+    def _draw_epoch(self, generator: np.random.Generator) -> tuple[Sequence[Indices], Indices]:
+        """Draw where the blocks of each batch of an epoch begin, and the order of the documents."""
 
     @abstractmethod
     def tokens(self, batch: BlockBatch) -> int:
@@ -107,16 +121,15 @@ class RandomOffsetBlocks(Blocks):
         self.frame = frame
         self._inner = length - sum(map(len, frame))  # tokens of the document in a block
 
-    def epoch(self, number: int) -> list[BlockBatch]:
+    def _draw_epoch(self, generator: np.random.Generator) -> tuple[Sequence[Indices], Indices]:
         """Draw the offsets of all blocks of the epoch."""
-        generator = np.random.default_rng([self.seed, number])
         steps = max(1, self.predictions // (self.size * self._inner))
         begins = generator.integers(0, self.predictions - self._inner + 1, size=(steps, self.size))
-        return [BlockBatch(begin, np.zeros(1, dtype=np.int64)) for begin in begins]
+        return list(begins), np.zeros(1, dtype=np.int64)
 
     def tokens(self, batch: BlockBatch) -> int:
         """The number of tokens of the blocks."""
-        return len(batch.begins) * self.length
+        return len(batch) * self.length
 
     def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
         """Read the blocks at their offsets."""
@@ -134,13 +147,12 @@ class RandomOffsetBlocks(Blocks):
 class PackedBlocks(Blocks):
     """Blocks of shuffled documents, joined and cut."""
 
-    def epoch(self, number: int) -> list[BlockBatch]:
+    def _draw_epoch(self, generator: np.random.Generator) -> tuple[Sequence[Indices], Indices]:
         """Shuffle the documents, cut them into blocks, and shuffle the blocks."""
-        generator = np.random.default_rng([self.seed, number])
         order = generator.permutation(len(self.documents))
         begins = np.arange(0, self.predictions, self.length)
         shuffled = generator.permutation(begins)
-        return [BlockBatch(shuffled[first : first + self.size], order) for first in range(0, len(begins), self.size)]
+        return [shuffled[first : first + self.size] for first in range(0, len(begins), self.size)], order
 
     def tokens(self, batch: BlockBatch) -> int:
         """The number of tokens of the blocks, without padding."""

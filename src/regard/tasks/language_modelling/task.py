@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 from torch import Tensor, nn
 
 from regard.errors import DataError
@@ -28,17 +27,17 @@ from regard.tasks.language_modelling.new_model import (
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
 from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, save_adapters
-from regard.tasks.sentences import Sentences, frequency_loss, without_first
+from regard.tasks.sentences import Indices, Sentences, frequency_loss, without_first
 from regard.text.language_tokenizer import train_language_tokenizer
-from regard.train import RankShard, RunContext, Validation
+from regard.train import RunContext
 
 
 @final
-class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
+class LanguageModelTask(DocumentTask[LanguageModelRecipe]):
     """Training a language model by ``recipe``.
 
-    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
-    examples and ``validation`` to the metrics on held-out documents.
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    blocks and ``validation`` to the metrics on held-out documents.
     """
 
     model: CausalLanguageModel
@@ -66,8 +65,8 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
                 got=f"{len(texts)} shorter ones",
                 do="give more text",
             )
-        self.blocks = make_blocks(documents, length=block, size=recipe.batch or self._size.batch, seed=seed)
-        self.validation = DocumentValidation(held_out, self._encode(held_out), length=self.blocks.length)
+        self.batches = make_blocks(documents, length=block, size=recipe.batch or self._size.batch, seed=seed)
+        self.validation = DocumentValidation(held_out, self._encode(held_out), length=self.batches.length)
         log.info(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         note = untrained_note(self.model)
         if note is not None:
@@ -79,31 +78,14 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
         log.info(self._describe_blocks(block))
         self._report_unknown()
 
-    def epoch(self, number: int) -> Sequence[BlockBatch]:
-        """The batches of blocks of an epoch."""
-        return self._latest_epoch.get_or_draw(number, self.blocks.epoch)
-
-    def tokens(self, batch: BlockBatch) -> int:
-        """The number of predicted tokens of a batch."""
-        return self.blocks.tokens(batch)
-
-    def loss(self, model: nn.Module, batch: BlockBatch, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        rows = np.arange(len(batch.begins))
-        own = shard.rows(rows)
-        if len(own) == 0:  # every process takes part in each step, even without rows
-            return self._loss(model, batch, rows[:1]) * 0.0
-        return self._loss(model, batch, own)
-
-    def validate(self, model: nn.Module) -> Validation:
-        """Measure loss, perplexity and bits per byte of the held-out documents."""
-        assert isinstance(model, CausalLanguageModel)
-        return self.validation.measure(model)
+    def rows_loss(self, model: nn.Module, batch: BlockBatch, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+        return block_loss(model, self.batches.tensors(batch, rows), decoder=self.model)
 
     def baseline(self) -> float:
         """The score of a model that predicts each token by its frequency in the training texts."""
         training, held_out = (
-            without_first(documents) for documents in (self.blocks.documents, self.validation.documents)
+            without_first(documents) for documents in (self.batches.documents, self.validation.documents)
         )
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
@@ -120,10 +102,8 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe, BlockBatch]):
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on held-out text"
 
-    def _loss(self, model: nn.Module, batch: BlockBatch, rows: np.ndarray) -> Tensor:
-        return block_loss(model, self.blocks.tensors(batch, rows), decoder=self.model)
-
-    def _check_hyperparameters(self) -> None:
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
         check_hyperparameters(self._recipe)
 
     @property

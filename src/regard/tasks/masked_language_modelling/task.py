@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any, final
 
 import numpy as np
@@ -36,27 +34,18 @@ from regard.tasks.masked_language_modelling.validation import (
     mask_blocks,
     masked_loss,
 )
-from regard.tasks.sentences import Sentences, frequency_loss
+from regard.tasks.sentences import Indices, Sentences, frequency_loss
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
-from regard.train import RankShard, RunContext, Validation
+from regard.train import RunContext
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class MaskedBatch:
-    """The blocks of a batch, and the seed of their masks: of the run, the epoch and the batch."""
-
-    blocks: BlockBatch
-    seed: tuple[int, int, int]
-
-
-@final
-class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatch]):
+class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe]):
     """Training a masked language model by ``recipe``.
 
-    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
-    examples, ``masking`` to how their tokens are masked, and ``validation`` to the metrics on held-out documents. The
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    blocks, ``masking`` to how their tokens are masked, and ``validation`` to the metrics on held-out documents. The
     masks of a batch depend on the seed, the epoch and the number of the batch alone, so a resumed run draws the same
     ones, and so do several processes.
     """
@@ -85,7 +74,7 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatc
             log.info(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
         tokenizer = self.model.require_tokenizer()
         self.masking = TokenMasking.of(tokenizer, share=recipe.mask_share)
-        self.blocks = self._make_blocks([encode_document(text, tokenizer) for text in texts], block, seed)
+        self.batches = self._make_blocks([encode_document(text, tokenizer) for text in texts], block, seed)
         documents = [encode_document(text, tokenizer) for text in held_out]
         self.validation = MaskedValidation(documents, tokenizer, self.masking, length=block)
         if not self.validation.texts:
@@ -97,30 +86,18 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatc
         log.info(self._describe_blocks(block))
         _report_unknown(*count_unknown(documents, tokenizer.unknown_id))
 
-    def epoch(self, number: int) -> Sequence[MaskedBatch]:
-        """The batches of blocks of an epoch."""
-        return self._latest_epoch.get_or_draw(number, self._draw_epoch)
-
-    def tokens(self, batch: MaskedBatch) -> int:
+    def tokens(self, batch: BlockBatch) -> int:
         """The number of masked tokens of a batch; 1 for a batch of special tokens alone, whose loss is 0."""
         return max(1, int(self._mask(batch).chosen.sum()))
 
-    def loss(self, model: nn.Module, batch: MaskedBatch, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        masked = self._mask(batch)
-        rows = slice(shard.rank, None, shard.of)
-        if shard.rank >= len(masked.chosen):  # every process takes part in each step, even without rows
-            return self._loss(model, masked, slice(1)) * 0.0
-        return self._loss(model, masked, rows)
-
-    def validate(self, model: nn.Module) -> Validation:
-        """Measure loss, perplexity and accuracy of the masked tokens of the held-out documents."""
-        assert isinstance(model, MaskedLanguageModel)
-        return self.validation.measure(model)
+    def rows_loss(self, model: nn.Module, batch: BlockBatch, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
+        absolute = self.model.has_absolute_positions
+        return masked_loss(model, self._mask(batch), rows, absolute_positions=absolute, device=self.model.device)
 
     def baseline(self) -> float:
         """The score of a model that predicts each masked token by its frequency in the training texts."""
-        training = self.blocks.documents.ids[np.isin(self.blocks.documents.ids, self.masking.usable)]
+        training = self.batches.documents.ids[np.isin(self.batches.documents.ids, self.masking.usable)]
         held_out = np.concatenate([text.ids[text.chosen] for text in self.validation.texts])
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
@@ -128,25 +105,18 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe, MaskedBatc
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on masked tokens of held-out text"
 
-    def _check_hyperparameters(self) -> None:
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
         check_hyperparameters(self._recipe)
 
     @property
     def _held_out(self) -> Sentences:
         return Sentences.from_ids(map(list, self.validation.documents), self.model.config.vocabulary)
 
-    def _draw_epoch(self, number: int) -> list[MaskedBatch]:
-        seeds = ((self.blocks.seed, number, index) for index in count())
-        return [MaskedBatch(blocks, seed) for blocks, seed in zip(self.blocks.epoch(number), seeds, strict=False)]
-
-    def _mask(self, batch: MaskedBatch) -> MaskedBlocks:
+    def _mask(self, batch: BlockBatch) -> MaskedBlocks:
         """The blocks of a batch, with masks: all rows, since each process draws the masks of all."""
-        rows = np.arange(len(batch.blocks.begins))
-        return mask_blocks(self.blocks.tensors(batch.blocks, rows), self.masking, np.random.default_rng(batch.seed))
-
-    def _loss(self, model: nn.Module, masked: MaskedBlocks, rows: slice) -> Tensor:
-        absolute = self.model.has_absolute_positions
-        return masked_loss(model, masked, rows, absolute_positions=absolute, device=self.model.device)
+        blocks = self.batches.tensors(batch, np.arange(len(batch)))
+        return mask_blocks(blocks, self.masking, np.random.default_rng(batch.seed))
 
     def _make_blocks(self, documents: Sequence[TokenIds], block: int, seed: int) -> Blocks:
         """The blocks of documents: several documents each between special tokens; of a single one, each block."""

@@ -25,6 +25,7 @@ from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.language_modelling.blocks import IGNORED, TokenBlocks
 from regard.tasks.recipe_task import sample_rows
+from regard.tasks.sentences import Indices
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer
 from regard.train import Validation
@@ -50,7 +51,7 @@ def mask_blocks(blocks: TokenBlocks, masking: TokenMasking, generator: np.random
 
 
 def masked_loss(
-    model: nn.Module, masked: MaskedBlocks, rows: slice, *, absolute_positions: bool, device: torch.device
+    model: nn.Module, masked: MaskedBlocks, rows: Indices, *, absolute_positions: bool, device: torch.device
 ) -> Float[Tensor, ""]:
     """The loss summed over the chosen tokens of some rows, in nats: a scalar.
 

@@ -12,14 +12,14 @@ from regard.log import log
 from regard.models import EncoderDecoder
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_fields import default_fields
-from regard.tasks.recipe_task import RowTask, check_data_files
+from regard.tasks.recipe_task import RowTask
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
 from regard.tasks.translation.data import Batches, encode_pairs, split_pairs
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
-from regard.train import RunContext, Validation
+from regard.train import RunContext
 from regard.translation.translator import MAX_TOKENS
 
 
@@ -36,6 +36,7 @@ class TranslationTask(RowTask[TranslationRecipe]):
     batches: Batches
     validation: PairValidation
     presets = new_model.PRESETS
+    data_kind = "pairs"
 
     def __init__(self, recipe: TranslationRecipe) -> None:
         super().__init__(recipe)
@@ -46,12 +47,9 @@ class TranslationTask(RowTask[TranslationRecipe]):
         """The cell of a recurrent model, else "linear". Raises CheckpointError as ``new_model.layer_kind``."""
         return new_model.layer_kind(self._recipe)
 
-    def check(self) -> None:
-        """Raise OptionError for an invalid recipe of a new model, DataError for a missing file."""
-        if self._recipe.start is None:
-            self._recipe.check_effect()
-            new_model.check_hyperparameters(self._recipe)
-        check_data_files((*self._recipe.data, *self._recipe.validation), kind="pairs")
+    def check_hyperparameters(self) -> None:
+        """Raise OptionError for hyperparameters that no new model accepts."""
+        new_model.check_hyperparameters(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Read the pairs, hold some out, encode them as subwords, and build the model or load the one to fine-tune.
@@ -59,12 +57,8 @@ class TranslationTask(RowTask[TranslationRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
         recipe, seed = self._recipe, context.settings.seed
+        self.begin(context)
         start = new_model.load_start(recipe)
-        recipe.check_effect()
-        if start is None:
-            new_model.check_hyperparameters(recipe)
-        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        self.complete(context.settings)
         self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed)
@@ -121,11 +115,6 @@ class TranslationTask(RowTask[TranslationRecipe]):
     def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""
         return pair_loss(model, self.batches, batch.examples[rows], smoothing=self._recipe.smoothing)
-
-    def validate(self, model: nn.Module) -> Validation:
-        """Measure BLEU and chrF of greedy translations, and the mean loss of a token without label smoothing."""
-        assert isinstance(model, EncoderDecoder)
-        return self.validation.measure(model)
 
     def baseline(self) -> float:
         """The score of a model that writes the same translation for every source."""

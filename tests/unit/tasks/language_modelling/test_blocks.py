@@ -56,7 +56,8 @@ def test_packed_blocks_hold_each_prediction_once(lengths, length, size):
 
 def test_epochs_differ_and_repeat():
     blocks = make_blocks(Sentences.from_ids(unique_documents([7] * 31), 300), length=5, size=3, seed=1)
-    first, again, second = blocks.epoch(0), blocks.epoch(0), blocks.epoch(1)
+    first, second, again = blocks.epoch(0), blocks.epoch(1), blocks.epoch(0)
+    assert first[0] is not again[0]
     assert all((one.begins == other.begins).all() and (one.order == other.order).all()
                for one, other in zip(first, again, strict=True))  # fmt: skip
     assert any((one.order != other.order).any() for one, other in zip(first, second, strict=True))

@@ -114,12 +114,12 @@ def test_mechanisms_that_a_language_model_cannot_have_are_refused(folder):
 
 def test_one_text_and_several(folder):
     one, said = prepare(make_recipe(folder, "book.txt"))
-    assert isinstance(one.blocks, RandomOffsetBlocks)
+    assert isinstance(one.batches, RandomOffsetBlocks)
     assert any("at random offsets" in line for line in said)
     several, said = prepare(make_recipe(folder))
-    assert isinstance(several.blocks, PackedBlocks)
+    assert isinstance(several.batches, PackedBlocks)
     assert any("packed into blocks" in line for line in said)
-    assert said[0] == f"{len(several.blocks.documents)} documents of " + said[0].split(" of ", 1)[1]
+    assert said[0] == f"{len(several.batches.documents)} documents of " + said[0].split(" of ", 1)[1]
 
 
 def test_the_loss_of_the_shards_is_that_of_the_batch(folder):
@@ -142,7 +142,7 @@ def test_fine_tuning_starts_from_the_weights_and_the_tokenizer(folder):
     start.save(folder / "start")
     recipe = LanguageModelRecipe(data=(folder / "texts",), start=str(folder / "start"), batch=7)
     task, said = prepare(recipe, replace(SETTINGS, steps=None, schedule=Schedule()))
-    assert task.blocks.length == 43  # the context of the model
+    assert task.batches.length == 43  # the context of the model
     assert any("llama" in line.lower() or "start" in line for line in said)
     torch.testing.assert_close(dict(task.model.named_parameters()), dict(start.named_parameters()))
     settings = task.complete(replace(SETTINGS, steps=None, schedule=Schedule()))

@@ -93,7 +93,7 @@ def test_packing_changes_neither_loss_nor_gradient(kind):
     masked = mask_blocks(plain, TokenMasking.of(model.tokenizer, share=0.4), np.random.default_rng(3))
     assert not masked.chosen[plain.labels < 0].any()
     absolute = model.has_absolute_positions
-    packed = masked_loss(model, masked, slice(None), absolute_positions=absolute, device=model.device)
+    packed = masked_loss(model, masked, np.arange(len(masked.chosen)), absolute_positions=absolute, device=model.device)
     alone = 0.0
     for row in range(len(plain.ids)):
         for number in plain.documents[row].unique().tolist():
@@ -111,7 +111,7 @@ def test_packing_changes_neither_loss_nor_gradient(kind):
 @pytest.mark.parametrize("name", ["texts", "book.txt"])
 def test_the_loss_of_the_shards_is_that_of_the_batch(folder, name):
     task, _ = prepare(make_recipe(folder, name, hyperparameters={**SMALL, "dropout": 0.0, "attention_dropout": 0.0}))
-    assert isinstance(task.blocks, PackedBlocks if name == "texts" else RandomOffsetBlocks)
+    assert isinstance(task.batches, PackedBlocks if name == "texts" else RandomOffsetBlocks)
     batch = task.epoch(0)[0]
     whole = task.loss(task.model.eval(), batch, RankShard())
     parts = [task.loss(task.model, batch, RankShard(rank, 11)) for rank in range(11)]
@@ -135,7 +135,9 @@ def test_a_batch_of_special_tokens_has_no_loss(folder):
     batch = task.epoch(0)[0]
     masked = task._mask(batch)
     masked.chosen[:] = False
-    loss = masked_loss(task.model, masked, slice(None), absolute_positions=True, device=task.model.device)
+    loss = masked_loss(
+        task.model, masked, np.arange(len(masked.chosen)), absolute_positions=True, device=task.model.device
+    )
     loss.backward()
     assert float(loss.detach()) == 0.0
     assert all(weight.grad is not None and not weight.grad.any() for weight in task.model.parameters())
@@ -147,7 +149,7 @@ def test_fine_tuning_starts_from_the_weights_and_the_tokenizer(folder, head):
     start.save(folder / "start")
     recipe = MaskedLanguageModelRecipe(data=(folder / "texts",), start=str(folder / "start"), batch=7)
     task, said = prepare(recipe)
-    assert task.blocks.length == 43
+    assert task.batches.length == 43
     assert any("no masked-language head" in line for line in said) == (not head)
     found = task.model.state_dict()
     for name, weight in start.state_dict().items():
