@@ -9,6 +9,7 @@ import pytest
 from browser_page import BrowserPage, random_reading
 
 import regard.view.page
+from regard.view import mass_of_marks, statistics_of, without_marks
 from regard.view.reading import Reading
 from regard.view.word_pairs import word_pairs
 
@@ -516,3 +517,32 @@ def test_long_text_scrolls_by_whole_lines(show: Show) -> None:
         )
         assert cut == 0
     assert "scroll to see them" in opened.page.inner_text("#marks")
+
+
+def test_without_marks_the_numbers_are_those_of_the_reading_without_them(show: Show) -> None:
+    reading = random_reading(WORDS)
+    unmarked, hidden = without_marks(reading), mass_of_marks(reading)
+    opened = show(reading, at="#text=0&layer=1&head=2&token=5")
+    opened.page.get_by_role("radio", name="Without [CLS], [SEP]").click()
+    expected = [0, *100 * row_of(unmarked, 1, 2, 4), 0]  # [CLS] is no token of it
+    np.testing.assert_allclose(opened.shares(), np.where(np.array(expected) >= 0.5, expected, 0), atol=0.051)
+    said = f"Hidden: {100 * hidden[5]:.1f}\u00a0% of the attention in layer 1, head 2"
+    assert said in opened.page.inner_text("#marks")
+    assert opened.page.locator("#row .hidden-mark").all_inner_texts() == ["[CLS]\n·", "[SEP]\n·"]
+    entropies = [cell.inner_text() for cell in opened.page.locator("#numbers tbody td:nth-child(2)").all()]
+    assert entropies == [f"{head.entropy:.2f}" for head in statistics_of(unmarked)]
+    opened.page.evaluate("location.hash = 'text=0&layer=1&head=mean&token=5&marks=none'")
+    opened.wait_until("sentence.innerText.includes('all heads averaged')")
+    mean = [0, *100 * unmarked.layers[1].mean_weights()[4], 0]
+    np.testing.assert_allclose(opened.shares(), np.where(np.array(mean) >= 0.5, mean, 0), atol=0.051)
+    opened.page.get_by_role("radio", name="With [CLS], [SEP]").click()
+    assert "marks=none" not in opened.current_url()
+
+
+def test_heads_with_a_named_pattern_say_it(show: Show, minilm: Callable[[str], Reading]) -> None:
+    opened = show(minilm("The animal didn't cross the street because it was too tired."), at="#marks=none")
+    row = opened.page.locator("#numbers tbody tr", has_text="0 · 2")
+    assert row.locator("td").last.inner_text() == "previous token 100\u00a0%"
+    opened.wait_until_painted()
+    names = opened.page.locator("#grid [role=gridcell]").evaluate_all("cells => cells.map((one) => one.title)")
+    assert "previous token 100" in names[2]

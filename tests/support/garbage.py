@@ -59,11 +59,11 @@ from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
     mass_of_marks,
-    patterns_of,
     read,
     read_file,
     read_pair,
     read_side_by_side,
+    statistics_of,
     without_marks,
     write_page,
 )
@@ -914,7 +914,7 @@ def _views() -> Iterator[PublicCall]:
     yield call(
         "write_page", write_page, lambda: {"readings": [read(bert_with_tokenizer(), "a dog")], "path": new_folder()}
     )
-    for function in (without_marks, mass_of_marks, patterns_of):
+    for function in (without_marks, mass_of_marks, statistics_of):
         yield call(function.__name__, function, lambda: {"reading": read(bert_with_tokenizer(), "a dog")})
     picture = np.zeros((12, 8), np.uint8)
     yield call("read_file", read_file, model=image_classifier(), file=picture, labels=["rows"], name="a")

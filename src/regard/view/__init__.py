@@ -11,7 +11,8 @@ from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
 from regard.view.episode_reading import EpisodeReading
 from regard.view.from_recording import layers_of
-from regard.view.head_patterns import HeadPattern, name_of_head, patterns_of
+from regard.view.head_patterns import HeadPattern
+from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
@@ -32,6 +33,7 @@ __all__ = [
     "AttentionView",
     "EpisodeReading",
     "HeadPattern",
+    "HeadStatistics",
     "LayerReading",
     "LayerWeights",
     "PairReading",
@@ -43,14 +45,13 @@ __all__ = [
     "WindowReading",
     "layers_of",
     "mass_of_marks",
-    "name_of_head",
-    "patterns_of",
     "print_reading",
     "print_readings",
     "read",
     "read_file",
     "read_pair",
     "read_side_by_side",
+    "statistics_of",
     "without_marks",
     "write_page",
 ]

@@ -23,19 +23,16 @@ the head does on this text, not what it is for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
-from regard.arguments import explain_arguments
-from regard.errors import check_kind
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading
-from regard.view.shares import shares_by_head
 from regard.view.words_from_tokens import words_of
 
 LEAST_EXCESS = 0.3
@@ -49,8 +46,6 @@ LEAST_QUERIES = 3
 class HeadPattern:
     """One pattern in one head: its score, the score of uniform attention, and the queries for which it is possible."""
 
-    layer: int
-    head: int
     name: str
     score: float
     chance: float
@@ -62,42 +57,41 @@ class HeadPattern:
         return self.score - self.chance
 
 
-@explain_arguments
-def patterns_of(reading: Reading) -> tuple[tuple[HeadPattern, ...], ...]:
-    """Score every named pattern that is possible in the text, for every head in order of layer and head.
-
-    The attention of one text to another has no patterns. ``without_marks(reading)`` shows the patterns of heads that
-    mostly attend to special tokens.
-    """
-    check_kind("reading", reading, Reading, do="make one with regard.view.read")
-    if reading.keys is not None:
-        return ((),) * reading.heads
-    found = []
-    every_pair = _pairs_by_pattern(reading)
-    for number, layer in enumerate(reading.layers):
-        visible = _visible_keys(layer)
-        pairs = {name: _visible_pairs(some, visible) for name, some in every_pair.items()}
-        possible = {name: at for name, at in pairs.items() if len(at[0])}
-        chances = {name: _mean_over_queries(1 / visible.sum(axis=1)[at[0]], at[0]) for name, at in possible.items()}
-        for head, shares in enumerate(shares_by_head(layer)):
-            scores = {name: _mean_over_queries(shares[at], at[0]) for name, at in possible.items()}
-            found.append(
-                tuple(
-                    HeadPattern(number, head, name, score, chances[name], len(np.unique(possible[name][0])))
-                    for name, score in scores.items()
-                )
-            )
-    return tuple(found)
-
-
-def name_of_head(patterns: tuple[HeadPattern, ...]) -> HeadPattern | None:
+def name_of_head(patterns: Sequence[HeadPattern]) -> HeadPattern | None:
     """Choose the pattern that names a head: well above chance; None for a head without such a pattern."""
     clear = [pattern for pattern in patterns if pattern.queries >= LEAST_QUERIES and pattern.excess >= LEAST_EXCESS]
     return max(clear, key=lambda pattern: pattern.excess, default=None)
 
 
-def _pairs_by_pattern(reading: Reading) -> dict[str, Int[np.ndarray, "pairs 2"]]:
-    """The pairs (query, key) of each pattern, in the order of the table above; special tokens are no queries."""
+@final
+class LayerPatterns:
+    """The patterns that are possible in a text under the mask of a layer; ``of`` scores them for a head's shares."""
+
+    def __init__(self, pairs: Mapping[str, Int[np.ndarray, "pairs 2"]], layer: AttentionLayer) -> None:
+        visible = _visible_keys(layer)
+        keys = visible.sum(axis=1)
+        self._possible: dict[str, tuple[Any, int, float]] = {}
+        for name, some in pairs.items():
+            at = tuple(some[visible[some[:, 0], some[:, 1]]].T)
+            queries = len(np.unique(at[0]))
+            if queries:
+                self._possible[name] = at, queries, float((1 / keys[at[0]]).sum()) / queries
+
+    def of(self, shares: Float64[np.ndarray, "queries keys"]) -> tuple[HeadPattern, ...]:
+        """Score each pattern that is possible, in the order of the table above."""
+        return tuple(
+            HeadPattern(name, float(shares[at].sum()) / queries, chance, queries)
+            for name, (at, queries, chance) in self._possible.items()
+        )
+
+
+def pairs_by_pattern(reading: Reading) -> dict[str, Int[np.ndarray, "pairs 2"]]:
+    """Find the pairs (query, key) of each pattern, in the order of the table above; special tokens are no queries.
+
+    The attention of one text to another has no patterns.
+    """
+    if reading.keys is not None:
+        return {}
     tokens, size = reading.tokens, len(reading.tokens)
     queries = np.array([at for at, special in enumerate(tokens.special) if not special], dtype=np.int64)
     earlier: dict[str, list[int]] = {}
@@ -132,15 +126,3 @@ def _visible_keys(layer: AttentionLayer) -> Bool[np.ndarray, "queries keys"]:
         return allowed
     every = np.ones((layer.queries, layer.keys), dtype=bool)
     return np.tril(every) if layer.is_causal else every
-
-
-def _visible_pairs(
-    pairs: Int[np.ndarray, "pairs 2"], visible: Bool[np.ndarray, "queries keys"]
-) -> tuple[Int[np.ndarray, " visible_pairs"], Int[np.ndarray, " visible_pairs"]]:
-    """The queries and the keys of the pairs of tokens that may see each other."""
-    queries, keys = pairs[visible[pairs[:, 0], pairs[:, 1]]].T
-    return queries, keys
-
-
-def _mean_over_queries(numbers: Float64[np.ndarray, " pairs"], queries: Int[np.ndarray, " pairs"]) -> float:
-    return float(numbers.sum()) / len(np.unique(queries))

@@ -6,8 +6,9 @@ For weights p of one query over the keys, averaged over all queries of the text:
     distance = sum_j p_j |j - i|          mean distance from query i to its keys, in tokens
 
 and the shares of the special tokens, of the token that is kept apart (``Reading.sink``), of the token itself, of the
-one before, of the one after, and of all later ones. If weights do not sum to 1, as with a Gaussian window, they are
-normalised for the entropy. If weights are signed, p are shares of their absolute size (``shares``).
+one before, of the one after, and of all later ones; and the named patterns (``head_patterns``). If weights do not sum
+to 1, as with a Gaussian window, they are normalised for the entropy. If weights are signed, p are shares of their
+absolute size (``shares``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float64
 
+from regard.arguments import explain_arguments
+from regard.errors import check_kind
+from regard.view.head_patterns import HeadPattern, LayerPatterns, name_of_head, pairs_by_pattern
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_by_head
 from regard.view.usual_weights import row_blocks, sum_diagonals
@@ -31,7 +35,10 @@ FIRST_TOKEN = "first token"
 @final
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Statistics of one head over one text: entropy in nats, distance in tokens, the rest shares from 0 to 1."""
+    """Statistics of one head over one text: entropy in nats, distance in tokens, the rest shares from 0 to 1.
+
+    ``patterns`` are the named patterns that are possible in the text.
+    """
 
     layer: int
     head: int
@@ -42,15 +49,28 @@ class HeadStatistics:
     next: float
     later: float
     special: dict[str, float]
+    patterns: tuple[HeadPattern, ...]
+
+    @property
+    def pattern(self) -> HeadPattern | None:
+        """The pattern that names the head: well above chance; None for a head without such a pattern."""
+        return name_of_head(self.patterns)
 
 
+@explain_arguments
 def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
-    """Compute the statistics of every head, in order of layer and head."""
-    return tuple(
-        _head_statistics(weights, layer, head, reading.key_tokens, reading.sink)
-        for layer, reading_of_layer in enumerate(reading.layers)
-        for head, weights in enumerate(shares_by_head(reading_of_layer))
-    )
+    """Compute the statistics of every head, in order of layer and head.
+
+    Those of ``without_marks(reading)`` show what heads do beside their attention to special tokens.
+    """
+    check_kind("reading", reading, Reading, do="make one with regard.view.read")
+    pairs = pairs_by_pattern(reading)
+    found = []
+    for number, layer in enumerate(reading.layers):
+        patterns = LayerPatterns(pairs, layer)
+        for head, shares in enumerate(shares_by_head(layer)):
+            found.append(_head_statistics(shares, number, head, patterns.of(shares), reading.key_tokens, reading.sink))
+    return tuple(found)
 
 
 def describe_uniform(reading: Reading, heads: Sequence[HeadStatistics]) -> str:
@@ -65,7 +85,12 @@ def describe_uniform(reading: Reading, heads: Sequence[HeadStatistics]) -> str:
 
 
 def _head_statistics(
-    weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens, sink: int | None
+    weights: Float64[np.ndarray, "queries keys"],
+    layer: int,
+    head: int,
+    patterns: tuple[HeadPattern, ...],
+    keys: Tokens,
+    sink: int | None,
 ) -> HeadStatistics:
     queries = len(weights)
     sums = sum_diagonals(weights)
@@ -81,6 +106,7 @@ def _head_statistics(
         next=at_distance.get(1, 0.0) / queries,
         later=float(sums[distances > 0].sum()) / queries,
         special=_special_token_shares(weights, keys, sink),
+        patterns=patterns,
     )
 
 

@@ -12,11 +12,13 @@ from regard.escape_text import direction_of, escape_text
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.attention_layer import choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
+from regard.view.head_patterns import HeadPattern
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
 from regard.view.pack import ALPHABET, Json
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
+from regard.view.without_marks import has_marks, mass_of_marks, without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
 
@@ -96,6 +98,15 @@ def attention_data(reading: Reading, letters: int) -> Json:
         "layers": [layer.pack(masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
+        **({"unmarked": _unmarked_data(reading)} if has_marks(reading) else {}),
+    }
+
+
+def _unmarked_data(reading: Reading) -> Json:
+    """Encode the statistics of the heads without marks, and the share of attention that marks get in each head."""
+    return {
+        "statistics": _statistics(without_marks(reading)),
+        "hidden": [round(float(mass), 4) for mass in mass_of_marks(reading)],
     }
 
 
@@ -138,7 +149,15 @@ def _statistics(reading: Reading) -> Json:
         "uniform": describe_uniform(reading, heads),
         "columns": [*names, *map(escape_text, special)],
         "rows": [_statistics_row(head, names, special) for head in heads],
+        "patterns": [
+            None if head.pattern is None else [head.pattern.name, *_thousandths(head.pattern)] for head in heads
+        ],
     }
+
+
+def _thousandths(pattern: HeadPattern) -> tuple[int, int]:
+    """The score of a pattern, and of uniform attention."""
+    return round(1e3 * pattern.score), round(1e3 * pattern.chance)
 
 
 def _statistics_row(statistics: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int]:

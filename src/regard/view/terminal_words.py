@@ -11,15 +11,18 @@ from rich.text import Text
 from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import findings, strongest_finding_per_word
+from regard.view.head_statistics import statistics_of
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
 from regard.view.terminal_tables import Column, bar, fitted_table
+from regard.view.without_marks import without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
 _LONGEST_WORD = 20
 """Cells from which a word is wrapped."""
 MAX_WORDS = 40
+MAX_HEADS = 4  # maximum number of heads with the name of a pattern
 
 
 def print_words(reading: Reading, console: Console) -> None:
@@ -44,6 +47,7 @@ def print_words(reading: Reading, console: Console) -> None:
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)
+    _print_patterns(reading, console)
 
 
 def _print_sink(reading: Reading, pairs: WordPairs, console: Console) -> None:
@@ -127,4 +131,29 @@ def _finding_cells(finding: Finding, pairs: WordPairs, *, plain: bool) -> tuple[
         f"{100 * first.usual:.1f} %",
         ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
         f"{finding.first_choice} of {finding.heads}",
+    )
+
+
+def _print_patterns(reading: Reading, console: Console) -> None:
+    """Print the heads that follow a named pattern beside the attention to marks; nothing if no head does."""
+    heads: dict[str, list[tuple[float, str]]] = {}
+    chances = {}
+    for head in statistics_of(without_marks(reading)):
+        if head.pattern is not None:
+            heads.setdefault(head.pattern.name, []).append((head.pattern.score, f"{head.layer}·{head.head}"))
+            chances[head.pattern.name] = head.pattern.chance
+    if not heads:
+        return
+    console.print(Text("\nHeads with a named pattern", style="bold"))
+    columns = (Column("pattern"), Column("chance", "right", leave_out=1), Column("layer·head", wraps_from=24))
+    rows = []
+    for name, found in sorted(heads.items(), key=lambda item: max(item[1]), reverse=True):
+        shown = [f"{head} {100 * score:.0f} %" for score, head in sorted(found, reverse=True)[:MAX_HEADS]]
+        more = [f"and {len(found) - MAX_HEADS} more"] if len(found) > MAX_HEADS else []
+        rows.append((name, f"{100 * chances[name]:.0f} %", ", ".join(shown + more)))
+    console.print(fitted_table(columns, rows, console.width))
+    console.print(
+        "The share of attention that follows the pattern, without special tokens and a first token that is kept apart; "
+        'uniform attention would have "chance".',
+        style="dim",
     )

@@ -63,6 +63,12 @@ def mass_of_marks(reading: Reading) -> Float64[np.ndarray, " heads"]:
     return np.array([(row.sum() - row[:, list(keys)].sum()) / max(1, len(row)) for row in rows], dtype=np.float64)
 
 
+def has_marks(reading: Reading) -> bool:
+    """Whether a text has marks, and other tokens beside them."""
+    queries, keys = _unmarked(reading)
+    return bool(queries and keys) and len(queries) + len(keys) < len(reading.tokens) + len(reading.key_tokens)
+
+
 def _unmarked(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The numbers of the query tokens and of the key tokens that are no marks."""
     check_kind("reading", reading, Reading, do="make one with regard.view.read")

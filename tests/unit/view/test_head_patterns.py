@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.view import LayerWeights, Reading, Tokens, name_of_head, patterns_of
+from regard.view import LayerWeights, Reading, Tokens, statistics_of
 
 WORDS = ["a", "dog", ",", "a", "cat", ",", "a", "dog"]
 N = len(WORDS) + 2
@@ -48,25 +48,25 @@ RULES = {
 
 @pytest.mark.parametrize("name", list(RULES))
 def test_a_head_that_follows_a_rule_has_its_name(name: str) -> None:
-    (patterns,) = patterns_of(reading_of(head_attending_to(RULES[name])))
-    found = name_of_head(patterns)
+    (statistics,) = statistics_of(reading_of(head_attending_to(RULES[name])))
+    found = statistics.pattern
     assert found is not None
     assert found.name == name
     assert found.score == pytest.approx(1)
-    assert (found.layer, found.head) == (0, 0)
+    assert (statistics.layer, statistics.head) == (0, 0)
 
 
 def test_uniform_heads_have_chance_scores_and_no_name() -> None:
     for otherwise in ("uniform", "causal"):
-        (patterns,) = patterns_of(reading_of(head_attending_to({}, otherwise)))
-        for pattern in patterns:
+        (statistics,) = statistics_of(reading_of(head_attending_to({}, otherwise)))
+        for pattern in statistics.patterns:
             assert pattern.score == pytest.approx(pattern.chance, abs=1e-6), pattern.name
-        assert name_of_head(patterns) is None
+        assert statistics.pattern is None
 
 
 def test_chance_counts_the_visible_keys_of_the_queries_for_which_the_pattern_is_possible() -> None:
     ((*encoder,), (*decoder,)) = (
-        {one.name: one for one in patterns_of(reading_of(head_attending_to({}, otherwise)))[0]}.values()
+        {one.name: one for one in statistics_of(reading_of(head_attending_to({}, otherwise)))[0].patterns}.values()
         for otherwise in ("uniform", "causal")
     )
     before, first = encoder[0], decoder[0]
@@ -86,8 +86,8 @@ def test_tokens_of_one_word() -> None:
     pieces = Tokens("walking talking sing", ("walk", "##ing", "talk", "##ing", "sing"),
                     ((0, 4), (4, 7), (8, 12), (12, 15), (16, 20)), (False,) * 5)  # fmt: skip
     weights = torch.tensor(np.eye(5)[[1, 0, 3, 2, 4]][None], dtype=torch.float32)
-    (patterns,) = patterns_of(Reading(pieces, (LayerWeights("one", weights, "distribution", ""),)))
-    found = name_of_head(patterns)
+    (statistics,) = statistics_of(Reading(pieces, (LayerWeights("one", weights, "distribution", ""),)))
+    found = statistics.pattern
     assert found is not None
     assert (found.name, found.score, found.queries, found.chance) == ("same word", 1, 4, pytest.approx(1 / 5))
 
@@ -96,7 +96,8 @@ def test_too_few_queries_name_no_head_and_cross_attention_has_no_patterns() -> N
     weights = torch.tensor(np.eye(2)[[1, 0]][None], dtype=torch.float32)
     pair = Tokens("a b", ("a", "b"), ((0, 1), (2, 3)), (False, False))
     reading = Reading(pair, (LayerWeights("one", weights, "distribution", ""),))
-    (patterns,) = patterns_of(reading)
-    assert max(one.score for one in patterns) == 1
-    assert name_of_head(patterns) is None
-    assert patterns_of(Reading(pair, reading.layers, keys=pair)) == ((),)
+    (statistics,) = statistics_of(reading)
+    assert max(one.score for one in statistics.patterns) == 1
+    assert statistics.pattern is None
+    (across,) = statistics_of(Reading(pair, reading.layers, keys=pair))
+    assert across.patterns == ()

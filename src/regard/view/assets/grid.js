@@ -13,7 +13,7 @@ function* patchesOf(text, layer, head) {
   const patches = new Float32Array(height * width);
   for (let query = 0; query < queries; query += 1) {
     const row = Math.floor((query * height) / queries) * width;
-    rowOf(text, layer, head, query).forEach((weight, key) => {
+    tokenRowOf(text, layer, head, query).forEach((weight, key) => {
       const at = row + Math.floor((key * width) / keys);
       if (key !== hidden && Math.abs(weight) > Math.abs(patches[at])) patches[at] = weight;
     });
@@ -25,9 +25,9 @@ function* patchesOf(text, layer, head) {
 function thumbnailName(text, layer, head) {
   const name = `layer ${layer}, ${headName(head)}`;
   if (head === null) return name;
-  const { entropy, distance } = text.heads.find((one) => one.layer === layer && one.head === head);
+  const { entropy, distance, pattern } = shownHeads(text).find((one) => one.layer === layer && one.head === head);
   const far = distance === undefined ? "" : `, distance ${distance.toFixed(1)} tokens`;
-  return `${name}; entropy ${entropy.toFixed(2)} nats${far}`;
+  return `${name}; entropy ${entropy.toFixed(2)} nats${far}${pattern ? `; ${patternText(pattern)}` : ""}`;
 }
 
 function buildGrid() {
@@ -105,6 +105,6 @@ listen(byId("grid"), "keydown", (event) => {
   thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();
 });
 
-watch(["text", "apart"], buildGrid);
+watch(["text", "apart", "marks"], buildGrid);
 watch(["log"], () => paintGrid());
-watch(["text", "layer", "head", "apart"], showGrid);
+watch(["text", "layer", "head", "apart", "marks"], showGrid);

@@ -6,13 +6,22 @@ let order = { column: 0, falling: false };
 function columnsOf(text) {
   const share = (value) => `${(100 * value).toFixed(0)}\u00a0%`;
   const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };
-  const columns = text.statistics.columns.map((name) => ({
+  const { statistics } = showsMarks(text) ? text : text.unmarked;
+  const columns = statistics.columns.map((name) => ({
     name: name === "itself" ? "self" : name,
     value: (one) => one[name],
     show: places[name] ?? share,
     falling: name !== "entropy",
   }));
+  if (shownHeads(text).some(({ pattern }) => pattern)) {
+    columns.push({ name: "pattern", value: ({ pattern }) => pattern?.[1] ?? 0, show: (_, { pattern }) => (pattern ? patternText(pattern) : ""), falling: true });
+  }
   return [{ name: "layer · head", value: ({ layer, head }) => layer * 1e4 + head, falling: false }, ...columns];
+}
+
+// The name of a head's pattern, and the share of attention that follows it.
+function patternText([name, score]) {
+  return `${name} ${(score / 10).toFixed(0)}\u00a0%`;
 }
 
 function sortBy(column, falling) {
@@ -26,7 +35,7 @@ function showNumbers() {
   const columns = columnsOf(text);
   if (order.column >= columns.length) order = { column: 0, falling: false };
   const { value } = columns[order.column];
-  const sorted = [...text.heads].sort((a, b) => (order.falling ? value(b) - value(a) : value(a) - value(b)));
+  const sorted = [...shownHeads(text)].sort((a, b) => (order.falling ? value(b) - value(a) : value(a) - value(b)));
   const titles = columns.map(({ name, falling }, at) =>
     make(
       "th",
@@ -37,14 +46,14 @@ function showNumbers() {
   const rows = sorted.map((one) => {
     const choose = () => go({ layer: one.layer, head: one.head });
     const name = make("button", { type: "button", tabindex: -1 }, `${one.layer} · ${one.head}`);
-    const cells = columns.slice(1).map((column) => make("td", {}, column.show(column.value(one))));
+    const cells = columns.slice(1).map((column) => make("td", {}, column.show(column.value(one), one)));
     const row = make("tr", { onclick: choose }, make("td", {}, name), ...cells);
     row.dataset.place = `${one.layer} ${one.head}`;
     return row;
   });
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
   byId("numbers").replaceChildren(table);
-  byId("even").textContent = text.statistics.uniform;
+  byId("even").textContent = (showsMarks(text) ? text : text.unmarked).statistics.uniform;
   markInGrid(order.column === 0 ? [] : sorted.slice(0, NUM_MARKED));
   showNumbersPlace();
 }
@@ -67,5 +76,5 @@ function moveInNumbers(event) {
 
 listen(byId("numbers"), "keydown", moveInNumbers);
 
-watch(["text"], showNumbers);
+watch(["text", "marks"], showNumbers);
 watch(["layer", "head"], showNumbersPlace);

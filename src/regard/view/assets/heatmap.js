@@ -53,7 +53,7 @@ function shareAt(row, column) {
 function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
   const { layer, head, words, apart, log } = state;
-  const name = [text.number, layer, head, words, apart, log, isDark()].join();
+  const name = [text.number, layer, head, words, apart, log, showsMarks(text), isDark()].join();
   if (painted.name !== name) {
     painted.name = name;
     const patches = sharesOf(text, layer, head);
@@ -135,4 +135,4 @@ listen(byId("map"), "keydown", (event) => {
   goToCell(shownRow() + step[0], shownColumn() + step[1]);
 });
 
-watch(["text", "words", "layer", "head", "query", "key", "apart", "log"], showMap);
+watch(["text", "words", "layer", "head", "query", "key", "apart", "log", "marks"], showMap);

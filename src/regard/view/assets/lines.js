@@ -78,4 +78,4 @@ function showLines() {
 
 listen(byId("all-lines"), "change", showLines);
 watch(["text", "words"], buildLines);
-watch(["text", "words", "layer", "head", "query", "apart", "log"], showLines);
+watch(["text", "words", "layer", "head", "query", "apart", "log", "marks"], showLines);

@@ -1,4 +1,4 @@
-// The scale of the colours, and the first token of a decoder, on which many heads put most of their weight. Kept apart it
+// The switch without marks; the scale of the colours, and the first token of a decoder, on which many heads put most of their weight. Kept apart it
 // has greys of its own, and the colours of the other tokens reach up to their largest weight in the head. A logarithmic
 // scale always ends at 100 %.
 
@@ -52,10 +52,11 @@ function strongest(text, shares, count) {
 
 function showScales() {
   const text = shownText();
-  const has = text.sink !== undefined;
+  const has = text.sink !== undefined && showsMarks(text);
   showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
   showSwitch(byId("scales"), has ? ["Scale: root", "Scale: log"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
   ROOT_ELEMENT.classList.toggle("apart", isApart(text));
+  showSwitch(byId("mark-switch"), text.unmarked ? ["With", "Without"].map((name) => `${name} ${markNames(text).join(", ")}`) : [], state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
 }
 
-watch(["text", "apart", "log"], showScales);
+watch(["text", "apart", "log", "marks"], showScales);

@@ -1,15 +1,17 @@
 // The current view: text, kind of attention, words or tokens, layer, head, query token and key token; for a decoder also
-// whether the first token is kept apart, and whether colours have a logarithmic scale.
+// whether the first token is kept apart, and whether colours have a logarithmic scale; and whether marks are shown: special
+// tokens, and the first token of a decoder.
 // It is stored in the address after the #, so a view can be linked.
 // A head of null means the mean of all heads, a key of null the one with the largest weight.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
-  Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one) });
+  Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one, one) });
+  if (one.unmarked) one.unmarked.heads = headsOf(one, one.unmarked);
   for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true };
 const views = [];
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one.
 let chosen = false;
@@ -22,7 +24,7 @@ function shownText() {
 // The chosen key, or else the strongest: of words, the strongest token of the word that the sentence names first.
 function shownKey() {
   if (state.key !== null) return state.key;
-  const [text, row] = [shownText(), rowOf(shownText(), state.layer, state.head, state.query)];
+  const [text, row] = [shownText(), tokenRowOf(shownText(), state.layer, state.head, state.query)];
   if (!state.words) return largestApart(text, row);
   const { tokens } = keyPartsOf(text)[shownColumn()];
   return tokens.reduce((best, key) => (Math.abs(row[key]) > Math.abs(row[best]) ? key : best));
@@ -30,7 +32,17 @@ function shownKey() {
 
 // Whether a text has a token that is kept apart now.
 function isApart(text) {
-  return text.sink !== undefined && state.apart;
+  return text.sink !== undefined && state.apart && showsMarks(text);
+}
+
+// Whether marks are shown: always in a text without any.
+function showsMarks(text) {
+  return state.marks || !text.unmarked;
+}
+
+// The statistics of the heads, as they are shown: with or without marks.
+function shownHeads(text) {
+  return showsMarks(text) ? text.heads : text.unmarked.heads;
 }
 
 // The key with the largest weight; the one that is kept apart only if all others are 0.
@@ -107,7 +119,8 @@ function address() {
   const level = haveWords(shownText()) ? `&level=${state.words ? "words" : "tokens"}` : "";
   const key = state.key === null ? "" : `&key=${state.key}`;
   const scale = shownText().sink === undefined ? "" : `${state.apart ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
-  return `#text=${state.text}${kind}${level}${scale}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  const marks = showsMarks(shownText()) ? "" : "&marks=none";
+  return `#text=${state.text}${kind}${level}${scale}${marks}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -119,7 +132,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
-  if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log" });
+  if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log", marks: query.get("marks") !== "none" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
   const kind = attentions.findIndex((one) => one.kind === query.get("kind"));
@@ -131,9 +144,9 @@ function showAll() {
 }
 
 // The page stores a table of ten-thousandths, a row for each head; each becomes an object with the names of the columns.
-function headsOf({ layers, statistics: { columns, rows } }) {
+function headsOf({ layers }, { statistics: { columns, rows, patterns }, hidden }) {
   const places = layers.flatMap(({ query, weights }, layer) => (weights ?? query).map((_, head) => ({ layer, head })));
-  return rows.map((row, at) => ({ ...Object.fromEntries(columns.map((name, column) => [name, row[column] / 1e4])), ...places[at] }));
+  return rows.map((row, at) => ({ ...Object.fromEntries(columns.map((name, column) => [name, row[column] / 1e4])), ...places[at], pattern: patterns?.[at], hidden: hidden?.[at] }));
 }
 
 // A token that is stored as its text alone follows a space.

@@ -52,11 +52,52 @@ function haveWords(text) {
   return text.words.length + (text.key_words?.length ?? 0) > 0;
 }
 
+// The weights of a head or their mean over all heads, queries x keys: without marks, if those are not shown.
+function tokenSharesOf(text, layer, head) {
+  return showsMarks(text) ? weightsOf(text, layer, head) : memoize(computedWeights, `${text.number} ${layer} ${head} unmarked`, () => unmarkedWeights(text, layer, head));
+}
+
+// One query's row of them, computed alone if those of the head are not in memory.
+function tokenRowOf(text, layer, head, query) {
+  const keys = keysOf(text).length;
+  return showsMarks(text) ? rowOf(text, layer, head, query) : tokenSharesOf(text, layer, head).subarray(query * keys, (query + 1) * keys);
+}
+
+// Marks get 0, and the other weights of each row are scaled to the sum that it had, as in without_marks.py.
+function unmarkedWeights(text, layer, head) {
+  const weights = Float32Array.from(weightsOf(text, layer, head));
+  if (head === null) {
+    weights.fill(0);
+    const heads = headsIn(text, layer);
+    for (let one = 0; one < heads; one += 1) tokenSharesOf(text, layer, one).forEach((weight, at) => { weights[at] += weight / heads; });
+    return weights;
+  }
+  const keys = keysOf(text);
+  for (let start = 0; start < weights.length; start += keys.length) {
+    const row = weights.subarray(start, start + keys.length);
+    const before = row.reduce((sum, weight) => sum + Math.abs(weight), 0);
+    keys.forEach((_, key) => { if (isMark(text, key)) row[key] = 0; });
+    const after = row.reduce((sum, weight) => sum + Math.abs(weight), 0);
+    if (after > 0) row.forEach((weight, key) => { row[key] = (weight * before) / after; });
+  }
+  return weights;
+}
+
+// Whether a key token is a mark: special, or kept apart.
+function isMark(text, key) {
+  return Boolean(keysOf(text)[key].special) || key === text.sink;
+}
+
+// The marks of a text by name, each once.
+function markNames(text) {
+  return [...new Set(keysOf(text).flatMap(({ surface, special }, key) => (special ? [surface] : isMark(text, key) ? ["the first token"] : [])))];
+}
+
 // The shares of a head or of all heads, rows x columns.
 function sharesOf(text, layer, head) {
-  if (!state.words) return weightsOf(text, layer, head);
-  return memoize(computedWeights, `${text.number} ${layer} ${head} words`, () => {
-    const [asks, gets, keys, weights] = [queryPartsOf(text), keyPartsOf(text), keysOf(text).length, weightsOf(text, layer, head)];
+  if (!state.words) return tokenSharesOf(text, layer, head);
+  return memoize(computedWeights, `${text.number} ${layer} ${head} words ${showsMarks(text)}`, () => {
+    const [asks, gets, keys, weights] = [queryPartsOf(text), keyPartsOf(text), keysOf(text).length, tokenSharesOf(text, layer, head)];
     const all = new Float32Array(asks.length * gets.length);
     asks.forEach(({ tokens: queries }, row) => gets.forEach(({ tokens }, column) => {
       all[row * gets.length + column] = shareOfWords(weights, keys, queries, tokens);

@@ -63,6 +63,7 @@ function showRow() {
     const share = shares[column];
     tint(chip.firstChild, shades(share, column));
     chip.classList.toggle("sink", column === sink);
+    chip.classList.toggle("hidden-mark", !showsMarks(text) && gets[column].tokens.every((key) => isMark(text, key)));
     chip.lastChild.textContent = Math.abs(share) >= 0.005 ? number(100 * share, 1) : gets.length > LONG_TEXT ? "" : "·";
     chip.title = `${isolate(asks[row].surface)} → ${isolate(gets[column].surface)}: ${number(share, 5)} (${piecesOf(keysOf(text), gets[column])})`;
     chip.setAttribute("aria-label", `${gets[column].surface}: ${percent(share)}`);
@@ -127,6 +128,12 @@ function showLegend() {
   byId("scale-name").textContent = signed ? "weight, below and above 0" : isApart(text) ? "share of attention, without the first token" : full === 1 ? "share of attention" : "weight";
 }
 
+// The share of attention that marks get in a head or, on average, in a layer.
+function hiddenMass(text) {
+  const heads = text.unmarked.heads.filter(({ layer, head }) => layer === state.layer && (state.head ?? head) === head);
+  return heads.reduce((sum, { hidden }) => sum + hidden, 0) / heads.length;
+}
+
 function showMarks() {
   const text = shownText();
   const tokens = [...text.tokens, ...keysOf(text)];
@@ -136,11 +143,12 @@ function showMarks() {
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
   if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.");
+  if (!showsMarks(text)) notes.push(`Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : ` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(" and ")}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`);
   if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
 }
 
 watch(["text", "words"], buildRow);
-watch(["text", "words", "apart", "log"], showMarks);
-watch(["text", "words", "layer", "head", "query", "apart", "log"], showRow);
-watch(["text", "words", "layer", "head", "apart", "log"], showLegend);
+watch(["text", "words", "layer", "head", "apart", "log", "marks"], showMarks);
+watch(["text", "words", "layer", "head", "query", "apart", "log", "marks"], showRow);
+watch(["text", "words", "layer", "head", "apart", "log", "marks"], showLegend);
