@@ -15,7 +15,7 @@ from regard.errors import CheckpointError, DataError, OptionError, RefusedError
 from regard.generation import Generator, TextToText, load_generator
 from regard.models import T5Encoder
 from regard.search import Greedy, Sampling
-from regard.tasks.translation.data import Batches
+from regard.tasks.translation.data import CorpusBatches
 from shell_command import shell_message
 from small_language_models import language_model
 from small_t5 import save_t5
@@ -103,7 +103,7 @@ class TestFineTuning:
             shutil.rmtree(name, ignore_errors=True)
             shutil.rmtree(f"{name}.run", ignore_errors=True)
         run(*command, "--out", "whole")
-        own, calls = Batches.batch, []
+        own, calls = CorpusBatches.batch, []
 
         def interrupted(self, pairs):
             calls.append(pairs)
@@ -112,7 +112,7 @@ class TestFineTuning:
             return own(self, pairs)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Batches, "batch", interrupted)
+            patch.setattr(CorpusBatches, "batch", interrupted)
             result = CliRunner().invoke(app, [*command, "--out", "cut"])
             assert isinstance(result.exception, RuntimeError)
         run(*command, "--out", "cut", "--resume")

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
 from regard.tasks.sentences import Sentences
-from regard.tasks.translation.data import Batches, Corpus
+from regard.tasks.translation.data import Corpus, CorpusBatches
 from regard.tasks.translation.new_model import PRESETS, new_model
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import pair_loss
@@ -91,7 +91,7 @@ def batches(translator):
     corpus = Corpus(*(Sentences.from_ids(side, JOINT_SUBWORDS.vocabulary) for side in sides))
     model = translator.model
     ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
-    return Batches(corpus, tokens=1000, seed=1, **ids)
+    return CorpusBatches(corpus, tokens=1000, seed=1, **ids)
 
 
 MAKERS = [

@@ -90,7 +90,7 @@ def _measure(
     """Load the model and the data, and return how they find each other, and the number of pairs."""
     from regard.cli.progress import count_progress
     from regard.media.files_with_texts import read_and_report_files_with_texts
-    from regard.tasks.clip.data import Batches, decode_pairs, encode_texts
+    from regard.tasks.clip.data import CaptionedPictureBatches, decode_pairs, encode_texts
     from regard.tasks.clip.new_model import load_with_tokenizer
     from regard.tasks.clip.validation import ClipValidation
     from regard.vision.augmentation import Augmentation
@@ -107,7 +107,9 @@ def _measure(
         skip_bad=skip_bad,
     )
     ids = encode_texts(pairs, clip.tokenizer)
-    batches = Batches(pairs, ids, clip.processor, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
+    batches = CaptionedPictureBatches(
+        pairs, ids, clip.processor, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation()
+    )
     validation = ClipValidation(batches)
     with count_progress(validation.count, "pictures and texts") as advance:
         return validation.retrieve(clip, advance), len(pairs)

@@ -18,34 +18,31 @@ from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame
 from regard.errors import (
     LARGEST_SIZE,
-    OptionError,
     check_count,
     check_dropout,
     check_flag,
-    check_kind,
     check_size,
     check_sizes,
     check_weights,
-    short_repr,
 )
 from regard.kernels.autocast import to_autocast_dtype
 from regard.kernels.request import Bias
 from regard.kernels.token_projection import TokenProjection
 from regard.layers.input_checks import check_layer_input
-from regard.layers.multi_head_checks import (
+from regard.layers.multi_head_parts import (
     check_head_norms,
     check_heads,
     check_mechanism_position,
     check_memory,
     check_position,
     check_shared_projection,
+    resolve_mechanism,
     shared_memory_error,
     two_biases_error,
 )
 from regard.layers.projection import is_plain_linear, linear_activation
 from regard.layers.torch_multi_head import read_options, rename_weights
 from regard.masks.base import Mask
-from regard.mechanism_catalogue import mechanism as make_mechanism
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import AbsorbsProjections, ExtraInput
 from regard.mechanisms.key_value_cache import KeyValueCache
@@ -457,40 +454,3 @@ def _read_torch_weights(module: MultiHeadAttention, state: dict[str, Any], prefi
     parts = {"query": module.query_projection, "key": module.key_projection, "value": module.value_projection}
     rows = {name: projection.out_features for name, projection in parts.items() if projection is not None}
     rename_weights(state, prefix, rows)
-
-
-def resolve_mechanism(
-    mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
-) -> Mechanism:
-    """Build the mechanism of a name, or return an existing one, which has its own dropout and options."""
-    if isinstance(mechanism, str):
-        extra = {} if options is None else options
-        check_kind("mechanism_options", extra, Mapping, do='for example {"window": 5}')
-        reserved = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
-        if not all(isinstance(name, str) and name not in reserved for name in extra):
-            raise OptionError(
-                "mechanism_options contains invalid names",
-                expected=f"names of options other than {', '.join(sorted(reserved))}, which the layer sets",
-                got=", ".join(map(short_repr, extra)),
-                do='for example {"window": 5}',
-            )
-        # dropout is passed only if it is not 0, since mechanisms that form no weights have no such option.
-        return make_mechanism(
-            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **extra
-        )
-    if not isinstance(mechanism, Mechanism):
-        raise OptionError(
-            "mechanism is neither a name nor a mechanism",
-            expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
-            got=short_repr(mechanism),
-            do='for example mechanism="dot_product"',
-        )
-    for name, value in (("dropout", dropout or None), ("mechanism_options", options)):
-        if value is not None:
-            raise OptionError(
-                f"{name} cannot be set for an existing mechanism",
-                expected=f"no {name}, or a mechanism by name",
-                got=f"{name}={value} and a {type(mechanism).__name__}",
-                do="pass it to the mechanism: regard.mechanism(name, ...)",
-            )
-    return mechanism

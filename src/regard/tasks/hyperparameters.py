@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -53,6 +53,18 @@ def gated_inner(width: int) -> int:
 
 
 Config = TypeVar("Config", bound="DataclassInstance")
+Determined: TypeAlias = dict[str, tuple[str, str]]
+"""Fields of a config that hyperparameters cannot set: the reason of each, and what to do in place of setting it."""
+
+
+def determined_by(reason: str, names: Sequence[str], *, do: str) -> Determined:
+    """The fields ``names``, which ``reason`` determines, such as "the data"."""
+    return {name: (f"{name} is determined by {reason}", do) for name in names}
+
+
+def determined_by_tokenizer(*names: str) -> Determined:
+    """The fields ``names``, which the tokenizer determines."""
+    return determined_by("the tokenizer", names, do="set the size of the vocabulary with `vocabulary=...`")
 
 
 def apply_hyperparameters(
@@ -60,33 +72,25 @@ def apply_hyperparameters(
     numbers: Mapping[str, Any],
     overrides: Mapping[str, Any],
     *,
-    fixed: Sequence[str],
-    fixed_by: str = "the tokenizer",
-    arguments: Mapping[str, str] | None = None,
-    instead: str = "set the size of the vocabulary with `vocabulary=...`",
+    fixed: Determined,
 ) -> Config:
     """Build the config ``kind``, a dataclass, from ``numbers``, overridden by a recipe's hyperparameters.
 
     An override "name.option" sets an entry of a mapping; an integer sets all integers of a tuple, such as both sides of
-    a patch. ``fixed`` are the fields that the tokenizer, or other data, determines, and ``instead`` is what to do in
-    place of setting them; ``arguments`` are the fields that other arguments of the recipe determine, each with what to
-    do. A config that has a width and a deviation of initial weights gets the deviation of its width
-    (``models.initial_weights.choose_deviation``) unless it is given. Raises OptionError for an override of these
-    fields, and for one that the config does not have.
+    a patch. ``fixed`` are the fields that data or other arguments of the recipe determine. A config that has a width
+    and a deviation of initial weights gets the deviation of its width (``models.initial_weights.choose_deviation``)
+    unless it is given. Raises OptionError for an override of ``fixed`` fields, and for one that the config does not
+    have.
     """
     fields = dataclasses.fields(kind)
     free = [field.name for field in fields if field.name not in fixed]
-    types, others = get_type_hints(kind), arguments or {}
+    types = get_type_hints(kind)
     own: dict[str, Any] = {}
     for name, value in overrides.items():
         name, dot, option = name.partition(".")
-        if name in others or name in fixed:
-            raise OptionError(
-                f"{name} is no setting of its own" if name in others else f"{name} is determined by {fixed_by}",
-                expected=f"`hyperparameters` without {name}",
-                got=short_repr(value),
-                do=others.get(name, instead),
-            )
+        if name in fixed:
+            reason, do = fixed[name]
+            raise OptionError(reason, expected=f"`hyperparameters` without {name}", got=short_repr(value), do=do)
         if name not in free:
             raise unknown_name_error(f"setting of a {kind.__name__.removesuffix('Config')}", name, free)
         if (get_origin(types[name]) is Mapping) != bool(dot and option):

@@ -20,7 +20,7 @@ import torch
 
 from regard.audio import AudioProcessor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_attention, describe_weights
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_attention, describe_weights, determined_by
 from regard.tasks.presets import FineTuning, Presets, Size
 from regard.tasks.sound_recipe import SoundRecipe
 
@@ -61,8 +61,9 @@ def make_processor(rate: int, *, max_seconds: float) -> AudioProcessor:
 Build: TypeAlias = Callable[..., AudioEncoder]
 """A function (recipe, size, *, bands, labels) that builds a new model."""
 
-_DATA_FIELDS = ("bands", "labels", "head")
-"""Fields of a config that the data and the task determine."""
+_DATA_FIELDS = determined_by(
+    "the data", ("bands", "labels", "head"), do="set the sampling rate with `sample_rate=...`, which decides the bands"
+)
 
 
 def load_conformer(recipe: SoundRecipe) -> Conformer | None:
@@ -91,15 +92,7 @@ def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tupl
     numbers |= {"bands": bands, "labels": labels, "head": recipe.head}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}
-    config = apply_hyperparameters(
-        ConformerConfig,
-        numbers,
-        recipe.hyperparameters,
-        fixed=_DATA_FIELDS,
-        fixed_by="the data",
-        instead="set the sampling rate with `sample_rate=...`, which decides the bands",
-    )
-    return Conformer(config)
+    return Conformer(apply_hyperparameters(ConformerConfig, numbers, recipe.hyperparameters, fixed=_DATA_FIELDS))
 
 
 def with_ctc_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:

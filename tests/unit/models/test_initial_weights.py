@@ -25,11 +25,11 @@ def test_outputs_vary_as_much_at_any_width(width):
 
 def test_new_models_have_the_deviation_of_their_width():
     fields = {"layers": 1, "heads": 2}
-    made = apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {}, fixed=())
+    made = apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {}, fixed={})
     assert made.deviation == pytest.approx(0.04)
-    assert apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {"width": 48}, fixed=()).deviation == 0.08
-    assert apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {"deviation": 0.5}, fixed=()).deviation == 0.5
-    assert apply_hyperparameters(LlamaConfig, {**fields, "deviation": 0.02}, {"width": 48}, fixed=()).deviation == 0.02
+    assert apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {"width": 48}, fixed={}).deviation == 0.08
+    assert apply_hyperparameters(Gpt2Config, {**fields, "width": 192}, {"deviation": 0.5}, fixed={}).deviation == 0.5
+    assert apply_hyperparameters(LlamaConfig, {**fields, "deviation": 0.02}, {"width": 48}, fixed={}).deviation == 0.02
 
 
 @pytest.mark.parametrize("kind", [VitConfig, SwinConfig, CvtConfig, Gpt2Config, LlamaConfig])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import DataError
 from regard.tasks.sentences import Sentences
-from regard.tasks.translation.data import Batches, Corpus
+from regard.tasks.translation.data import Corpus, CorpusBatches
 from regard.train.loss import IGNORE_INDEX
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 19), st.integers(1, 23)), min_size=1, max_size=47)
@@ -25,8 +25,8 @@ def draw(batches, epoch):
     return [batch.examples for batch in batches.epoch(epoch)]
 
 
-def make_batches(lengths, tokens=53, seed=3) -> Batches:
-    return Batches(make_corpus(lengths), tokens=tokens, seed=seed, pad_id=5, start_id=2, end_id=3)
+def make_batches(lengths, tokens=53, seed=3) -> CorpusBatches:
+    return CorpusBatches(make_corpus(lengths), tokens=tokens, seed=seed, pad_id=5, start_id=2, end_id=3)
 
 
 @given(LENGTHS, st.integers(0, 5))

@@ -29,7 +29,7 @@ from regard.text.tokenizer import Tokenizer
 
 
 @final
-class Batches(LabelledBatches, BatchesByLength):
+class LabelledTextBatches(LabelledBatches, BatchesByLength):
     """Batches of ``texts``, whose token ids, special tokens included, are ``ids``, padded with ``pad_id``."""
 
     def __init__(

@@ -37,6 +37,8 @@ from regard.tasks.hyperparameters import (
     describe_attention,
     describe_layers,
     describe_weights,
+    determined_by,
+    determined_by_tokenizer,
 )
 from regard.tasks.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
 from regard.tasks.presets import FineTuning, Presets, Size, split_model_name
@@ -53,7 +55,10 @@ PRESETS = Presets(
 
 
 DEFAULT_MOST_TOKENS = 512
-_TOKENIZER_FIELDS = ("vocabulary", "pad_id")
+_TOKENIZER_FIELDS = determined_by_tokenizer("vocabulary", "pad_id")
+_TEXT_FIELDS = determined_by(
+    "the longest text", ("max_length",), do="set the most bytes of a text with `most_tokens=...`"
+)
 """Fields of a config that the tokenizer determines."""
 
 
@@ -155,11 +160,4 @@ def _make_perceiver_config(recipe: ClassificationRecipe, size: Size) -> TextPerc
         "widening": size.inner // size.width,
         "dropout": size.dropout,
     }
-    return apply_hyperparameters(
-        TextPerceiverConfig,
-        numbers,
-        recipe.hyperparameters,
-        fixed=("max_length",),
-        fixed_by="the longest text",
-        instead="set the most bytes of a text with `most_tokens=...`",
-    )
+    return apply_hyperparameters(TextPerceiverConfig, numbers, recipe.hyperparameters, fixed=_TEXT_FIELDS)

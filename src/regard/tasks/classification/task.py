@@ -11,7 +11,7 @@ from regard.log import log
 from regard.media import TEXTS, check_labels
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.classification import new_model
-from regard.tasks.classification.data import Batches, LengthReport, encode_texts, split_texts
+from regard.tasks.classification.data import LabelledTextBatches, LengthReport, encode_texts, split_texts
 from regard.tasks.classification.recipe import ClassificationRecipe, reads_bytes
 from regard.tasks.labelled_data import find_labels, report_replaced_head
 from regard.tasks.low_rank_adapters import add_adapters
@@ -46,7 +46,7 @@ class ClassificationTask(ClassifierTask[ClassificationRecipe]):
         """Load the encoder or classifier to start from: see ``new_model.load_start``."""
         return new_model.load_start(self._recipe)
 
-    def read(self, start: Encoder | None, context: RunContext) -> tuple[Batches, Batches]:
+    def read(self, start: Encoder | None, context: RunContext) -> tuple[LabelledTextBatches, LabelledTextBatches]:
         """Read the texts, hold some out, make or load tokenizer and encoder, and encode the texts."""
         recipe = self._recipe
         training, validation = split_texts(recipe, seed=self._seed)
@@ -68,7 +68,7 @@ class ClassificationTask(ClassifierTask[ClassificationRecipe]):
             log.info(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=[self.model.head]))
         options: dict[str, Any] = {"size": recipe.batch, "tokens": recipe.batch_tokens, "seed": self._seed}
         options |= {"pad_id": self.model.pad_id}
-        return Batches(training, sentences, **options), Batches(validation, held, **options)
+        return LabelledTextBatches(training, sentences, **options), LabelledTextBatches(validation, held, **options)
 
     @property
     def validation_batch(self) -> int:

@@ -32,7 +32,7 @@ from regard.vision.picture_file import PICTURES
 
 
 @final
-class Batches(PictureBatches[FileWithText]):
+class CaptionedPictureBatches(PictureBatches[FileWithText]):
     """Batches of ``pairs``, whose texts have the token ids ``ids``, padded with ``pad_id``."""
 
     def __init__(
@@ -83,7 +83,7 @@ def _number(values: Sequence[str]) -> Indices:
     return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 
 
-PAIRS = replace(PICTURES, singular="pair", plural="pairs")
+CAPTIONED_PICTURES = replace(PICTURES, singular="pair", plural="pairs")
 """The noun for pairs in messages."""
 
 
@@ -122,11 +122,11 @@ def split_pairs(
     """
     whole, others = decode_pairs(pairs, validation, processor, memory=recipe.memory, skip_bad=recipe.skip_bad)
     if others is not None:
-        report_validation(whole.pictures.digests, others.pictures.digests, PAIRS)
+        report_validation(whole.pictures.digests, others.pictures.digests, CAPTIONED_PICTURES)
         return whole, others
     training, held = (
         Pairs(whole.pictures.select(some), tuple(whole.texts[index] for index in some.tolist()))
-        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), PAIRS, seed=seed)
+        for some in hold_out_files(whole.pictures.digests, [()] * len(whole), CAPTIONED_PICTURES, seed=seed)
     )
     return training, held
 

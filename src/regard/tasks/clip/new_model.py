@@ -22,7 +22,13 @@ import torch
 from regard.errors import CheckpointError, unknown_name_error
 from regard.models import Clip, ClipConfig, ClipTextConfig, ClipVisionConfig
 from regard.tasks.clip.recipe import ClipRecipe
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.hyperparameters import (
+    apply_hyperparameters,
+    describe_layers,
+    describe_weights,
+    determined_by,
+    determined_by_tokenizer,
+)
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.image_classification.presets import choose_patch_size, choose_picture_size
 from regard.tasks.presets import FineTuning, Presets, Size
@@ -53,10 +59,10 @@ def choose_edge(height: int, width: int, *, all_alike: bool) -> int:
 
 
 _TOWERS = ("text", "vision")
-_TEXT_FIELDS = ("vocabulary", "max_length", "end_id", "pad_id", "start_id")
-"""Fields of the text tower that the tokenizer determines."""
-_VISION_FIELDS = ("picture_size", "channels", "labels")
-"""Fields of the vision tower that the data determine."""
+_TEXT_FIELDS = determined_by_tokenizer("vocabulary", "max_length", "end_id", "pad_id", "start_id")
+_VISION_FIELDS = determined_by(
+    "the pictures", ("picture_size", "channels", "labels"), do="set the size of the pictures with `picture_size=...`"
+)
 
 
 def load_start(recipe: ClipRecipe) -> Clip | None:
@@ -145,7 +151,5 @@ def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, te
             | {"channels": channels},
             own["vision"],
             fixed=_VISION_FIELDS,
-            fixed_by="the pictures",
-            instead="set the size of the pictures with `picture_size=...`",
         ),
     )

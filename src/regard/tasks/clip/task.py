@@ -13,7 +13,14 @@ from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import Clip, ClipOutput
 from regard.tasks.clip import new_model
-from regard.tasks.clip.data import PAIRS, Batches, Pairs, encode_texts, find_pictures, split_pairs
+from regard.tasks.clip.data import (
+    CAPTIONED_PICTURES,
+    CaptionedPictureBatches,
+    Pairs,
+    encode_texts,
+    find_pictures,
+    split_pairs,
+)
 from regard.tasks.clip.new_model import PRESETS, choose_edge
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import ClipValidation, pair_loss
@@ -41,12 +48,12 @@ class ClipTask(FileTask[ClipRecipe]):
     """
 
     model: Clip
-    batches: Batches
-    held_out: Batches
+    batches: CaptionedPictureBatches
+    held_out: CaptionedPictureBatches
     validation: ClipValidation
     presets = PRESETS
     unit = "pairs"
-    medium = PAIRS
+    medium = CAPTIONED_PICTURES
 
     data_kind = "pictures with texts"
 
@@ -79,7 +86,7 @@ class ClipTask(FileTask[ClipRecipe]):
         log.info(f"augmentation: {augmentation}")
         tokenizer = self._tokenizer
         self.batches, self.held_out = (
-            Batches(
+            CaptionedPictureBatches(
                 pairs,
                 encode_texts(pairs, tokenizer),
                 processor,

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.models import Clip
-from regard.tasks.clip.data import Batches
+from regard.tasks.clip.data import CaptionedPictureBatches
 from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.train import Validation
@@ -61,7 +61,7 @@ _SHOWN = (1, 5)
 class ClipValidation:
     """Measures a CLIP on the pairs of ``batches``: the mean of recall@1 in both directions decides."""
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: CaptionedPictureBatches) -> None:
         self.batches = batches
         _, self._pictures, self._picture_of = np.unique(
             batches.pairs.pictures.chosen, return_index=True, return_inverse=True

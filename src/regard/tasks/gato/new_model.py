@@ -28,7 +28,7 @@ from regard.errors import OptionError, RefusedError, renamed_arguments
 from regard.models import Gato, GatoConfig
 from regard.tasks.gato.data import EnvironmentSpaces
 from regard.tasks.gato.recipe import GatoRecipe
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, determined_by
 from regard.tasks.language_modelling.new_model import PRESETS as LANGUAGE_PRESETS
 from regard.tasks.presets import Presets, Size
 from regard.text.language_tokenizer import train_language_tokenizer
@@ -63,7 +63,11 @@ PRESETS = Presets(
 )  # fmt: skip
 
 
-_DATA_FIELDS = ("text", "bins", "discrete", "max_length", "max_observation", "channels")
+_DATA_FIELDS = determined_by(
+    "the data",
+    ("text", "bins", "discrete", "max_length", "max_observation", "channels"),
+    do="set the tokens of a sequence with `length=...`, and the pieces of text with `vocabulary=...`",
+)
 """Fields of the config that the data and other options determine."""
 _LEAST_DISCRETE = 16
 _COLOURS = 3
@@ -146,11 +150,4 @@ def describe_model(model: Gato, size: Size) -> str:
 def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> GatoConfig:
     numbers = size.numbers("width", "layers", "heads", "inner", "dropout")
     numbers |= {"groups": _GROUPS, "channels": channels, "max_length": length, "max_observation": length}
-    return apply_hyperparameters(
-        GatoConfig,
-        numbers | asdict(ranges),
-        recipe.hyperparameters,
-        fixed=_DATA_FIELDS,
-        fixed_by="the data",
-        instead="set the tokens of a sequence with `length=...`, and the pieces of text with `vocabulary=...`",
-    )
+    return apply_hyperparameters(GatoConfig, numbers | asdict(ranges), recipe.hyperparameters, fixed=_DATA_FIELDS)

@@ -28,7 +28,7 @@ PictureSet: TypeAlias = FileSet[LabelledFile, np.ndarray]
 class PictureBatch:
     """Pictures to learn from.
 
-    pixels (rows, channels, height, width)      0 to 1, augmented and mixed; ``Batches.normalise`` follows
+    pixels (rows, channels, height, width)      0 to 1, augmented and mixed; ``normalise`` follows
     truth (rows, labels)                        True where a picture has a label
     share, other (rows, labels)                 of mixed pictures the share of their own label, and the other label
     """
@@ -40,7 +40,7 @@ class PictureBatch:
 
 
 @final
-class Batches(LabelledBatches, PictureBatches[LabelledFile]):
+class LabelledPictureBatches(LabelledBatches, PictureBatches[LabelledFile]):
     """Batches of labelled pictures."""
 
     def augment(self, batch: NumberedBatch, rows: Indices, device: torch.device) -> PictureBatch:

@@ -23,7 +23,13 @@ from regard.models import (
     VitConfig,
 )
 from regard.models.initial_weights import choose_deviation
-from regard.tasks.hyperparameters import Config, apply_hyperparameters, describe_attention, describe_weights
+from regard.tasks.hyperparameters import (
+    Config,
+    apply_hyperparameters,
+    describe_attention,
+    describe_weights,
+    determined_by,
+)
 from regard.tasks.image_classification.presets import (
     choose_convolutions,
     choose_model,
@@ -35,7 +41,9 @@ from regard.tasks.new_perceiver import PicturePerceiverConfig
 from regard.tasks.presets import Size
 from regard.vision import ImageProcessor
 
-_DATA_FIELDS = ("picture_size", "channels", "labels")
+_DATA_FIELDS = determined_by(
+    "the data", ("picture_size", "channels", "labels"), do="set the size of the pictures with `picture_size=...`"
+)
 """Fields of a config that the data and other options determine."""
 _SWIN_PATCHES = 16
 """Rows and columns of patches of a new Swin; its second stage has half as many."""
@@ -137,14 +145,7 @@ def _build(
 
 
 def _make_config(kind: type[Config], recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> Config:
-    return apply_hyperparameters(
-        kind,
-        numbers,
-        recipe.hyperparameters,
-        fixed=_DATA_FIELDS,
-        fixed_by="the data",
-        instead="set the size of the pictures with `picture_size=...`",
-    )
+    return apply_hyperparameters(kind, numbers, recipe.hyperparameters, fixed=_DATA_FIELDS)
 
 
 def _with_patches(numbers: Mapping[str, Any]) -> dict[str, Any]:

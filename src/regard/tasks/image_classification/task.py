@@ -15,7 +15,7 @@ from regard.models import ImageEncoder
 from regard.tasks.decoded_files import DecodedFiles
 from regard.tasks.file_task import FileClassificationTask
 from regard.tasks.image_classification import new_model
-from regard.tasks.image_classification.data import Batches, PictureSet
+from regard.tasks.image_classification.data import LabelledPictureBatches, PictureSet
 from regard.tasks.image_classification.presets import PRESETS, choose_picture_size
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import picture_loss, teacher_pixels
@@ -101,10 +101,10 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         mirrors = self._recipe.flip is None and augmentation.flip
         return augmentation, "; `flip=False` if mirrored pictures mean another" if mirrors else ""
 
-    def make_batches(self, examples: PictureSet, augmentation: Augmentation) -> Batches:
+    def make_batches(self, examples: PictureSet, augmentation: Augmentation) -> LabelledPictureBatches:
         """Make the batches of pictures."""
         processor, size = self.model.require_processor(), self._recipe.batch
-        return Batches(examples, processor, size=size, seed=self._seed, augmentation=augmentation)
+        return LabelledPictureBatches(examples, processor, size=size, seed=self._seed, augmentation=augmentation)
 
     def rows_loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar with a gradient."""

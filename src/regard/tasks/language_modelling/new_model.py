@@ -22,7 +22,14 @@ from regard.mechanisms import DeepSeekSparseAttention
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
 from regard.models.layer_mechanism import MIXERS, options_of
 from regard.models.llama_types import OWN_TYPE
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
+from regard.tasks.hyperparameters import (
+    Determined,
+    apply_hyperparameters,
+    describe_layers,
+    describe_weights,
+    determined_by_tokenizer,
+    gated_inner,
+)
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.presets import MAX_START_BLOCK, FineTuning, Presets, Size
 from regard.text.language_tokenizer import DOCUMENT_ID
@@ -40,11 +47,20 @@ PRESETS = Presets(
 )  # fmt: skip
 
 
-_BY_ATTENTION = {"mechanisms": "name them for the layers in turn: `attention='gated_delta,dot_product'`"}
-_OPTIONS_BY_ATTENTION = {"mechanism_options": "name the mechanism that has the option, too: `attention=...`"}
-"""Advice in place of setting the fields of a Llama's mechanisms."""
-_TOKENIZER_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
-"""Fields of a config that the tokenizer determines."""
+_TOKENIZER_FIELDS = determined_by_tokenizer("vocabulary", "pad_id", "start_id", "end_ids")
+_BY_ATTENTION: Determined = {
+    "mechanisms": (
+        "mechanisms is no setting of its own",
+        "name them for the layers in turn: `attention='gated_delta,dot_product'`",
+    )
+}
+_OPTIONS_BY_ATTENTION: Determined = {
+    "mechanism_options": (
+        "mechanism_options is no setting of its own",
+        "name the mechanism that has the option, too: `attention=...`",
+    )
+}
+"""The fields of a Llama's mechanisms, without a mechanism also its options."""
 
 
 def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
@@ -150,12 +166,9 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
         numbers |= {"inner": gated_inner(width if isinstance(width, int) else size.width), "tied": True}
         # The deviation of a narrow GPT-2 does not help this model: measured with two seeds.
         numbers |= {"deviation": LlamaConfig.deviation}
+        fixed = _TOKENIZER_FIELDS | _BY_ATTENTION | (_OPTIONS_BY_ATTENTION if recipe.attention is None else {})
         config: Gpt2Config | LlamaConfig = apply_hyperparameters(
-            LlamaConfig,
-            numbers,
-            recipe.hyperparameters,
-            fixed=_TOKENIZER_FIELDS,
-            arguments=_BY_ATTENTION | (_OPTIONS_BY_ATTENTION if recipe.attention is None else {}),
+            LlamaConfig, numbers, recipe.hyperparameters, fixed=fixed
         )
     else:
         numbers |= {"dropout": size.dropout, "embedding_dropout": size.dropout}

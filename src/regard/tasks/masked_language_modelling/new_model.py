@@ -26,7 +26,13 @@ from regard.models import (
     RobertaConfig,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights, gated_inner
+from regard.tasks.hyperparameters import (
+    apply_hyperparameters,
+    describe_layers,
+    describe_weights,
+    determined_by_tokenizer,
+    gated_inner,
+)
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.tasks.presets import MAX_START_BLOCK, FineTuning, Presets, Size
 from regard.text.encoder_tokenizer import PAD_ID
@@ -45,7 +51,7 @@ PRESETS = Presets(
 )  # fmt: skip
 
 
-_FIXED_FIELDS = ("vocabulary", "pad_id", "head", "pooler", "model_type")
+_FIXED_FIELDS = determined_by_tokenizer("vocabulary", "pad_id", "head", "pooler", "model_type")
 """Fields of a config that the tokenizer or the task determines."""
 _MIN_VOCAB_SIZE = 8
 

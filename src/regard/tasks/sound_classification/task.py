@@ -28,7 +28,7 @@ from regard.tasks.sound_task import SoundTask
 
 
 @final
-class Batches(LabelledBatches, SoundBatches[LabelledFile]):
+class LabelledSoundBatches(LabelledBatches, SoundBatches[LabelledFile]):
     """Batches of labelled sounds."""
 
     def least_frames(self, index: int) -> int:
@@ -79,6 +79,8 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe], FileClassifi
         """The augmentation of training sounds, without advice."""
         return self._recipe.augmentation(), ""
 
-    def make_batches(self, examples: FileSet[LabelledFile, Any], augmentation: SoundAugmentation) -> Batches:
+    def make_batches(
+        self, examples: FileSet[LabelledFile, Any], augmentation: SoundAugmentation
+    ) -> LabelledSoundBatches:
         """Make the batches of sounds."""
-        return Batches(examples, size=self._recipe.batch, seed=self._seed, augmentation=augmentation)
+        return LabelledSoundBatches(examples, size=self._recipe.batch, seed=self._seed, augmentation=augmentation)

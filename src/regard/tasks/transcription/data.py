@@ -26,7 +26,7 @@ from regard.transcription.text_labels import TextLabels
 
 
 @final
-class Batches(SoundBatches[FileWithText]):
+class TranscribedSoundBatches(SoundBatches[FileWithText]):
     """Batches of sounds with texts; ``targets`` are the numbers of their labels, None if the ``labels`` lack one.
 
     ``frames_per_token`` is the model's number, by which augmentation leaves enough frames for each text.

@@ -23,7 +23,7 @@ from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, decode_sounds
 from regard.tasks.sound_task import SoundTask
-from regard.tasks.transcription.data import Batches, report_unknown, select_long_enough, shorten_list
+from regard.tasks.transcription.data import TranscribedSoundBatches, report_unknown, select_long_enough, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.train import RunContext, Validation
 from regard.transcription.scores import TranscriptionMeasure, load_jiwer
@@ -43,8 +43,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     """
 
     model: AudioEncoder
-    batches: Batches
-    held_out: Batches
+    batches: TranscribedSoundBatches
+    held_out: TranscribedSoundBatches
     labels: TextLabels
     metric: str
 
@@ -161,7 +161,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         whole, other = select(whole), None if other is None else select(other)
         training, held = split_files(whole, other, [()] * len(whole), SOUNDS, seed=seed)
         self.batches, self.held_out = (
-            Batches(
+            TranscribedSoundBatches(
                 sounds,
                 labels,
                 frames_per_token=self.model.frames_per_token,
@@ -192,7 +192,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
             )
 
 
-def validate_texts(model: AudioEncoder, batches: Batches, *, metric: str) -> Validation:
+def validate_texts(model: AudioEncoder, batches: TranscribedSoundBatches, *, metric: str) -> Validation:
     """Error rates and loss (mean per label) with samples of texts; ``metric``, "cer", "wer" or "loss", counts."""
     measure, sounds = TranscriptionMeasure(TextLabels(model.labels)), batches.examples.files
     places: list[str] = []

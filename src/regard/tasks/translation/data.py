@@ -95,7 +95,7 @@ class PairBatch:
 
 
 @final
-class Batches(BatchesByLength):
+class CorpusBatches(BatchesByLength):
     """The batches of a corpus. ``tokens`` is the maximum of a batch on either side, padding included.
 
     ``pad_id``, ``start_id`` and ``end_id`` are the model's ids.

@@ -42,6 +42,7 @@ from regard.tasks.hyperparameters import (
     describe_attention,
     describe_layers,
     describe_weights,
+    determined_by_tokenizer,
 )
 from regard.tasks.presets import Presets, Size
 from regard.tasks.translation.recipe import CELLS, KINDS, SIZES, T5_MODEL, TranslationRecipe
@@ -168,9 +169,9 @@ def _count_letters(texts: Sequence[str]) -> dict[str, int]:
 
 _RECURRENT_DEFAULTS = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For tens of thousands of pairs."""
-_SUBWORD_FIELDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
+_SUBWORD_FIELDS = determined_by_tokenizer("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
 """Fields of a config that the subwords determine."""
-_T5_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
+_T5_FIELDS = determined_by_tokenizer("vocabulary", "pad_id", "start_id", "end_ids")
 """The same of a T5, and the field that its folder needs."""
 
 

@@ -15,7 +15,7 @@ from regard.tasks.recipe_fields import default_fields
 from regard.tasks.recipe_task import RowTask
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
-from regard.tasks.translation.data import Batches, encode_pairs, split_pairs
+from regard.tasks.translation.data import CorpusBatches, encode_pairs, split_pairs
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
@@ -33,7 +33,7 @@ class TranslationTask(RowTask[TranslationRecipe]):
     """
 
     model: EncoderDecoder
-    batches: Batches
+    batches: CorpusBatches
     validation: PairValidation
     presets = new_model.PRESETS
     data_kind = "pairs"
@@ -85,8 +85,8 @@ class TranslationTask(RowTask[TranslationRecipe]):
         model = self.model
         ids = {"pad_id": model.pad_id, "start_id": model.target_start_id, "end_id": model.end_id}
         options = {"tokens": recipe.batch_tokens or self._size.batch, "seed": seed, **ids}
-        self.batches = Batches(corpus, **options)
-        self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
+        self.batches = CorpusBatches(corpus, **options)
+        self.validation = PairValidation(kept, CorpusBatches(validation_corpus, **options), language=self._languages[1])
         if self.validation.ranking_metric != "BLEU":
             log.info(
                 "no held-out target has four words in a row, which BLEU needs: "

@@ -26,14 +26,14 @@ from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
-from regard.tasks.translation.data import Batches
+from regard.tasks.translation.data import CorpusBatches
 from regard.text.pairs import Pair
 from regard.train import Validation
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
 
 
-def pair_loss(model: nn.Module, batches: Batches, pairs: Indices, *, smoothing: float) -> Float[Tensor, ""]:
+def pair_loss(model: nn.Module, batches: CorpusBatches, pairs: Indices, *, smoothing: float) -> Float[Tensor, ""]:
     """The loss summed over all target tokens of ``pairs``, indices into ``batches``: a scalar. ``smoothing`` is e."""
     batch = batches.batch(pairs).to(next(model.parameters()).device)
     # Padding after a target needs no mask: the decoder is causal, and the labels of padding are ignored.
@@ -53,7 +53,7 @@ class PairValidation:
     ``ranking_metric`` is the metric that decides which weights are the best: "BLEU" or "chrF".
     """
 
-    def __init__(self, pairs: Sequence[Pair], batches: Batches, *, language: str | None = None) -> None:
+    def __init__(self, pairs: Sequence[Pair], batches: CorpusBatches, *, language: str | None = None) -> None:
         self.pairs, self.batches, self.language = pairs, batches, language
         targets = [pair.target for pair in pairs]
         self.ranking_metric = Scorer(targets, language=language).ranking_metric

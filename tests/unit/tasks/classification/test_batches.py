@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.media import TEXTS
-from regard.tasks.classification.data import Batches
+from regard.tasks.classification.data import LabelledTextBatches
 from regard.tasks.sentences import Sentences
 from regard.text.labelled import LabelledText
 
@@ -19,7 +19,7 @@ def batches(size=7, tokens=None, seed=1, count=211, data_seed=1):
     chance = np.random.default_rng(data_seed)
     ids = [chance.integers(4, 99, size=chance.integers(1, 40)).tolist() for _ in range(count)]
     texts = [LabelledText("", (LABELS[label],), "") for label in chance.integers(0, 3, size=count)]
-    made = Batches(texts, Sentences.from_ids(ids, 99), size=size, tokens=tokens, seed=seed, pad_id=PAD)
+    made = LabelledTextBatches(texts, Sentences.from_ids(ids, 99), size=size, tokens=tokens, seed=seed, pad_id=PAD)
     made.learn(texts, LABELS, TEXTS)
     return made
 

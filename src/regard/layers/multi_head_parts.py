@@ -1,10 +1,14 @@
-"""The checks of what a ``MultiHeadAttention`` is made of: its heads, its position, and what a mechanism requires."""
+"""The parts of a ``MultiHeadAttention``: its mechanism by name, and the checks of its heads, position and norms."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn
 
-from regard.errors import OptionError, RefusedError, check_kind, check_size
+from regard.errors import OptionError, RefusedError, check_kind, check_size, short_repr
+from regard.mechanism_catalogue import mechanism as make_mechanism
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.positions.base import PairBias, Rotation
@@ -45,6 +49,43 @@ def check_position(position: object) -> None:
         if isinstance(position, str | type)
         else "Sinusoidal and Learned positions are added to the embeddings, before the layer",
     )
+
+
+def resolve_mechanism(
+    mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
+) -> Mechanism:
+    """Build the mechanism of a name, or return an existing one, which has its own dropout and options."""
+    if isinstance(mechanism, str):
+        extra = {} if options is None else options
+        check_kind("mechanism_options", extra, Mapping, do='for example {"window": 5}')
+        reserved = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
+        if not all(isinstance(name, str) and name not in reserved for name in extra):
+            raise OptionError(
+                "mechanism_options contains invalid names",
+                expected=f"names of options other than {', '.join(sorted(reserved))}, which the layer sets",
+                got=", ".join(map(short_repr, extra)),
+                do='for example {"window": 5}',
+            )
+        # dropout is passed only if it is not 0, since mechanisms that form no weights have no such option.
+        return make_mechanism(
+            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **extra
+        )
+    if not isinstance(mechanism, Mechanism):
+        raise OptionError(
+            "mechanism is neither a name nor a mechanism",
+            expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
+            got=short_repr(mechanism),
+            do='for example mechanism="dot_product"',
+        )
+    for name, value in (("dropout", dropout or None), ("mechanism_options", options)):
+        if value is not None:
+            raise OptionError(
+                f"{name} cannot be set for an existing mechanism",
+                expected=f"no {name}, or a mechanism by name",
+                got=f"{name}={value} and a {type(mechanism).__name__}",
+                do="pass it to the mechanism: regard.mechanism(name, ...)",
+            )
+    return mechanism
 
 
 def check_mechanism_position(mechanism: Mechanism, position: object) -> None:
