@@ -46,6 +46,14 @@ class BrowserPage:
     def sentence(self) -> str:
         return self.page.inner_text("#sentence")
 
+    def open_explanations(self) -> None:
+        """Open what is folded behind the question marks."""
+        self.page.evaluate("document.querySelectorAll('details.about').forEach((about) => { about.open = true; })")
+
+    def explanation(self, selector: str) -> str:
+        """The text of an explanation, folded or not."""
+        return self.page.locator(selector).first.text_content() or ""
+
     def current_url(self) -> str:
         """The page's own ``location.href``; playwright's `Page.url` is updated later, by an event."""
         return str(self.page.evaluate("location.href"))

@@ -98,7 +98,7 @@ def test_legend_shows_the_largest_share_of_the_rest(show: Show) -> None:
     last = float(opened.page.locator("#ticks span").last.inner_text().removesuffix("\u00a0%"))
     assert last == pytest.approx(top, abs=0.51)
     assert opened.page.inner_text("#scale-name") == "share of attention, without the first token"
-    assert "none to the first token" in opened.page.inner_text("#lines-how")
+    assert "none to the first token" in opened.explanation("#lines-how")
 
 
 def test_the_first_row_and_keyboard(show: Show) -> None:

@@ -74,8 +74,9 @@ def test_page_opens_at_the_strongest_finding(show: Callable[..., BrowserPage], m
     assert said == "In layer 3, head 1, it attends most to animal: 67.7\u00a0%, then to [CLS]: 10.2\u00a0%."
     card = opened.page.locator("#findings button").first
     assert card.inner_text().splitlines()[0].replace(" ", "").startswith("it→animal")
-    assert "also 67.3\u00a0% in layer 5, head 11" in card.inner_text()
-    assert "the same head in text 2: 28.1\u00a0%" in card.inner_text()
+    about = opened.page.inner_text("#finding")
+    assert "also 67.3\u00a0% in layer 5, head 11" in about
+    assert "the same head in text 2: 28.1\u00a0%" in about
     opened.page.locator("#findings button").nth(2).click()
     assert opened.sentence().startswith("In layer 2, head 1, it attends most to tired: 71.5\u00a0%")
     assert "layer=2&head=1&token=10&key=13" in opened.current_url()

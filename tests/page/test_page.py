@@ -342,31 +342,108 @@ def test_texts_have_tabs_and_shared_words(show: Show) -> None:
     assert "text=0" in opened.current_url()
 
 
-def test_selected_tab_stays_visible_among_many(show: Show) -> None:
-    opened = show(
-        *(random_reading(numbered_words(13), layers=1, heads=2, seed=seed) for seed in range(17)), at="#text=16"
-    )
-    box = opened.page.locator("#texts")
-    for number in (16, 0, 16):
-        opened.page.evaluate(f"location.hash = 'text={number}'")
-        opened.wait_until(f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'")
-        tab = opened.page.locator("[role=tab]").nth(number).bounding_box()
-        tab_box = box.bounding_box()
-        assert tab_box["height"] <= 200
-        assert tab_box["y"] <= tab["y"] <= tab["y"] + tab["height"] <= tab_box["y"] + tab_box["height"]
+def test_many_texts_are_a_list_to_search_in(show: Show) -> None:
+    readings = [random_reading(["text", f"number{seed}"], layers=1, heads=2, seed=seed) for seed in range(17)]
+    opened = show(*readings, at="#text=16")
+    summary, found = opened.page.locator(".texts summary"), opened.page.locator(".texts li button")
+    assert summary.inner_text().startswith("17. text number16 of 17")
+    assert opened.page.locator("#texts").bounding_box()["height"] <= 60
+    summary.click()
+    found.nth(16).wait_for()
+    assert found.count() == 17
+    assert found.nth(16).get_attribute("aria-current") == "true"
+    assert opened.page.evaluate("document.activeElement.type") == "search"
+    opened.page.keyboard.type("Number1")
+    assert found.count() == 8
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("Enter")
+    assert "text=10" in opened.current_url()
+    assert summary.inner_text().startswith("11. text number10 of 17")
+    assert not opened.page.locator(".found").is_visible()
+    opened.page.keyboard.press("Enter")
+    opened.wait_until("document.activeElement.type === 'search'")
+    opened.page.keyboard.type("nowhere")
+    assert opened.page.locator(".found [role=status]").inner_text() == "No text has these words."
+    opened.page.keyboard.press("Escape")
+    assert not opened.page.locator(".found").is_visible()
+    opened.page.get_by_role("button", name="Previous text").click()
+    assert "text=9" in opened.current_url()
+
+
+def test_sentence_and_map_stay_in_view(show: Show) -> None:
+    """At 1280 x 800 both are on the screen, with the first rows of heads; also at the end of the page."""
+    opened = show(random_reading(WORDS, layers=6, heads=12), random_reading(WORDS, layers=6, heads=12, seed=3))
+    opened.page.set_viewport_size({"width": 1280, "height": 800})
+    opened.wait_until_painted()
+
+    def is_seen(selector: str) -> bool:
+        box = opened.page.locator(selector).bounding_box()
+        return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 800
+
+    seen = ["#sentence", "#row", "#map", "#map-value", ".legend", "#layer"]
+    assert all(map(is_seen, [*seen, "#grid [role=row] >> nth=2"])), [name for name in seen if not is_seen(name)]
+    opened.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    opened.page.wait_for_timeout(100)
+    assert all(map(is_seen, seen)), [name for name in seen if not is_seen(name)]
+    opened.page.locator("#numbers tbody tr").nth(30).click()
+    assert opened.sentence().startswith("In layer 2, head 6, ")
+    assert all(map(is_seen, seen))
+
+
+def test_what_has_the_focus_is_not_under_the_text(show: Show) -> None:
+    opened = show(random_reading(numbered_words(60), layers=12, heads=12))
+    opened.page.set_viewport_size({"width": 1280, "height": 800})
+    opened.wait_until_painted()
+    opened.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    for _ in range(25):
+        opened.page.keyboard.press("Shift+Tab")
+        covered = opened.page.evaluate(
+            """(() => {
+              const [focused, text] = [document.activeElement, document.querySelector(".first")];
+              const [{ left, bottom }, over] = [focused.getBoundingClientRect(), text.getBoundingClientRect()];
+              return !text.contains(focused) && left < over.right && bottom > 0 && bottom <= over.bottom;
+            })()"""
+        )
+        assert not covered, opened.page.evaluate("document.activeElement.outerHTML")
+
+
+def test_pointer_previews_and_click_keeps(show: Show) -> None:
+    opened = show(random_reading(WORDS), at="#text=0&layer=0&head=0&token=1")
+    opened.wait_until_painted()
+    url, said = opened.current_url(), opened.sentence()
+    head = opened.page.locator("#grid [role=row]").nth(1).locator("[role=gridcell]").nth(1)
+    head.hover()
+    opened.wait_until("document.getElementById('sentence').innerText.startsWith('In layer 1, head 1, ')")
+    assert opened.page.inner_text("#map-title") == "Layer 1, head 1"
+    assert opened.current_url() == url
+    opened.page.locator("#row .token").nth(5).hover()
+    opened.wait_until("document.getElementById('sentence').innerText.startsWith('In layer 0, head 0, the ')")
+    opened.page.locator("header").hover()
+    opened.wait_until(f"document.getElementById('sentence').innerText === {said!r}")
+    assert opened.current_url() == url
+    head.click()
+    opened.page.locator("header").hover()
+    opened.page.wait_for_timeout(150)
+    assert opened.sentence().startswith("In layer 1, head 1, The ")
+    assert "layer=1&head=1&token=1" in opened.current_url()
 
 
 def test_selected_head_is_kept_when_the_text_changes(show: Show) -> None:
     texts = [["cat", "sat", "down"], ["the", "cat", "sat"], ["dogs", "ran"]]
     opened = show(*(random_reading(one, layers=3, heads=3, seed=seed) for seed, one in enumerate(texts)))
     tabs = opened.page.locator("[role=tab]")
-    openings = []
-    for number in (1, 2, 0):  # without a choice, each opens at its default
-        tabs.nth(number).click()
-        openings.append(opened.current_url().partition("#")[2])
+    tabs.nth(2).click()  # without a choice, a text that lacks the token opens at its default
+    default = opened.current_url().partition("#")[2]
+    tabs.nth(0).click()
     opened.page.locator("#row .token").nth(1).click()
+    tabs.nth(2).click()
+    assert opened.current_url().endswith(default)  # choosing a token does not choose a head
+    tabs.nth(0).click()
+    opened.page.locator("#row .token").nth(1).click()
+    place = re.search("layer=.&head=.", opened.current_url())[0]
     tabs.nth(1).click()
-    assert opened.current_url().endswith(openings[0])  # choosing a token does not choose a head
+    assert opened.current_url().endswith(f"#text=1&{place}&token=2")  # "cat" occurs here: it is compared at the same head
     opened.page.select_option("#layer", "2")
     opened.page.select_option("#head", "1")
     opened.page.locator("#row .token").nth(3).click()
@@ -516,7 +593,7 @@ def test_long_text_scrolls_by_whole_lines(show: Show) -> None:
             })()"""
         )
         assert cut == 0
-    assert "scroll to see them" in opened.page.inner_text("#marks")
+    assert "scroll to see them" in opened.explanation("#marks")
 
 
 def test_without_marks_the_numbers_are_those_of_the_reading_without_them(show: Show) -> None:
@@ -527,7 +604,7 @@ def test_without_marks_the_numbers_are_those_of_the_reading_without_them(show: S
     expected = [0, *100 * row_of(unmarked, 1, 2, 4), 0]  # [CLS] is no token of it
     np.testing.assert_allclose(opened.shares(), np.where(np.array(expected) >= 0.5, expected, 0), atol=0.051)
     said = f"Hidden: {100 * hidden[5]:.1f}\u00a0% of the attention in layer 1, head 2"
-    assert said in opened.page.inner_text("#marks")
+    assert said in opened.page.inner_text("#hidden-mass")
     assert opened.page.locator("#row .hidden-mark").all_inner_texts() == ["[CLS]\n·", "[SEP]\n·"]
     entropies = [cell.inner_text() for cell in opened.page.locator("#numbers tbody td:nth-child(2)").all()]
     assert entropies == [f"{head.entropy:.2f}" for head in statistics_of(unmarked)]

@@ -124,6 +124,7 @@ def test_switching_between_the_three_attentions(show: Show) -> None:
     assert surface_texts(opened, "row") == ["<s>", *ENGLISH]
     assert "kind=target" in opened.current_url()
     assert kinds.nth(2).get_attribute("aria-checked") == "true"
+    opened.open_explanations()
     assert opened.page.locator(".causal").is_visible()
     kinds.nth(0).click()
     assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A attends")
@@ -257,7 +258,7 @@ def test_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) 
     for row in (0, len(weights) - 1):
         opened.page.locator("#asking .token").nth(row).click()
         np.testing.assert_allclose(weights_in_titles(opened), weights[row], atol=3e-5)
-    assert ("Gaussian window" in opened.page.inner_text("#marks")) == (attention == "local_p")
+    assert ("Gaussian window" in opened.explanation("#marks")) == (attention == "local_p")
 
 
 def step_results(opened: BrowserPage) -> list[float]:

@@ -106,6 +106,7 @@ def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     assert steps[128:].min() > -0.002, "further from the paper, up to the eight bits of a channel"
     assert steps[:127].max() < 0.002
     assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200\u00a0%"]
+    opened.open_explanations()
     assert "orange is below 0, blue above" in opened.page.inner_text(".first .how:not([hidden])")
     assert not opened.page.locator(".distribution").first.is_visible()
     assert opened.page.evaluate(CONTRAST) >= 4.5
@@ -120,6 +121,7 @@ def test_statistics_use_absolute_weights_and_say_so(show: Show) -> None:
     cells = opened.page.locator("#numbers tbody tr").first.locator("td").all_inner_texts()
     assert cells[1] == f"{entropy:.2f}"
     assert cells[3] == f"{100 * np.trace(shares) / 8:.0f}\u00a0%"
+    opened.open_explanations()
     assert opened.page.locator(".of-sizes").nth(1).is_visible()
 
 

@@ -79,16 +79,17 @@ class _Page:
 
 
 _WEIGHTS = ("decode", "attention", "colour", "dom")
-_CONTROLS = ("theme", "print", "skip", "tabs")
+_CONTROLS = ("theme", "print", "skip", "text_list", "tabs")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = _Page(
     "page.html",
-    styles=("page",),
+    styles=("page", "one_screen"),
     scripts=(
-        *(*_OF_TEXTS, "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines", "head_statistics"),
-        *("weight_table", "steps", "word_step", "weights_alone", "shared_words", "main"),
+        *(*_OF_TEXTS, "previews", "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines", "head_statistics"),
+        *("weight_table", "steps", "word_step", "weights_alone", "shared_words", "one_screen", "main"),
     ),
     build=build_page_data,
+    body=' class="one-screen"',
 )
 _PICTURES = _Page(
     "picture.html",
@@ -114,7 +115,7 @@ _EPISODES = _Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *("decode", "colour", "dom", "episode_state", "theme", "print", "tabs", "episode_frame", "alternatives"),
+        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "episode_frame", "alternatives"),
         *("observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,

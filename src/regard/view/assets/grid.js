@@ -105,6 +105,11 @@ listen(byId("grid"), "keydown", (event) => {
   thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();
 });
 
+previewOn(byId("grid"), (target) => {
+  const under = thumbnails.find(({ button }) => button.contains(target));
+  return under ? { layer: under.layer, head: under.head } : null;
+});
+
 watch(["text", "apart", "marks"], buildGrid);
 watch(["log"], () => paintGrid());
 watch(["text", "layer", "head", "apart", "marks"], showGrid);

@@ -76,5 +76,10 @@ function moveInNumbers(event) {
 
 listen(byId("numbers"), "keydown", moveInNumbers);
 
+previewOn(byId("numbers"), (target) => {
+  const [layer, head] = target.closest("tbody tr")?.dataset.place.split(" ").map(Number) ?? [];
+  return layer === undefined ? null : { layer, head };
+});
+
 watch(["text", "marks"], showNumbers);
 watch(["layer", "head"], showNumbersPlace);

@@ -14,7 +14,7 @@ function layoutOf(context, width, text) {
   const [rows, columns] = [queryPartsOf(text), keyPartsOf(text)];
   const longest = (tokens) => Math.min(96, Math.max(...tokens.slice(0, 300).map(({ surface }) => context.measureText(surface).width)) + 8);
   const [left, top] = [longest(rows), longest(columns)];
-  const cell = Math.min(46, (width - left - 2) / columns.length);
+  const cell = Math.min(64, (width - left - 2) / columns.length, Math.max(2, (roomForMap() - top - 2) / rows.length));
   return { left, top, cell: cell >= 3 ? Math.floor(cell * 2) / 2 : cell, rows: rows.length, columns: columns.length };
 }
 
@@ -30,7 +30,8 @@ function showMap() {
   measure.font = `13px ${colourOf("--sans")}`;
   map = layoutOf(measure, width, text);
   const { left, top, cell, rows, columns } = map;
-  const context = resizeCanvas(canvas, width, Math.ceil(top + rows * cell + 2));
+  canvas.style.width = `${Math.ceil(left + columns * cell + 2)}px`;
+  const context = resizeCanvas(canvas, Math.ceil(left + columns * cell + 2), Math.ceil(top + rows * cell + 2));
   context.clearRect(0, 0, width, top + rows * cell + 2);
   paintCells(context, text);
   labelMap(context, text);

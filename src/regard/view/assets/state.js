@@ -13,7 +13,8 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
 
 const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true };
 const views = [];
-// Whether the user has chosen a layer or a head: from then on other texts open with the same one.
+let resting = null; // the state that a preview covers
+// Whether the user has chosen a layer or a head: from then on other texts open with the same one, whatever their tokens.
 let chosen = false;
 
 // The data of the displayed text and kind of attention.
@@ -78,11 +79,15 @@ function openingPlace(text, kind) {
   return { text, kind, words: false, ...place };
 }
 
-// The parts of the state that another text takes over: layer, head and level, and the token if it occurs there.
+// The parts of the state that another text takes over: layer, head and level, and the token if it occurs there as often; nothing
+// if none was chosen and the token does not occur.
 function carryOver(text, kind) {
-  const { surface } = shownText().tokens[state.query];
-  const query = data.texts[text].attentions[kind].tokens.findIndex((token) => token.surface === surface);
-  return { layer: state.layer, head: state.head, words: state.words, ...(query < 0 ? {} : { query }) };
+  const [{ tokens }, there] = [shownText(), data.texts[text].attentions[kind].tokens];
+  const { surface } = tokens[state.query];
+  const placesIn = (all) => all.flatMap((token, at) => (token.surface === surface ? [at] : []));
+  const query = placesIn(there)[placesIn(tokens).indexOf(state.query)];
+  if (query === undefined && !chosen) return {};
+  return { layer: state.layer, head: state.head, words: state.words, ...(query === undefined ? {} : { query }) };
 }
 
 // Changes the state, within valid bounds, without redrawing.
@@ -90,7 +95,7 @@ function move(change) {
   const text = bounded(change.text ?? state.text, data.texts.length);
   const kind = bounded(change.kind ?? state.kind, data.texts[text].attentions.length);
   const sameKind = data.texts[text].attentions[kind].kind === shownText().kind; // layers of another kind are others
-  if (text !== state.text || kind !== state.kind) Object.assign(state, openingPlace(text, kind), chosen && sameKind ? carryOver(text, kind) : {});
+  if (text !== state.text || kind !== state.kind) Object.assign(state, openingPlace(text, kind), sameKind ? carryOver(text, kind) : {});
   chosen = chosen || "layer" in change || "head" in change;
   if (!("key" in change)) state.key = null;
   Object.assign(state, change, { text, kind });
@@ -105,12 +110,38 @@ function move(change) {
 
 function go(change) {
   const before = { ...state };
+  endPreviewUnseen();
   move(change);
+  if (redraw(before)) storeAddress(address());
+}
+
+// Shows another place until ``endPreview``; the address and the choice stay.
+function preview(change) {
+  const [before, wasChosen] = [{ ...state }, chosen];
+  const covered = resting ?? before;
+  endPreviewUnseen();
+  move(change);
+  [resting, chosen] = [covered, wasChosen];
+  redraw(before);
+}
+
+function endPreview() {
+  const before = { ...state };
+  endPreviewUnseen();
+  redraw(before);
+}
+
+function endPreviewUnseen() {
+  if (resting) Object.assign(state, resting);
+  resting = null;
+}
+
+// Redraws the views of what differs from an earlier state, and returns whether anything does.
+function redraw(before) {
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
-  if (!changed.length) return;
   if (changed.includes("kind")) changed.push("text");
-  storeAddress(address());
   views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
+  return changed.length > 0;
 }
 
 function address() {

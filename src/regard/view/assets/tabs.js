@@ -1,11 +1,15 @@
-// One tab for each text, hidden if there is only one.
+// One tab for each text, hidden if there is only one; of many texts a list to search in.
 
-const MANY_TEXTS = 12; // number of tabs above which their box scrolls, so that the text stays visible
+const MANY_TEXTS = 6; // number of texts above which tabs would take the room of what they show
 
 function buildTabs() {
   const tabs = byId("texts");
   tabs.hidden = data.texts.length < 2;
   tabs.classList.toggle("many", data.texts.length > MANY_TEXTS);
+  if (data.texts.length > MANY_TEXTS) {
+    buildTextList(tabs);
+    return;
+  }
   const nodes = data.texts.map(({ title, direction }, at) =>
     make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
   );
@@ -21,7 +25,5 @@ function buildTabs() {
       node.setAttribute("aria-selected", String(at === state.text));
       node.tabIndex = at === state.text ? 0 : -1;
     });
-    const shown = nodes[state.text];
-    keepInSight(tabs, shown.offsetTop - tabs.offsetTop, shown.offsetHeight);
   });
 }

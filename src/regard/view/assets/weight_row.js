@@ -1,6 +1,6 @@
 // One row of weights over the key tokens or words, each tinted by its share, with the share below it.
 
-const LONG_TEXT = 90; // number of tokens above which the text is smaller, in a box that scrolls
+const LONG_TEXT = 40; // number of tokens above which the text is smaller, in a box that scrolls where it does not fit
 let chips = [];
 let askingChips = [];
 
@@ -141,11 +141,27 @@ function showMarks() {
   const notes = [];
   if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are special tokens" : "is a special token"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
-  if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
+  if (chips[0].parentElement.scrollHeight > chips[0].parentElement.clientHeight) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
   if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.");
-  if (!showsMarks(text)) notes.push(`Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : ` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(" and ")}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`);
   if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
+  showHidden(text);
+}
+
+// What the switch without special tokens leaves out is said where it is seen, not in a folded explanation.
+function showHidden(text) {
+  byId("hidden-mass").hidden = showsMarks(text);
+  if (showsMarks(text)) return;
+  byId("hidden-mass").textContent = `Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : ` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(" and ")}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`;
+}
+
+for (const name of ["row", "asking"]) {
+  previewOn(byId(name), (target) => {
+    const [text, chip] = [shownText(), target.closest(".token")];
+    const [asked, at] = [askingChips.indexOf(chip), chips.indexOf(chip)];
+    if (asked >= 0) return { query: queryPartsOf(text)[asked].tokens[0] };
+    return at >= 0 ? { query: state.query, key: keyPartsOf(text)[at].tokens[0] } : null;
+  });
 }
 
 watch(["text", "words"], buildRow);
