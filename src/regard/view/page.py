@@ -50,7 +50,7 @@ _HINT_BY_SUFFIX = {
     ".json": "; regard.record returns the weights themselves",
 }
 MAX_VECTOR_CHARACTERS = (
-    880_000  # characters of vectors that keep a page below 1 MiB; the most precise encoding that fits is used
+    880_000  # characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used
 )
 
 
