@@ -443,7 +443,7 @@ def test_selected_head_is_kept_when_the_text_changes(show: Show) -> None:
     opened.page.locator("#row .token").nth(1).click()
     place = re.search("layer=.&head=.", opened.current_url())[0]
     tabs.nth(1).click()
-    assert opened.current_url().endswith(f"#text=1&{place}&token=2")  # "cat" occurs here: it is compared at the same head
+    assert opened.current_url().endswith(f"#text=1&{place}&token=2")  # "cat" occurs here: compared at the same head
     opened.page.select_option("#layer", "2")
     opened.page.select_option("#head", "1")
     opened.page.locator("#row .token").nth(3).click()

@@ -49,9 +49,8 @@ _HINT_BY_SUFFIX = {
     ".svg": _PRINT_HINT,
     ".json": "; regard.record returns the weights themselves",
 }
-MAX_VECTOR_CHARACTERS = (
-    880_000  # characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used
-)
+MAX_VECTOR_CHARACTERS = 880_000
+"""Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
 
 
 AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | EpisodeReading
@@ -85,8 +84,17 @@ _TEXTS = _Page(
     "page.html",
     styles=("page", "one_screen"),
     scripts=(
-        *(*_OF_TEXTS, "previews", "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines", "head_statistics"),
-        *("weight_table", "steps", "word_step", "weights_alone", "shared_words", "one_screen", "main"),
+        *(*_OF_TEXTS, "previews", "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines"),
+        *(
+            "head_statistics",
+            "weight_table",
+            "steps",
+            "word_step",
+            "weights_alone",
+            "shared_words",
+            "one_screen",
+            "main",
+        ),
     ),
     build=build_page_data,
     body=' class="one-screen"',
@@ -115,8 +123,8 @@ _EPISODES = _Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "episode_frame", "alternatives"),
-        *("observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
+        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "episode_frame"),
+        *("alternatives", "observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,
     readings="Episodes",
