@@ -226,7 +226,10 @@ def test_resumed_run_refuses_changed_settings(folder):
     result = run(*again, "--model", "tiny", "--warmup", "1", "--set", "layers=4")
     assert result.exit_code == 0, result.exception
     assert "another --warmup" in error_message(OutputExistsError, *again, "--warmup", "7")
-    assert "another model.layers" in error_message(OutputExistsError, *again, "--set", "layers=2")
+    assert "another --set layers=...\n" in error_message(OutputExistsError, *again, "--set", "layers=2")
+    assert "another --model or --batch-tokens\n" in error_message(OutputExistsError, *again, "--model", "small")
+    sized = [*again, "--model", "small", "--batch-tokens", "2048"]
+    assert "another --model or --set width=...\n" in error_message(OutputExistsError, *sized)
     assert "another --model" in error_message(OutputExistsError, *again, "--model", "gru")
 
 

@@ -30,6 +30,7 @@ class DocumentTask(RowTask[AnyDocumentRecipe]):
     """Training a model of documents by ``recipe``. ``prepare`` sets ``batches`` to the blocks of the training texts."""
 
     batches: Blocks
+    size_field = "size"
     data_kind = "texts"
 
     def __init__(self, recipe: AnyDocumentRecipe) -> None:

@@ -104,6 +104,17 @@ def apply_hyperparameters(
     return kind(**_with_deviation({**numbers, **own}, free))
 
 
+def find_hyperparameter(config: Any, name: str) -> tuple[str, Any] | None:
+    """The hyperparameter of a ``config`` that has this name in a recipe or a published file, and its value, if any."""
+    name, dot, option = name.partition(".")
+    for field in dataclasses.fields(config):
+        if name in (field.name, field.metadata.get("stored")):
+            value = getattr(config, field.name)
+            has_option = dot and isinstance(value, Mapping)
+            return (f"{field.name}.{option}", value.get(option)) if has_option else (field.name, value)
+    return None
+
+
 def _read_value(name: str, value: Any, kind: Any) -> Any:
     """A value of the type ``kind``. Raises OptionError for a value of another type."""
     members = get_args(kind)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,7 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.errors import OptionError
 from regard.models.model import tokenizer_text
+from regard.tasks.hyperparameters import find_hyperparameter
 from regard.tasks.low_rank_adapters import merge_adapters
 from regard.tasks.presets import Presets
 from regard.tasks.recipe_fields import Recipe, default_fields
@@ -33,6 +36,15 @@ from regard.train import RankShard, RunContext, Settings, Task, Validation
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 TOKENIZER_FILE = "tokenizer.json"
+_ARGUMENTS = {
+    "model.type": "model",
+    "model.mechanism": "attention",
+    "model.mechanisms": "attention",
+    "model.position": "position",
+}
+"""The arguments that decide fields of a model in a recipe and have names of their own."""
+_SIZED = {"batch": "batch", "block": "block", "tokens": "batch_tokens"}
+"""The arguments of entries of a recipe that the size of a new model decides if they are None."""
 
 
 class RecipeTask(Task, Generic[AnyRecipe]):
@@ -43,14 +55,10 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     """The training examples, with the batches of each epoch (``numbered_batches.Epochs``)."""
     validation: Any
     """The measure of a model on the validation examples."""
-    recipe_arguments: ClassVar[Mapping[str, str]] = {
-        "model.type": "`model`",
-        "model.mechanism": "`attention`",
-        "model.mechanisms": "`attention`",
-        "model.position": "`position`",
-    }
     presets: ClassVar[Presets]
     """The sizes of new models, and the settings of fine-tuning."""
+    size_field: ClassVar[str] = "model"
+    """The field of the recipe that names the size of a new model."""
     data_kind: ClassVar[str] = ""
     """The contents of the files, such as "texts", if ``check`` checks that they exist; reading others says more."""
 
@@ -75,6 +83,36 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     def recipe_defaults(self) -> dict[str, Any]:
         """The defaults of the recipe, by which runs of earlier versions went."""
         return default_fields(type(self._recipe))
+
+    def recipe_argument(self, name: str) -> str | None:
+        """The argument that decides an entry of the recipe, or the two where the size of a new model may."""
+        recipe: Any = self._recipe
+        if name in _ARGUMENTS:
+            return f"`{_ARGUMENTS[name]}`"
+        if name in _SIZED:
+            argument, is_given = f"`{_SIZED[name]}`", getattr(recipe, _SIZED[name]) is not None
+        elif (setting := self._find_setting(name)) is not None:
+            argument, is_given = f'`hyperparameters={{"{setting}": ...}}`', setting in recipe.hyperparameters
+        else:
+            return None
+        return argument if is_given or recipe.start is not None else f"`{self.size_field}` or {argument}"
+
+    def _find_setting(self, name: str) -> str | None:
+        """The hyperparameter of a new model that an entry of the recipe holds, if any."""
+        recipe: Any = self._recipe
+        for prefix, (inner, config) in self.recorded_configs.items():
+            found = find_hyperparameter(config, name.removeprefix(prefix)) if name.startswith(prefix) else None
+            if found is not None and recipe.start is None:
+                same = replace(recipe, hyperparameters={**recipe.hyperparameters, inner + found[0]: found[1]})
+                with suppress(OptionError):  # a field that the data determine is no hyperparameter
+                    type(self)(same).check_hyperparameters()
+                    return inner + found[0]
+        return None
+
+    @property
+    def recorded_configs(self) -> Mapping[str, tuple[str, Any]]:
+        """By the prefix of a config's fields in ``recipe``: their prefix in hyperparameters, and the config."""
+        return {"model.": ("", self.model.config)}
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""

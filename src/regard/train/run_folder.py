@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,12 +132,12 @@ class RunFolder:
         self,
         settings: Mapping[str, Any],
         unwritten: Mapping[str, Any] | None = None,
-        arguments: Mapping[str, str] | None = None,
+        argument_of: Callable[[str], str | None] = lambda name: None,
     ) -> None:
         """Raise OutputExistsError unless the run was started with ``settings``.
 
-        ``unwritten`` are settings that earlier versions used but did not write to run.json, and ``arguments`` the names
-        by which a user knows settings, if they have others (``Task.recipe_arguments``).
+        ``unwritten`` are settings that earlier versions used but did not write to run.json, and ``argument_of``
+        finds the argument by which a user knows a setting, if it has another name (``Task.recipe_argument``).
         """
         old, present = (_flatten(json.loads(json.dumps(fields))) for fields in (unwritten or {}, settings))
         before = {**old, **_flatten(_read_json(self._run, _RUN_ADVICE))}
@@ -152,7 +152,7 @@ class RunFolder:
                     got="others",
                     do="resume with the data of the run, or start again with `overwrite=True`",
                 )
-            shown = (arguments or {}).get(name, f"`{name}`" if name.isidentifier() else name)
+            shown = argument_of(name) or (f"`{name}`" if name.isidentifier() else name)
             raise OutputExistsError(
                 f"the run in {self.path} was started with another {shown}",
                 expected=str(before.get(name)),

@@ -25,8 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -109,8 +108,6 @@ class Task(ABC):
 
     model: nn.Module
     """The model to train, set by ``prepare``."""
-    recipe_arguments: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """The names by which a user knows entries of ``recipe``, if they have others: {"model.type": "`model`"}."""
 
     @property
     def layer(self) -> str:
@@ -154,6 +151,13 @@ class Task(ABC):
         value now, or is None. A field without an entry must be None.
         """
         return {}
+
+    def recipe_argument(self, name: str) -> str | None:
+        """Return the argument by which a user knows an entry of ``recipe``, if it has another name.
+
+        An example is "`model`" for "model.type". Called after ``prepare``, for the message about another recipe.
+        """
+        return None
 
     def files(self) -> Mapping[str, str]:
         """Return texts to store in the run's folder, by file name: results that ``prepare`` is slow to compute."""

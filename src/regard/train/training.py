@@ -251,7 +251,7 @@ def _begin_run(task: Task, settings: Settings, processes: Processes, folder: Run
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
             defaults = {**task.recipe_defaults(), **Settings().lasting()}
-            folder.check_same(run_settings, defaults, arguments=task.recipe_arguments)
+            folder.check_same(run_settings, defaults, argument_of=task.recipe_argument)
         else:
             folder.begin({**run_settings, "arithmetic": used}, task.files())
     else:

@@ -160,7 +160,7 @@ def test_a_difference_is_named_by_the_argument_that_decides_it(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"model": {"mechanisms": ["kda"]}, "seed": 1}, {})
     with pytest.raises(OutputExistsError) as other:
-        run.check_same({"model": {"mechanisms": ["linear"]}, "seed": 1}, None, {"model.mechanisms": "`attention`"})
+        run.check_same({"model": {"mechanisms": ["linear"]}, "seed": 1}, None, {"model.mechanisms": "`attention`"}.get)
     assert other.value.what.endswith("was started with another `attention`")
     with pytest.raises(OutputExistsError) as other:
         run.check_same({"model": {"mechanisms": ["kda"]}, "seed": 2})

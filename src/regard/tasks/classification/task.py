@@ -75,6 +75,11 @@ class ClassificationTask(ClassifierTask[ClassificationRecipe]):
         """The most texts of a batch of ``validate``."""
         return self._recipe.batch
 
+    @property
+    def recorded_configs(self) -> dict[str, tuple[str, Any]]:
+        """The config of the encoder."""
+        return {"model.encoder.": ("", self.model.encoder.config)}
+
     def model_fields(self) -> dict[str, Any]:
         """The fields of the model for ``recipe``."""
         config = self.model.config

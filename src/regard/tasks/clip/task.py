@@ -110,6 +110,12 @@ class ClipTask(FileTask[ClipRecipe]):
             "pairs": self.batches.digest + self.validation.batches.digest,
         }
 
+    @property
+    def recorded_configs(self) -> dict[str, tuple[str, Any]]:
+        """The configs of the two towers."""
+        config = self.model.config
+        return {"model.text_config.": ("text.", config.text), "model.vision_config.": ("vision.", config.vision)}
+
     def tokens(self, batch: NumberedBatch) -> int:
         """The number of pairs of a batch."""
         return len(batch)

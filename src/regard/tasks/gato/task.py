@@ -65,6 +65,7 @@ class GatoTask(RowTask[GatoRecipe]):
     batches: Mixture
     validation: GatoValidation
     presets = PRESETS
+    size_field = "size"
     unit = "sequences"
 
     def __init__(self, recipe: GatoRecipe, *, advance: Advance | None = None) -> None:
