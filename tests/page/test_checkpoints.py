@@ -110,10 +110,12 @@ def test_the_first_row_and_keyboard(show: Show) -> None:
     assert opened.page.evaluate("document.activeElement.innerText") == "All tokens alike"
 
 
-def test_an_encoder_has_no_such_switches(show: Show) -> None:
+def test_an_encoder_has_a_scale_and_no_first_token(show: Show) -> None:
     opened = show(random_reading(WORDS))
     assert not opened.page.locator("#firsts").is_visible()
-    assert not opened.page.locator("#scales").is_visible()
+    opened.page.get_by_role("radio", name="Scale: log").click()
+    assert opened.page.locator("#ticks span").all_inner_texts() == ["0.01", "0.1", "1", "10", "100\u00a0%"]
+    assert "scale=log" in opened.current_url()
 
 
 @pytest.mark.parametrize("width", [pytest.param(1200, marks=pytest.mark.slow), 390])

@@ -189,6 +189,37 @@ def test_all_controls_are_reachable_by_keyboard(show: Show) -> None:
     assert opened.sentence().startswith("In layer 1, head 1, [SEP]")
 
 
+def test_heads_are_drawn_together_in_their_colours(show: Show) -> None:
+    reading = random_reading(WORDS, layers=2, heads=4)
+    opened = show(reading, at="#text=0&layer=0&head=1&token=3")
+    opened.wait_until_painted()
+    drawn = opened.page.locator("#overlaid button")
+    assert drawn.all_inner_texts() == ["+ layer 0, head 1"]
+    drawn.click()
+    opened.page.locator("#grid [role=row]").nth(1).locator("[role=gridcell]").nth(2).click(modifiers=["Control"])
+    assert opened.current_url().endswith("&overlaid=0.1,1.2&layer=0&head=1&token=3")
+    assert drawn.all_inner_texts() == [" layer 0, head 1 ×", " layer 1, head 2 ×"]
+    squares = opened.page.locator("#lines .gets .end").nth(5).locator(".square")
+    for number, (layer, head) in enumerate([(0, 1), (1, 2)]):
+        share = row_of(reading, layer, head, 3)[5]
+        assert squares.nth(number).get_attribute("title") == f"layer {layer}, head {head}: {100 * share:.1f}\u00a0%"
+    colours = opened.page.evaluate(
+        """(() => {
+          const canvas = document.querySelector("#lines canvas");
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const seen = (red, green, blue) => data.some((_, at) => at % 4 === 0 && data[at + 3] > 200
+            && Math.abs(data[at] - red) + Math.abs(data[at + 1] - green) + Math.abs(data[at + 2] - blue) < 24);
+          return [seen(0xe6, 0x9f, 0x00), seen(0x00, 0x72, 0xb2)];
+        })()"""
+    )
+    assert colours == [True, True]
+    drawn.first.click()
+    assert "overlaid=1.2&" in opened.current_url()
+    opened.page.evaluate("location.hash = 'overlaid=9.9,%3Cb%3E'")  # what no model has is not taken
+    opened.page.wait_for_timeout(50)
+    assert drawn.count() == 2
+
+
 def test_url_stores_the_view(show: Show) -> None:
     first, second = random_reading(WORDS), random_reading(["Warm", "mats", "please", "cats"], seed=11)
     opened = show(first, second, at="#text=1&layer=1&head=2&token=4&key=2")

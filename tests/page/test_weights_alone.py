@@ -106,6 +106,7 @@ def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     assert steps[128:].min() > -0.002, "further from the paper, up to the eight bits of a channel"
     assert steps[:127].max() < 0.002
     assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200\u00a0%"]
+    assert not opened.page.locator("#scales").is_visible(), "no logarithm of weights below 0"
     opened.open_explanations()
     assert "orange is below 0, blue above" in opened.page.inner_text(".first .how:not([hidden])")
     assert not opened.page.locator(".distribution").first.is_visible()

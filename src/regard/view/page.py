@@ -84,7 +84,18 @@ _TEXTS = _Page(
     "page.html",
     styles=("page", "one_screen"),
     scripts=(
-        *(*_OF_TEXTS, "previews", "scale", "weight_row", "findings", "alignment", "grid", "heatmap", "lines"),
+        *(
+            *_OF_TEXTS,
+            "previews",
+            "scale",
+            "weight_row",
+            "findings",
+            "alignment",
+            "grid",
+            "heatmap",
+            "overlaid_heads",
+            "lines",
+        ),
         *(
             "head_statistics",
             "weight_table",

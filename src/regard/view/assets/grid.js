@@ -42,7 +42,7 @@ function buildGrid() {
   const rows = layers.map((heads, number) => {
     const cells = heads.map((head) => {
       const canvas = make("canvas", { width: 1, height: 1, "aria-hidden": "true" });
-      const button = make("button", { type: "button", role: "gridcell", tabindex: -1, onclick: () => go({ layer: number, head }) }, canvas);
+      const button = make("button", { type: "button", role: "gridcell", tabindex: -1, onclick: (event) => chooseHead(event, number, head) }, canvas);
       const name = thumbnailName(text, number, head);
       button.setAttribute("aria-label", name);
       button.title = name;
@@ -55,6 +55,12 @@ function buildGrid() {
   });
   byId("grid").replaceChildren(top, ...rows);
   paintGrid();
+}
+
+// With Ctrl, Shift or the Apple key a head is drawn together with others.
+function chooseHead({ ctrlKey, shiftKey, metaKey }, layer, head) {
+  if (head !== null && (ctrlKey || shiftKey || metaKey)) toggleOverlaid(layer, head);
+  else go({ layer, head });
 }
 
 // Paints for at most some milliseconds at a time, or at once; a newer round (another text, another theme) ends the older one.

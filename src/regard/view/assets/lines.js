@@ -22,9 +22,9 @@ function buildLines() {
   sides = { asks: asks.nodes, gets: gets.nodes, canvas, mirrored: text.direction === "rtl" };
 }
 
-function drawLine(context, width, query, key, share) {
+function drawLine(context, width, query, key, share, shift) {
   const [start, end] = sides.mirrored ? [width - 2, 2] : [2, width - 2];
-  const [from, to] = [(query + 0.5) * LINE_ROW, (key + 0.5) * LINE_ROW];
+  const [from, to] = [(query + 0.5) * LINE_ROW + shift, (key + 0.5) * LINE_ROW + shift];
   context.lineWidth = 0.6 + 6 * share;
   context.beginPath();
   context.moveTo(start, from);
@@ -32,14 +32,14 @@ function drawLine(context, width, query, key, share) {
   context.stroke();
 }
 
-function drawLinesOf(context, width, query, row, strength, colour) {
-  const [full, sink] = [largestShown(shownText(), state.layer, state.head), sinkColumn(shownText())];
+function drawLinesOf(context, width, { layer, head, shift = 0 }, query, row, strength, colour) {
+  const [full, sink] = [largestShown(shownText(), layer, head), sinkColumn(shownText())];
   row.forEach((weight, key) => {
     if (key === sink) return;
     const share = Math.min(1, Math.abs(weight) / full);
     context.globalAlpha = strength * (0.12 + 0.88 * Math.sqrt(share));
     context.strokeStyle = colour(weight);
-    if (share >= MIN_LINE_SHARE) drawLine(context, width, query, key, share);
+    if (share >= MIN_LINE_SHARE) drawLine(context, width, query, key, share, shift);
   });
 }
 
@@ -50,32 +50,48 @@ function lineColour(isChosen) {
   return () => (isChosen ? accent : link);
 }
 
-function howLinesAreDrawn(all) {
+function howLinesAreDrawn(all, overlaid) {
   const [signed, full] = [isSigned(shownText(), state.layer), largestShown(shownText(), state.layer, state.head)];
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
     : ["Shares", "a share: thicker is larger", "in another colour"];
   return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE}\u00a0% ${full === 1 ? "" : "of the largest "}are not drawn${isApart(shownText()) ? ", and none to the first token" : ""}. ` +
-    `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
+    `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} ${overlaid.length ? "in the heads of these colours; a square is as strong as the key’s share" : `in layer ${state.layer}, ${headName()}`}. ` +
+    "Draw several heads together with the + above the lines, or by holding Ctrl or Shift while you click a head in the overview.";
 }
 
 function showLines() {
   const text = shownText();
-  const [asks, gets, chosen] = [queryPartsOf(text), keyPartsOf(text), shownRow()];
-  const shares = sharesOf(text, state.layer, state.head);
-  const rowAt = (row) => shares.subarray(row * gets.length, (row + 1) * gets.length);
+  const [asks, gets, chosen, overlaid] = [queryPartsOf(text), keyPartsOf(text), shownRow(), overlaidHeads()];
   const all = byId("all-lines").checked;
   const width = Math.max(60, sides.canvas.clientWidth);
   const context = resizeCanvas(sides.canvas, width, LINE_ROW * Math.max(asks.length, gets.length));
-  if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45, lineColour(false)));
-  drawLinesOf(context, width, chosen, rowAt(chosen), 1, lineColour(all));
+  const rowAt = ({ layer, head }, row) => sharesOf(text, layer, head).subarray(row * gets.length, (row + 1) * gets.length);
+  const drawn = overlaid.length ? overlaid : [{ layer: state.layer, head: state.head }];
+  for (const head of drawn) {
+    const colourIf = (isChosen) => (head.colour ? () => head.colour : lineColour(isChosen));
+    if (all) asks.forEach((_, row) => drawLinesOf(context, width, head, row, rowAt(head, row), 0.45, colourIf(false)));
+    drawLinesOf(context, width, head, chosen, rowAt(head, chosen), 1, colourIf(all));
+  }
   sides.asks.forEach((node, row) => node.classList.toggle("chosen", row === chosen));
-  const shades = shadesOf(text, state.layer, state.head);
-  sides.gets.forEach((node, column) => tint(node, shades(rowAt(chosen)[column], column)));
-  byId("lines-how").textContent = howLinesAreDrawn(all);
+  showSharesOfKeys(text, overlaid, (head) => rowAt(head, chosen));
+  byId("lines-how").textContent = howLinesAreDrawn(all, overlaid);
   keepInSight(byId("lines"), chosen * LINE_ROW, LINE_ROW);
+}
+
+// Keys are shaded by their share; with several heads each has its square.
+function showSharesOfKeys(text, overlaid, rowOfHead) {
+  const [shades, here] = [shadesOf(text, state.layer, state.head), rowOfHead(state)];
+  const rows = overlaid.map((head) => ({ ...head, name: `layer ${head.layer}, head ${head.head}`, row: rowOfHead(head) }));
+  sides.gets.forEach((node, column) => {
+    node.querySelector(".squares")?.remove();
+    if (rows.length) {
+      node.style.cssText = "";
+      node.prepend(squaresOf(rows.map(({ row, ...head }) => ({ ...head, share: row[column] }))));
+    } else tint(node, shades(here[column], column));
+  });
 }
 
 listen(byId("all-lines"), "change", showLines);
 watch(["text", "words"], buildLines);
-watch(["text", "words", "layer", "head", "query", "apart", "log", "marks"], showLines);
+watch(["text", "words", "layer", "head", "query", "apart", "log", "marks", "overlaid"], showLines);

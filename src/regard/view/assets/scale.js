@@ -1,11 +1,11 @@
 // The switch without marks; the scale of the colours, and the first token of a decoder, on which many heads put most of their weight. Kept apart it
 // has greys of its own, and the colours of the other tokens reach up to their largest weight in the head. A logarithmic
-// scale always ends at 100 %.
+// scale always ends at 100 %; weights below 0 have none.
 
 const LOG_DECADES = 4; // from 0.01 %
 
-function isLog(text) {
-  return state.log && text.sink !== undefined;
+function isLog(text, layer = state.layer) {
+  return state.log && !isSigned(text, layer);
 }
 
 // The column of the token that is kept apart; -1 if there is none.
@@ -15,7 +15,7 @@ function sinkColumn(text) {
 
 // The weight with the strongest shade.
 function topWeight(text, layer, head) {
-  return isLog(text) ? fullWeight(text, layer) : largestShown(text, layer, head);
+  return isLog(text, layer) ? fullWeight(text, layer) : largestShown(text, layer, head);
 }
 
 // The largest weight of a head without the token that is kept apart; if none is, that of the thickest line.
@@ -27,8 +27,8 @@ function largestShown(text, layer, head) {
 }
 
 // The function from a share of the strongest shade to its place on the scale, from 0 to 1, and the way back.
-function placesOf(text) {
-  return isLog(text) ? (share) => (share > 0 ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : 0) : Math.sqrt;
+function placesOf(text, layer = state.layer) {
+  return isLog(text, layer) ? (share) => (share > 0 ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : 0) : Math.sqrt;
 }
 
 function shareAtPlace(text, place) {
@@ -37,7 +37,7 @@ function shareAtPlace(text, place) {
 
 // The function from a weight of this head, and its column, to its colour.
 function shadesOf(text, layer, head, sink = sinkColumn(text)) {
-  const [full, place] = [topWeight(text, layer, head), placesOf(text)];
+  const [full, place] = [topWeight(text, layer, head), placesOf(text, layer)];
   const [share, apart, below, above] = ["share", "apart", "below", "above"].map(ramp); // once: a map has millions of cells
   const at = (weight, colours) => shadeAt(place(Math.abs(weight) / full), colours);
   if (isSigned(text, layer)) return (weight) => at(weight, weight < 0 ? below : above);
@@ -54,9 +54,9 @@ function showScales() {
   const text = shownText();
   const has = text.sink !== undefined && showsMarks(text);
   showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
-  showSwitch(byId("scales"), has ? ["Scale: root", "Scale: log"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
+  showSwitch(byId("scales"), isSigned(text, state.layer) ? [] : ["Scale: root", "Scale: log"], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
   ROOT_ELEMENT.classList.toggle("apart", isApart(text));
   showSwitch(byId("mark-switch"), text.unmarked ? ["With", "Without"].map((name) => `${name} ${markNames(text).join(", ")}`) : [], state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
 }
 
-watch(["text", "apart", "log", "marks"], showScales);
+watch(["text", "layer", "apart", "log", "marks"], showScales);

@@ -11,7 +11,7 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
   for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "" };
 const views = [];
 let resting = null; // the state that a preview covers
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one, whatever their tokens.
@@ -149,9 +149,10 @@ function address() {
   const kind = attentions.length > 1 ? `&kind=${attentions[state.kind].kind}` : "";
   const level = haveWords(shownText()) ? `&level=${state.words ? "words" : "tokens"}` : "";
   const key = state.key === null ? "" : `&key=${state.key}`;
-  const scale = shownText().sink === undefined ? "" : `${state.apart ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
+  const scale = `${state.apart || shownText().sink === undefined ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
   const marks = showsMarks(shownText()) ? "" : "&marks=none";
-  return `#text=${state.text}${kind}${level}${scale}${marks}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  const overlaid = state.overlaid && `&overlaid=${state.overlaid}`;
+  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -163,6 +164,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
+  if (/^\d{1,3}\.\d{1,3}(,\d{1,3}\.\d{1,3}){0,6}$/.test(query.get("overlaid") ?? "")) change.overlaid = query.get("overlaid");
   if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log", marks: query.get("marks") !== "none" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
