@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
     from regard.models.load import load
     from regard.recording.sources import record
+    from regard.recording.watcher import watch
     from regard.showing import show
 
     __version__: str
@@ -44,6 +45,7 @@ __all__ = [
     "record",
     "register_mechanism",
     "show",
+    "watch",
     "why",
 ]
 
@@ -62,6 +64,7 @@ _MODULES = {
     "record": "regard.recording.sources",
     "register_mechanism": "regard.mechanism_catalogue",
     "show": "regard.showing",
+    "watch": "regard.recording.watcher",
     "why": "regard.exact_attention",
 }
 """The module of each public name that is not a module itself."""

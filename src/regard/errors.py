@@ -135,6 +135,12 @@ class ClusterError(RegardError, RuntimeError):
     exit_code = 7
 
 
+class DivergenceError(RegardError, ArithmeticError):
+    """A training that diverges: the scores of attention exceed a bound, or are NaN."""
+
+    exit_code = 8
+
+
 class UnknownWordsWarning(UserWarning):
     """Most words of a text are missing from the model's vocabulary, so its vector carries little information."""
 

@@ -905,6 +905,16 @@ def _benchmarks() -> Iterator[PublicCall]:
 
 def _views() -> Iterator[PublicCall]:
     yield call("record", lambda model: regard.record(model).__enter__(), model=bert())
+    yield call(
+        "watch",
+        lambda model, **options: regard.watch(model, **options).close(),
+        model=bert(),
+        every=2,
+        count="step",
+        first_step=1,
+        sink_keys=[0],
+        stop_above=3.0,
+    )
     yield call("convert", regard.convert, model=bert())
     yield call("Recording[]", lambda index: record_bert()[index], index=0)
     yield call("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), rows=None)

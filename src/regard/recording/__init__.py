@@ -9,6 +9,8 @@
     layers of other packages          a ``CallSource``; ``regard.hf`` adds one for models of ``transformers``
     any other module of torch         the operations that it calls                   ``torch_operations``
 
+``regard.watch`` measures the layers of a model while it is trained (``watcher``).
+
 Only queries, keys, values, masks, biases and extra inputs are kept, so memory is linear in length; weights and
 statistics are computed on request. Attention that a module writes by hand has its weights kept.
 """
@@ -16,5 +18,16 @@ statistics are computed on request. Attention that a module writes by hand has i
 from regard.recording.call_source import CallSource
 from regard.recording.calls import LayerCall, Recording
 from regard.recording.sources import add_call_source, record
+from regard.recording.watcher import LayerStatistics, ScalarWriter, Watcher, watch
 
-__all__ = ["CallSource", "LayerCall", "Recording", "add_call_source", "record"]
+__all__ = [
+    "CallSource",
+    "LayerCall",
+    "LayerStatistics",
+    "Recording",
+    "ScalarWriter",
+    "Watcher",
+    "add_call_source",
+    "record",
+    "watch",
+]

@@ -18,8 +18,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from regard.errors import DataError, RegardError
 from regard.models.checkpoint_writer import recover_model
+from regard.recording import LayerStatistics, Watcher, watch
 from regard.train import state_dicts
 from regard.train.distributed import Processes
 from regard.train.numeric_backends import autocast_dtype
@@ -89,6 +90,7 @@ class Trainer:
             max(self._steps_per_epoch, _MIN_VALIDATE_EVERY), _MAX_VALIDATE_EVERY
         )
         self._loss, self._loss_tokens, self._tokens, self._nonfinite_steps = 0.0, 0, 0, 0
+        self._watcher: Watcher | None = None
         self._previous_seconds, self._start_time = self.progress.seconds, time.monotonic()
         self._last_save_time = self._last_report_time = self._start_time
 
@@ -101,7 +103,7 @@ class Trainer:
         if self._processes.is_main:
             recover_model(self.out)
         self._restore_model_folder()
-        with InterruptHandler() as interruption:
+        with InterruptHandler() as interruption, self._watch_attention():
             self._train(interruption)
             if self._processes.main_decides(interruption.stop_requested):
                 self._save_checkpoint(self._gather_weights())
@@ -109,6 +111,21 @@ class Trainer:
         self._restore_model_folder()
         self._choose_final_model()
         return self.progress
+
+    @contextmanager
+    def _watch_attention(self) -> Iterator[None]:
+        """Measure the attention layers in the main process, if the settings say so."""
+        if not self.settings.watch or not self._processes.is_main:
+            yield
+            return
+        first_step, every = self.progress.step + 1, self.settings.watch
+        model, report = self._unwrapped_model, self._report_attention
+        with watch(model, every=every, count="step", first_step=first_step, callback=report) as self._watcher:
+            yield
+
+    def _report_attention(self, rows: Sequence[LayerStatistics]) -> None:
+        numbers = {f"{name}/{row.layer}": value for row in rows for name, value in row.numbers.items()}
+        self.report.numbers(rows[0].step, "attention", numbers)
 
     def _train(self, interruption: InterruptHandler) -> None:
         while not self._is_over():
@@ -182,6 +199,8 @@ class Trainer:
             batch=self.progress.batch + 1,
             tokens=self.progress.tokens + tokens,
         )
+        if self._watcher is not None:
+            self._watcher.step()
         if self.progress.step % _REPORT_EVERY == 0:
             self._report(rate, norm)
 

@@ -60,7 +60,7 @@ class Report(ABC):
 
     @abstractmethod
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        """Receive the metrics of a step by name; ``kind`` is "train" or "validation"."""
+        """Receive the metrics of a step by name; ``kind`` is "train", "validation" or "attention"."""
 
     @abstractmethod
     def samples(self, step: int, lines: Sequence[str]) -> None:
@@ -134,6 +134,7 @@ class TerminalReport(Report):
         """Update the progress bar, or print a line with the metrics of a validation."""
         if kind == "validation":
             self.say(_format_validation(step, values))
+        if kind != "train":
             return
         left = values.get("seconds_left")
         speeds = {name.removesuffix(_SPEED): value for name, value in values.items() if name.endswith(_SPEED)}

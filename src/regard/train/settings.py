@@ -65,6 +65,12 @@ class Settings:
         "Compute activations again in the backward pass: the same result, less memory, a third more time.",
         is_saved=False,
     )
+    watch: int = option_field(
+        0,
+        "Steps between measurements of the attention layers, for metrics.jsonl and TensorBoard; 0: none.",
+        minimum=0,
+        is_saved=False,
+    )
     save_seconds: float = option_field(120.0, "Seconds between checkpoints.", minimum=0.0, is_saved=False)
     seed: int = option_field(1, "Random seed of data order, dropout and initial weights.", minimum=0)
 

@@ -126,6 +126,18 @@ def test_it_learns(uninterrupted):
     assert about["validation"] == {"accuracy": 1.0}
 
 
+def test_a_watched_run_measures_attention_and_keeps_its_bits(tmp_path, uninterrupted):
+    run(Topics(), replace(SETTINGS, watch=25), tmp_path / "topics", device="cpu")
+    assert_same(checkpoint(tmp_path / "topics"), checkpoint(uninterrupted[1]))
+    lines = (tmp_path / "topics.run" / "metrics.jsonl").read_text().splitlines()
+    measured = [line for line in map(json.loads, lines) if line["kind"] == "attention"]
+    assert [line["step"] for line in measured] == [1, 25, 50]
+    assert 0 < measured[0]["entropy/encoder.attention"] < 1.4
+    assert {name.partition("/")[0] for name in measured[0]} == {
+        *("step", "kind", "time", "entropy", "max_score", "sink_mass", "dead_heads", "diagonal_heads")
+    }
+
+
 def test_docs_page_contains_this_task():
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     for part in (sentences, Classifier, Topics):
