@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
+import networkx
 import numpy as np
 import pytest
 from browser_page import BrowserPage, random_reading
@@ -43,7 +44,9 @@ def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: s
     assert "word1" in opened.sentence()
     opened.wait_until_painted()
     assert opened.page.locator("#row .token").count() == tokens
-    assert opened.page.locator("#grid canvas").count() == 2 * (3 + 1), "the heads of a layer, and their mean"
+    assert opened.page.locator("#grid canvas").count() == 2 * (3 + 2), (
+        "the heads of a layer, their mean, and the rollout"
+    )
     assert opened.page.evaluate("document.documentElement.dataset.theme") == scheme
     colours = opened.page.evaluate(
         """[...document.querySelectorAll("#grid canvas, #map, #lines canvas, #scale")].map((canvas) => {
@@ -220,6 +223,47 @@ def test_heads_are_drawn_together_in_their_colours(show: Show) -> None:
     assert drawn.count() == 2
 
 
+def mixed_with_themselves(reading: Reading) -> list[np.ndarray]:
+    """M of each layer, in float64: half the mean of the heads, half the token itself (Abnar & Zuidema 2020)."""
+    means = [layer.weights().astype(np.float64).mean(axis=0) for layer in reading.layers]
+    mixed = [(mean + np.eye(len(mean))) / 2 for mean in means]
+    return [layer / layer.sum(axis=1, keepdims=True) for layer in mixed]
+
+
+def test_rollout_is_the_product_of_the_layers(show: Show) -> None:
+    reading = random_reading(WORDS, layers=3, heads=2)
+    opened = show(reading, at="#text=0&layer=2&head=rollout&token=4")
+    first, second, third = mixed_with_themselves(reading)
+    expected = 100 * (third @ second @ first)
+    np.testing.assert_allclose(opened.shares(), np.where(expected[4] >= 0.5, expected[4], 0), atol=0.051)
+    assert opened.sentence().startswith("Through layers 0 to 2, by rollout, ")
+    assert "Attention rollout" in opened.page.inner_text("#steps")
+    opened.page.select_option("#layer", "0")
+    np.testing.assert_allclose(opened.shares(), np.where(100 * first[4] >= 0.5, 100 * first[4], 0), atol=0.051)
+    opened.wait_until_painted()
+    opened.page.locator("#grid [role=row]").nth(1).locator("[role=gridcell]").last.click()
+    assert opened.current_url().endswith("&layer=1&head=rollout&token=4")
+
+
+def test_flow_is_the_maximum_flow_of_a_peer(show: Show) -> None:
+    """Of networkx, on the same graph."""
+    reading = random_reading(WORDS[:5], layers=3, heads=2)
+    opened = show(reading, at="#text=0&layer=2&head=flow&token=3")
+    graph = networkx.DiGraph()
+    for layer, mixed in enumerate(mixed_with_themselves(reading)):
+        for (query, key), capacity in np.ndenumerate(mixed):
+            graph.add_edge((layer + 1, query), (layer, key), capacity=capacity)
+    flows = [networkx.maximum_flow_value(graph, (3, 3), (0, key)) for key in range(7)]
+    np.testing.assert_allclose(opened.shares(), 100 * np.array(flows), atol=0.051)
+    assert "need not add up" in opened.page.inner_text("#steps")
+
+
+def test_long_and_signed_texts_have_no_flow(show: Show) -> None:
+    opened = show(random_reading(numbered_words(40)), at="#text=0&layer=1&head=flow&token=3")
+    assert opened.sentence().startswith("In layer 1, all heads averaged, ")
+    assert opened.page.locator("#head option").all_inner_texts()[-2:] == ["all", "rollout"]
+
+
 def test_url_stores_the_view(show: Show) -> None:
     first, second = random_reading(WORDS), random_reading(["Warm", "mats", "please", "cats"], seed=11)
     opened = show(first, second, at="#text=1&layer=1&head=2&token=4&key=2")
@@ -246,7 +290,7 @@ def test_sorting_marks_the_extreme_heads(show: Show) -> None:
     shown = [float(text) for text in opened.page.locator("#numbers tbody td:nth-child(2)").all_inner_texts()]
     np.testing.assert_allclose(shown, np.sort(flat), atol=0.0051)
     marked = opened.page.eval_on_selector_all(
-        "#grid [role=gridcell]:not(:last-child)",
+        "#grid [role=gridcell]:not(:nth-last-child(-n + 2))",
         "cells => cells.flatMap((cell, at) => cell.classList.contains('marked') ? [at] : [])",
     )
     assert set(marked) == set(np.argsort(flat)[:6].tolist())

@@ -19,7 +19,7 @@ def test_paper_has_light_colours_and_all_maps(show: Show) -> None:
     printed = print_page(opened)
     assert unpainted, "the overview was painted before printing: there is nothing to test"
     assert printed["theme"] == "light"
-    assert printed["canvases"] == 6 * 13 + 3  # thumbnails with their means; heat map, lines, scale
+    assert printed["canvases"] == 6 * 14 + 3  # thumbnails with their means and rollouts; heat map, lines, scale
     assert printed["painted"] == printed["canvases"]
     assert len(set(printed["pictures"])) > 6 * 13
     assert opened.page.evaluate("document.documentElement.dataset.theme") == "dark"

@@ -24,19 +24,24 @@ function* patchesOf(text, layer, head) {
 
 function thumbnailName(text, layer, head) {
   const name = `layer ${layer}, ${headName(head)}`;
-  if (head === null) return name;
+  if (head === null || isThrough(head)) return name;
   const { entropy, distance, pattern } = shownHeads(text).find((one) => one.layer === layer && one.head === head);
   const far = distance === undefined ? "" : `, distance ${distance.toFixed(1)} tokens`;
   return `${name}; entropy ${entropy.toFixed(2)} nats${far}${pattern ? `; ${patternText(pattern)}` : ""}`;
 }
 
+// The heads of a layer, their mean, and the rollout up to it.
+function gridColumns(text, layer) {
+  return [...columnsIn(text, layer), ...throughNames(text).slice(0, 1)];
+}
+
 function buildGrid() {
   const text = shownText();
   thumbnails = [];
-  const layers = text.layers.map((_, layer) => columnsIn(text, layer));
+  const layers = text.layers.map((_, layer) => gridColumns(text, layer));
   const widest = layers.reduce((longest, one) => (one.length > longest.length ? one : longest));
   const columns = `18px repeat(${widest.length}, minmax(18px, 1fr))`;
-  const numbers = widest.map((head) => make("span", { class: "axis" }, head === null ? "all" : String(head)));
+  const numbers = widest.map((head) => make("span", { class: "axis" }, head === null ? "all" : head === "rollout" ? "roll" : String(head)));
   const top = make("div", { class: "top", "aria-hidden": "true" }, make("span", { class: "axis" }), ...numbers);
   top.style.gridTemplateColumns = columns;
   const rows = layers.map((heads, number) => {
@@ -59,7 +64,7 @@ function buildGrid() {
 
 // With Ctrl, Shift or the Apple key a head is drawn together with others.
 function chooseHead({ ctrlKey, shiftKey, metaKey }, layer, head) {
-  if (head !== null && (ctrlKey || shiftKey || metaKey)) toggleOverlaid(layer, head);
+  if (head !== null && !isThrough(head) && (ctrlKey || shiftKey || metaKey)) toggleOverlaid(layer, head);
   else go({ layer, head });
 }
 
@@ -105,7 +110,7 @@ listen(byId("grid"), "keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
   if (!step) return;
   event.preventDefault();
-  const heads = columnsIn(shownText(), state.layer);
+  const heads = gridColumns(shownText(), state.layer);
   const head = heads[bounded(heads.indexOf(state.head) + step[1], heads.length)];
   go({ layer: state.layer + step[0], head });
   thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();

@@ -7,6 +7,11 @@ data.texts.forEach(({ attentions: [exact, ...others] }) => others.forEach((one) 
 
 let showsDifference = false;
 
+// Measures through all layers are shown on the page of a text alone.
+function throughNames() {
+  return [];
+}
+
 function panelsOfText() {
   return data.texts[state.text].panels;
 }

@@ -32,7 +32,7 @@ function showOverlaid() {
     return make("button", { type: "button", title: "Take this head away", onclick: () => toggleOverlaid(layer, head) }, square, ` layer ${layer}, head ${head} ×`);
   });
   const isHere = heads.some(({ layer, head }) => layer === state.layer && head === state.head);
-  const canAdd = state.head !== null && !isHere && heads.length < HEAD_COLOURS.length;
+  const canAdd = state.head !== null && !isThrough(state.head) && !isHere && heads.length < HEAD_COLOURS.length;
   if (canAdd) chips.push(make("button", { type: "button", onclick: () => toggleOverlaid(state.layer, state.head) }, `+ layer ${state.layer}, head ${state.head}`));
   const box = byId("overlaid");
   const focused = [...box.children].indexOf(document.activeElement);

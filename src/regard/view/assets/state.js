@@ -52,8 +52,13 @@ function largestApart(text, row) {
   return isApart(text) && first === text.sink && row[second] ? second : first;
 }
 
+// Whether the name of a measure through all layers, such as "rollout", stands in place of a head.
+function isThrough(head) {
+  return typeof head === "string";
+}
+
 function headName(head = state.head) {
-  return head === null ? "all heads averaged" : `head ${head}`;
+  return head === null ? "all heads averaged" : isThrough(head) ? `${head} through the layers up to it` : `head ${head}`;
 }
 
 // Registers a function that redraws a view when one of the named parts of the state changes.
@@ -102,7 +107,8 @@ function move(change) {
   const shown = shownText();
   state.layer = bounded(state.layer, shown.layers.length);
   const heads = headsIn(shown, state.layer);
-  state.head = state.head === null && heads > 1 ? null : bounded(state.head, heads);
+  if (!isThrough(state.head)) state.head = state.head === null && heads > 1 ? null : bounded(state.head, heads);
+  else if (!throughNames(shown).includes(state.head)) state.head = null;
   state.words = state.words && haveWords(shown);
   state.query = bounded(state.query, shown.tokens.length);
   if (state.key !== null) state.key = bounded(state.key, keysOf(shown).length);
@@ -164,6 +170,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
+  if (["rollout", "flow"].includes(query.get("head"))) change.head = query.get("head");
   if (/^\d{1,3}\.\d{1,3}(,\d{1,3}\.\d{1,3}){0,6}$/.test(query.get("overlaid") ?? "")) change.overlaid = query.get("overlaid");
   if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log", marks: query.get("marks") !== "none" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";

@@ -47,7 +47,7 @@ function showSteps() {
   const text = shownText();
   const key = shownKey();
   const choices = keyChoices(text);
-  byId("steps").replaceChildren(...(state.head === null ? meanSteps(text, key) : headSteps(text, key)));
+  byId("steps").replaceChildren(...(isThrough(state.head) ? throughSteps(state.head) : state.head === null ? meanSteps(text, key) : headSteps(text, key)));
   options(byId("key"), choices.map(({ surface }, at) => `${at} ${isolate(surface)}`), choices.findIndex(({ tokens }) => tokens.includes(key)));
 }
 

@@ -54,13 +54,14 @@ function haveWords(text) {
 
 // The weights of a head or their mean over all heads, queries x keys: without marks, if those are not shown.
 function tokenSharesOf(text, layer, head) {
+  if (isThrough(head)) return matrixThrough(text, layer, head);
   return showsMarks(text) ? weightsOf(text, layer, head) : memoize(computedWeights, `${text.number} ${layer} ${head} unmarked`, () => unmarkedWeights(text, layer, head));
 }
 
 // One query's row of them, computed alone if those of the head are not in memory.
 function tokenRowOf(text, layer, head, query) {
   const keys = keysOf(text).length;
-  return showsMarks(text) ? rowOf(text, layer, head, query) : tokenSharesOf(text, layer, head).subarray(query * keys, (query + 1) * keys);
+  return showsMarks(text) && !isThrough(head) ? rowOf(text, layer, head, query) : tokenSharesOf(text, layer, head).subarray(query * keys, (query + 1) * keys);
 }
 
 // Marks get 0, and the other weights of each row are scaled to the sum that it had, as in without_marks.py.

@@ -84,7 +84,9 @@ function bringToSight(chip) {
 function showSentence(text, asks, gets, row, shares) {
   const sink = sinkColumn(text);
   const [first, second] = row === sink ? largest(shares, 2) : strongest(text, shares, 2);
-  const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
+  const through = isThrough(state.head);
+  const layers = state.layer === 0 ? "layer 0" : `layers 0 to ${state.layer}`;
+  const place = hasOneHead(text) ? "" : through ? `Through ${layers}, by ${state.head}, ` : `In layer ${state.layer}, ${headName()}, `;
   const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
   const signed = isSigned(text, state.layer);
   const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
@@ -93,7 +95,7 @@ function showSentence(text, asks, gets, row, shares) {
   if (apart) parts.push(" gives ", share(sink), " to the first token, ", word(gets[sink].surface));
   if (!apart && shares[first] === 0) parts.push(isAlone(text, state.layer) ? " attends to nothing: all its weights are 0." : " attends to nothing: the mask hides every token.");
   else if (first !== undefined && shares[first] !== 0) {
-    parts.push(apart ? ", and of the others most to " : signed ? " gives its strongest weight to " : " attends most to ", name(first), ": ", share(first));
+    parts.push(apart ? ", and of the others most to " : signed ? " gives its strongest weight to " : through ? " draws most on " : " attends most to ", name(first), ": ", share(first));
     if (second !== undefined && shares[second] !== 0) parts.push(", then to ", name(second), ": ", share(second));
     parts.push(".");
   } else parts.push(", and nothing to the others.");
@@ -150,8 +152,8 @@ function showMarks() {
 
 // What the switch without special tokens leaves out is said where it is seen, not in a folded explanation.
 function showHidden(text) {
-  byId("hidden-mass").hidden = showsMarks(text);
-  if (showsMarks(text)) return;
+  byId("hidden-mass").hidden = showsMarks(text) || isThrough(state.head);
+  if (byId("hidden-mass").hidden) return;
   byId("hidden-mass").textContent = `Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : ` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(" and ")}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`;
 }
 
