@@ -49,10 +49,15 @@ def atomic_write(path: Path, *, writers: int = 1) -> Iterator[Path]:
 
 
 def write_text_file(text: str, path: Path, *, what: str) -> None:
+    """Write a text whole, or not at all. Raises OutputError, which calls it ``what``, if it cannot be written."""
+    write_bytes_file(text.encode("utf-8"), path, what=what)
+
+
+def write_bytes_file(content: bytes, path: Path, *, what: str) -> None:
     """Write a file whole, or not at all. Raises OutputError, which calls it ``what``, if it cannot be written."""
     try:
         with atomic_write(path, writers=2) as temporary:  # nothing keeps two programs from writing the same file
-            temporary.write_text(text, encoding="utf-8", newline="\n")
+            temporary.write_bytes(content)
     except OSError as error:
         raise write_error(f"{what} cannot be written", error) from error
 

@@ -83,9 +83,9 @@ class _Options:
         """Raise OutputError or OptionError for the file of numbers or the page, before the model is loaded."""
         check_output_file(self.out, overwrite=self.overwrite)
         if self.view is not None:
-            from regard.view.page import check_output_path
+            from regard.view.output_path import PAGE, check_output_path
 
-            check_output_path(self.view, overwrite=self.overwrite)
+            check_output_path(self.view, PAGE, overwrite=self.overwrite)
 
     def recording_paths(self, names: list[str]) -> list[Path]:
         """A file for each environment, whose name has the environment's name if there are several; checked."""

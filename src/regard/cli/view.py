@@ -16,6 +16,7 @@ from regard.cli.progress import indeterminate_progress, track
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, option
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
+from regard.cli.view_drawing import DrawingOptions, is_drawing
 from regard.cli.view_media import find_named_kind, read_media
 from regard.cli.view_texts import choose_translator, collect_texts, read_pairs, read_texts, warn_about_missing_quotes
 from regard.errors import DataError, OptionError
@@ -42,6 +43,10 @@ EXAMPLES = """
   regard view "I ate an apple." "Apple released a new phone." -o apple.html --open
 
   regard view "The cat sat on the mat." --mechanism longformer:window=4,performer -o side.html
+
+  regard view "The animal didn't cross the street because it was too tired." -o head.svg --layer 3 --head 1
+
+  regard view --data sentences.txt -o heads.csv
 
   regard view --data sentences.txt -o sentences.html
 
@@ -127,12 +132,13 @@ class _MediaOptions:
 
 @final
 @dataclass(frozen=True)
-class _Page:
-    """The page to write, if any, and whether it is opened."""
+class _Output:
+    """The page, the figure or the table to write, if any, and whether it is opened."""
 
     out: Path | None = option_field(
         None,
-        "Write an interactive page to this file, such as attention.html.",
+        "Write an interactive page to this file, such as attention.html; or a figure (.svg, .pdf, .png), or a table "
+        "(.csv, .json).",
         option="--out -o",
         metavar="FILE",
         before=("model",),
@@ -144,15 +150,15 @@ class _Page:
 
     @property
     def path(self) -> Path | None:
-        """The file of the page; None for the terminal alone."""
+        """The file of the page, the figure or the table; None for the terminal alone."""
         return Path("attention.html") if self.open_page and self.out is None else self.out
 
     def check(self) -> None:
         """Raise what ``check_output_path`` raises, before a model is loaded."""
-        from regard.view.page import check_output_path
+        from regard.view.output_path import VIEW, check_output_path
 
         if self.path is not None:
-            check_output_path(self.path, overwrite=self.overwrite)
+            check_output_path(self.path, VIEW, overwrite=self.overwrite)
 
 
 @expand_option_groups()
@@ -174,7 +180,8 @@ def view(
     mechanism: Mechanisms = None,
     media: _MediaOptions,
     truncate: Truncate = False,
-    page: _Page,
+    output: _Output,
+    drawing: DrawingOptions,
 ) -> None:
     """Show what every head of a model attends to: a summary in the terminal, and with --out an interactive page.
 
@@ -186,32 +193,36 @@ def view(
     With pictures the model is an image encoder, and the output shows which patches each patch attends to. With sounds
     it is a Conformer, and the output shows over the spectrogram to which times each time attends.
 
-    The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
+    The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere. With
+    -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
-    page.check()
+    output.check()
+    drawing.check(output.path)
     given, files = texts or [], [*(texts or []), *media.picture]
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
         _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
+        drawing.check_texts(output.path, kind.plural)
         shown = read_media(kind, files, opened, [*media.label])
-        _show(shown, str(opened or ""), page, example=f"{kind.singular}.html")
+        _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
         return
     media.check_no_label()
     choices = _parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
     if pairs.are_given:
         _check_no_text_options({"--data": data, "--field": field, "--truncate": truncate})
         translator = choose_translator(given, model)
-        _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, page)
+        _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, output, drawing)
         return
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened
     lines = collect_texts(given, data, field)
     warn_about_missing_quotes(given)
     if choices:
-        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), page)
+        drawing.check_texts(output.path, "several mechanisms")
+        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), output, drawing)
     else:
-        _show(read_texts(reader, lines, truncate=truncate), str(reader), page)
+        _show(read_texts(reader, lines, truncate=truncate), str(reader), output, drawing)
 
 
 def _find_kind(
@@ -266,23 +277,35 @@ def _check_only_media(others: dict[str, Any], kind: Medium) -> None:
         )
 
 
-def _show(readings: Sequence[PrintedReading], model: str, page: _Page, *, example: str = "attention.html") -> None:
-    """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page.
+def _show(
+    readings: Sequence[PrintedReading],
+    model: str,
+    output: _Output,
+    drawing: DrawingOptions,
+    *,
+    example: str = "attention.html",
+) -> None:
+    """Write the page, figure or table, then print the summary: a broken pipe (``| head``) must not prevent the file.
 
-    Without a page, tell how to write one, such as ``example``.
+    Without a file, tell how to write a page, such as ``example``.
     """
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
     from regard.view.terminal import print_readings
 
-    written = None
+    written = ""
     _compare_words(readings)
-    if page.path is not None:
+    if output.path is not None and is_drawing(output.path):
+        written = drawing.write(readings, output.path, overwrite=output.overwrite)
+    elif output.path is not None:
         with indeterminate_progress("writing the page"):
-            written = write_page(readings, page.path, model=model, overwrite=page.overwrite)
+            path = write_page(readings, output.path, model=model, overwrite=output.overwrite)
+        written = f"Page: {path} ({path.stat().st_size / 1000:,.0f} kB); open it in any browser."
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
-    _print_page_path(written, console, open_page=page.open_page, example=example)
+    _print_written(written, console, example=example)
+    if output.open_page:
+        typer.launch(str(output.path))
 
 
 def _compare_words(readings: Sequence[PrintedReading]) -> None:
@@ -298,19 +321,14 @@ def _compare_words(readings: Sequence[PrintedReading]) -> None:
                     word_pairs(reading)
 
 
-def _print_page_path(written: Path | None, console: Console, *, open_page: bool, example: str) -> None:
-    """Print where the page is, or how to write one, such as ``example``, and open it if requested."""
+def _print_written(written: str, console: Console, *, example: str) -> None:
+    """Print what was written, or how to write a page, such as ``example``."""
     from regard.escape_text import escape_text
 
-    if written is None:
+    if written:
+        console.print(escape_text(written), soft_wrap=True)
+    else:
         console.print(f"For the page with every layer and head, add: -o {example}", style="dim")
-        return
-    console.print(
-        f"Page: {escape_text(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",
-        soft_wrap=True,
-    )
-    if open_page:
-        typer.launch(str(written))
 
 
 def _parse_mechanisms(texts: list[str] | None, *, is_of_pairs: bool) -> list[MechanismChoice]:

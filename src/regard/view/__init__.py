@@ -10,6 +10,7 @@ an agent.
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
 from regard.view.episode_reading import EpisodeReading
+from regard.view.figures.figure import Figure
 from regard.view.from_recording import layers_of
 from regard.view.head_patterns import HeadPattern
 from regard.view.head_statistics import HeadStatistics, statistics_of
@@ -23,6 +24,7 @@ from regard.view.read_pair import read_pair
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
+from regard.view.tables import Table
 from regard.view.terminal import print_reading, print_readings
 from regard.view.window_reading import WindowReading
 from regard.view.without_marks import mass_of_marks, without_marks
@@ -32,6 +34,7 @@ __all__ = [
     "AttentionLayer",
     "AttentionView",
     "EpisodeReading",
+    "Figure",
     "HeadPattern",
     "HeadStatistics",
     "LayerReading",
@@ -41,6 +44,7 @@ __all__ = [
     "PictureReading",
     "Reading",
     "SideBySide",
+    "Table",
     "Tokens",
     "WindowReading",
     "layers_of",

@@ -24,15 +24,13 @@ from regard.atomic_write import write_text_file
 from regard.errors import (
     DataError,
     OptionError,
-    OutputExistsError,
     check_flag,
     check_kind,
-    check_parent_folder,
-    short_repr,
 )
 from regard.escape_text import escape_text
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
+from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
 from regard.view.picture_data import build_pictures_data
@@ -41,14 +39,6 @@ from regard.view.reading import PairReading, Reading
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_data import build_side_by_side_data
 
-SUFFIXES = (".html", ".htm")
-_PRINT_HINT = "; a browser can print it to PDF"
-_HINT_BY_SUFFIX = {
-    ".pdf": _PRINT_HINT,
-    ".png": _PRINT_HINT,
-    ".svg": _PRINT_HINT,
-    ".json": "; regard.record returns the weights themselves",
-}
 MAX_VECTOR_CHARACTERS = 880_000
 """Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
 
@@ -152,40 +142,9 @@ def write_page(
     path = Path(path)
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
-    check_output_path(path, overwrite=overwrite)
+    check_output_path(path, PAGE, overwrite=overwrite)
     write_text_file(render_page(several, model=model), path, what=f"the page {path}")
     return path
-
-
-def check_output_path(path: Path, *, overwrite: bool) -> None:
-    """Check that a page can be written to ``path``, before a model is loaded.
-
-    Raises OptionError for a name that does not end in .html or .htm, and for a folder; OutputError for a missing parent
-    folder; OutputExistsError if ``path`` exists and ``overwrite`` is False.
-    """
-    try:
-        is_folder, exists = path.is_dir(), path.exists()
-    except OSError:  # a text that is no path at all, such as one of 1,000 letters
-        is_folder = exists = False
-    if path.suffix.lower() not in SUFFIXES and not is_folder:
-        raise OptionError(
-            "the page is HTML, but the output has another suffix",
-            expected="a name that ends in .html",
-            got=short_repr(str(path)) if len(str(path)) > 80 else str(path),
-            do=f"name it {path.with_suffix('.html').name[-80:]}" + _HINT_BY_SUFFIX.get(path.suffix.lower(), ""),
-        )
-    if is_folder:
-        raise OptionError(
-            "the output is a folder", expected="a file name", got=str(path), do="add a name such as attention.html"
-        )
-    check_parent_folder(path)
-    if exists and not overwrite:
-        raise OutputExistsError(
-            "the output already exists",
-            expected="a new file",
-            got=str(path),
-            do="choose another name (`out=...`), or replace it with `overwrite=True`",
-        )
 
 
 def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:

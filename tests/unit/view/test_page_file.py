@@ -12,7 +12,8 @@ import pytest
 from layer_readings import layer_reading
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError
 from regard.view import page_data
-from regard.view.page import check_output_path, render_page, write_page
+from regard.view.output_path import PAGE, check_output_path
+from regard.view.page import render_page, write_page
 from regard.view.read_pair import read_pair
 from regard.view.reading import Reading, Tokens
 from small_translators import SOURCE, TARGET, transformer
@@ -97,9 +98,9 @@ def test_existing_file_is_kept_without_overwrite(tmp_path: Path) -> None:
 
 def test_unwritable_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is a folder"):
-        check_output_path(tmp_path, overwrite=True)
+        check_output_path(tmp_path, PAGE, overwrite=True)
     with pytest.raises(OutputError, match="does not exist"):
-        check_output_path(tmp_path / "none" / "page.html", overwrite=False)
+        check_output_path(tmp_path / "none" / "page.html", PAGE, overwrite=False)
     with pytest.raises(DataError, match="nothing to show"):
         render_page([])
 

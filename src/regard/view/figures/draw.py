@@ -1,0 +1,88 @@
+"""Figures of a reading, by their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from regard.errors import OptionError, RefusedError, check_choice, check_flag, short_repr
+from regard.view.figures.figure import COLUMN, Figure, check_width
+from regard.view.figures.grid import draw_grid
+from regard.view.figures.lines import draw_lines
+from regard.view.figures.matrix import draw_matrix
+from regard.view.figures.row import draw_row
+from regard.view.head_weights import Place, find_attention, find_place, head_weights
+from regard.view.reading import PairReading, Reading
+
+FigureKind: TypeAlias = Literal["matrix", "lines", "row", "grid"]
+Heads: TypeAlias = int | str | Sequence[int] | None
+"""The number of a head, "mean", several numbers, or None."""
+
+
+def draw_figure(
+    reading: Any,
+    kind: FigureKind = "matrix",
+    *,
+    layer: int | None = None,
+    head: Heads = None,
+    token: int | str | None = None,
+    attention: str | None = None,
+    words: bool = False,
+    width: float = COLUMN,
+) -> Figure:
+    """Draw a figure of a text or a translation: see ``AttentionView.figure``."""
+    check_choice("kind of figure", kind, get_args(FigureKind))
+    check_flag("words", words)
+    check_width(width)
+    if not isinstance(reading, Reading | PairReading):
+        raise RefusedError(
+            "figures are drawn of texts and translations", expected="a reading of a text or of a translation",
+            got=f"a {type(reading).__name__}", do="write its page, and print it to PDF: view.save('page.html')",
+        )  # fmt: skip
+    shown = find_attention(reading, attention)
+    if kind == "grid":
+        _check_without_place(layer=layer, head=head, token=token, words=words or None)
+        find_place(reading, shown, layer=None, head=None, token=None)  # raises for a reading without layers
+        return Figure(lambda: draw_grid(shown, width), (), note=f"all heads of {len(shown.layers)} layers")
+    places = _find_places(reading, shown, kind, layer=layer, head=head, token=token)
+    heads = [head_weights(shown, place, words=words) for place in places]
+    first = heads[0]
+    note = ", ".join([places[0].name, *(str(place.head) for place in places[1:])])
+    if kind == "row" or token is not None:
+        note += f", from {first.rows[first.row]}"
+    if first.sink is not None:
+        note += "; the first token is kept apart"
+
+    def draw() -> Any:
+        if kind == "lines":
+            return draw_lines(heads, width, only_row=token is not None)
+        return draw_row(first, width, is_within=shown.keys is None) if kind == "row" else draw_matrix(first, width)
+
+    return Figure(draw, (*first.rows, *first.columns), note=note)
+
+
+def _find_places(
+    reading: Reading | PairReading, shown: Reading, kind: FigureKind, *, layer: Any, head: Any, token: Any
+) -> list[Place]:
+    """The places of one head, or of several for lines."""
+    if kind == "matrix":
+        _check_without_place(token=token)
+    several = list(head) if isinstance(head, Sequence) and not isinstance(head, str) else [head]
+    if not several or (len(several) > 1 and kind != "lines"):
+        raise OptionError(
+            f"a figure of kind {kind!r} shows one head", expected='the number of a head, or "mean"',
+            got=short_repr(head), do='several heads: `kind="lines"` or `kind="grid"`',
+        )  # fmt: skip
+    return [find_place(reading, shown, layer=layer, head=number, token=token) for number in several]
+
+
+def _check_without_place(**options: Any) -> None:
+    """Raise OptionError for an option that has no effect on the kind of figure."""
+    for name, value in options.items():
+        if value is not None:
+            raise OptionError(
+                f"`{name}` has no effect on this kind of figure",
+                expected='`token` with `kind="lines"` or `kind="row"`; `layer`, `head` and `words` without "grid"',
+                got=short_repr(value),
+                do=f"leave out `{name}`",
+            )
