@@ -67,8 +67,8 @@ def _read_all(paths: Sequence[Path], kind: Medium, columns: Columns | None) -> I
 
 def _formats(kind: Medium) -> str:
     return (
-        f"a folder with a NAME.txt beside each {kind.example}; or FILE.csv, FILE.tsv or FILE.jsonl with the columns "
-        "path and text"
+        f"a folder with a NAME.txt beside each {kind.example}; or FILE.csv, FILE.tsv, FILE.jsonl or FILE.json with the "
+        "columns path and text"
     )
 
 

@@ -88,7 +88,7 @@ TEXTS = Medium("text", "texts", (".txt",), ("text",), "NAME.txt", accepts="strin
 PAIRS = Medium(
     "pair",
     "pairs",
-    (".tsv", ".csv", ".parquet", ".jsonl", ".ndjson", ".tmx", ".po", ".mo"),
+    (".tsv", ".csv", ".parquet", ".jsonl", ".ndjson", ".json", ".tmx", ".po", ".mo"),
     ("source", "src"),
     "FILE.tsv",
     models="a translator",

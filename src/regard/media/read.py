@@ -88,7 +88,7 @@ def read_labelled(paths: Sequence[Path], kind: Medium, columns: Columns | None =
     Raises OptionError for an unknown format, DataError for a missing source, and the errors of the formats.
     """
     folder = f"a folder with one folder of {kind.plural} per label"
-    tables = "FILE.csv, FILE.tsv or FILE.jsonl with the columns path and label"
+    tables = "FILE.csv, FILE.tsv, FILE.jsonl or FILE.json with the columns path and label"
     *others, last = folder, tables, *(own.words for own in kind.formats)
     formats = f"{'; '.join(others)}; or {last}"
     owns = [next((own for own in kind.formats if own.describe(path) is not None), None) for path in paths]

@@ -22,9 +22,8 @@ from regard.media.medium import Medium
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES
 from regard.text.labelled.labelled_text import labels_of_value
-from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.read import read_rows as read_table_rows
-from regard.text.line_reader import LineReader, read_objects
+from regard.text.line_reader import JSON_SUFFIXES, LineReader, read_objects
 from regard.text.skip_counts import Skipped
 from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, find_name
 
@@ -65,8 +64,8 @@ def names_files(path: Path, kind: Medium) -> bool:
     try:
         with closing(LineReader(path)) as lines:
             if inner_suffix(path) in JSON_SUFFIXES:
-                first_object = next(read_objects(lines))
-                record = {} if isinstance(first_object, Skipped) else first_object[1]
+                first_object = next(read_objects(lines), None)
+                record = {} if first_object is None or isinstance(first_object, Skipped) else first_object[1]
                 names, cells = list(record), [value if isinstance(value, str) else "" for value in record.values()]
                 first = cells
             else:
@@ -173,17 +172,24 @@ def _find_fields(
         file, other = map(str, columns)
         if file in names and other in names:
             return file, other
-        raise _columns_error(name, names, kind, value)
+        raise _columns_error(name, names, kind, value, has_numbers=False)
     found = find_name(names, kind.columns), find_name(names, value.names)
     if found[0] is None or found[1] is None:
-        raise _columns_error(name, names, kind, value)
+        raise _columns_error(name, names, kind, value, has_numbers=False)
     return names[found[0]], names[found[1]]
 
 
-def _columns_error(name: str, got: Sequence[str], kind: Medium, value: ValueColumn) -> DataError:
+def _columns_error(
+    name: str, got: Sequence[str], kind: Medium, value: ValueColumn, *, has_numbers: bool = True
+) -> DataError:
+    """The error for columns that do not follow; fields of JSON have no numbers."""
+    named = f'`columns=("path", "{value.word}")`'
     return DataError(
         f"it is ambiguous which columns of {name} hold the path of the {kind.singular} and its {value.word}",
-        expected=f'columns named "path" and "{value.word}", or two columns without names, the path first',
+        expected=f'columns named "path" and "{value.word}"'
+        + (", or two columns without names, the path first" if has_numbers else ""),
         got=", ".join(repr(cell[:30]) for cell in got[:8]),
-        do=f'name the two, or give their numbers: `columns=("path", "{value.word}")` or `columns=(1, 2)`',
+        do=f"name the two, or give their numbers: {named} or `columns=(1, 2)`"
+        if has_numbers and len(got) > 1
+        else f"name the two: {named}",
     )

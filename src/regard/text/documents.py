@@ -29,13 +29,13 @@ from regard.text.file_signatures import (
 )
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
-from regard.text.line_reader import LineReader
+from regard.text.line_reader import JSON_SUFFIXES, LineReader
 from regard.text.path_arguments import PathLike, check_exists, to_paths
 from regard.text.skip_counts import Skipped, keep_usable
 from regard.text.table_column import TABLE_SUFFIXES
 
-FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, FILE.parquet, or a folder of such files"
-_HAS_FIELDS = (".jsonl", ".ndjson", *TABLE_SUFFIXES)
+FORMATS = "plain text, FILE.jsonl, FILE.json, FILE.csv, FILE.tsv, FILE.parquet, or a folder of such files"
+_HAS_FIELDS = (*JSON_SUFFIXES, *TABLE_SUFFIXES)
 _UNSUPPORTED_FORMATS = {
     **SUFFIX_ADVICE,
     **TRANSLATION_ADVICE,

@@ -15,8 +15,9 @@ from typing import final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import is_hidden, list_files
+from regard.text.line_reader import JSON_SUFFIXES
 
-_TEXT_SUFFIXES = (".txt", ".text", ".jsonl", ".ndjson", ".json")
+_TEXT_SUFFIXES = (".txt", ".text", *JSON_SUFFIXES)
 
 
 @final

@@ -36,7 +36,7 @@ def check_signature(start: bytes, name: str, *, expected: str) -> None:
 
 SUFFIX_ADVICE: Mapping[tuple[str, ...], str] = {
     (".xls", ".xlsx", ".ods"): "save it as comma-separated values in UTF-8, FILE.csv",
-    (".json", ".arrow"): "write one object per line, FILE.jsonl",
+    (".arrow",): "write one object per line, FILE.jsonl",
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
 """Endings of names of files that no reader reads, and what to do with each."""
@@ -47,7 +47,7 @@ TRANSLATION_ADVICE: Mapping[tuple[str, ...], str] = {
 }  # fmt: skip
 """Endings of translations and subtitles, which hold more than texts, and what to do with each where texts are read."""
 _NO_LINES = {
-    **{suffixes: do for suffixes, do in SUFFIX_ADVICE.items() if ".json" not in suffixes},
+    **{suffixes: do for suffixes, do in SUFFIX_ADVICE.items() if ".arrow" not in suffixes},
     **TRANSLATION_ADVICE,
     (".xml",): "extract its texts with a program for the format",
     (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, one sentence per line",

@@ -1,7 +1,8 @@
 """Read texts from arguments, a file or a stream, one line at a time, for inputs of any length.
 
-A line is a text, or a JSON object with the text in a named field; in a table, a row has it in a named column. A line
-with a problem is returned with its error, so the caller decides whether to stop or to skip the line.
+A line is a text, or a JSON object with the text in a named field; in a table, a row has it in a named column. A record
+of a list in a .json file is read as a line of its own. A line with a problem is returned with its error, so the caller
+decides whether to stop or to skip the line.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ from regard.text.table_column import (
 from regard.text.table_rows import TableRow, split_rows
 from regard.text.tokenizer import is_unicode
 
-_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+"""Endings of files of JSON objects, one on each line, or in .json also a list of them."""
+MAX_JSON_BYTES = 2**28
+"""Maximum bytes of a list of records, which is read whole."""
 _STANDARD_INPUT = "standard input"
 
 
@@ -106,7 +110,7 @@ class LineReader:
         (``check_lines``), DataError if it is ambiguous.
         """
         check_lines(Path(self._path))
-        is_json = self._suffix in _JSON_SUFFIXES
+        is_json = self._suffix in JSON_SUFFIXES
         if not (is_json or self._suffix in TABLE_SUFFIXES) or (is_json and self.field is not None):
             return None
         if self._pipe is not None:
@@ -128,7 +132,7 @@ class LineReader:
 
     def _check_field_of_pipe(self) -> None:
         if self.field is None:
-            kind = "JSON" if self._suffix in _JSON_SUFFIXES else "a table"
+            kind = "JSON" if self._suffix in JSON_SUFFIXES else "a table"
             raise OptionError(
                 f"{self.name} is a pipe with {kind}, and the field or column of the text is not named",
                 expected='`field="..."`',
@@ -184,6 +188,9 @@ class LineReader:
             number += 1
             if number == 1:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
+                if self._suffix == ".json" and (raw.lstrip().startswith(b"[") or raw.strip() == b"{"):
+                    yield from self._records(raw, field)
+                    return
             name = f"line {number} of {self.name}"
             if len(raw) > MAX_LINE_BYTES:
                 yield Line(number, name, raw, problem=_too_long_error(name))
@@ -194,6 +201,40 @@ class LineReader:
                 yield Line(number, name, raw, text=_decode_line(_strip_line_ending(raw), name, field))
             except DataError as problem:
                 yield Line(number, name, raw, problem=problem)
+
+    def _records(self, begin: bytes, field: str | None) -> Iterator[Line]:
+        """The records of a list, each as a line of JSON; a string is a text by itself if there is no ``field``.
+
+        Raises DataError for a file that is no list of records, and for one of more than ``MAX_JSON_BYTES``.
+        """
+        parts, size = [begin], len(begin)
+        while size <= MAX_JSON_BYTES and (part := self._read_bytes(MAX_LINE_BYTES, len(parts))):
+            parts.append(part)
+            size += len(part)
+        if size > MAX_JSON_BYTES:
+            raise self._no_list_error(f"more than {MAX_JSON_BYTES:,} bytes")
+        try:
+            records = json.loads(b"".join(parts).decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise self._no_list_error(str(error)) from None
+        if not isinstance(records, list):
+            raise self._no_list_error("one object")
+        for number, record in enumerate(records, start=1):
+            name, raw = f"record {number} of {self.name}", json.dumps(record).encode()
+            try:
+                is_text = isinstance(record, str) and field is None
+                text = _check_unicode(record, name) if is_text else _decode_line(raw, name, field)
+                yield Line(number, name, raw, text=text)
+            except DataError as problem:
+                yield Line(number, name, raw, problem=problem)
+
+    def _no_list_error(self, got: str) -> DataError:
+        return DataError(
+            f"{self.name} is no list of records",
+            expected=f"a list of JSON objects, of at most {MAX_JSON_BYTES:,} bytes, or one object per line",
+            got=got,
+            do="write one object per line, FILE.jsonl: jq -c '.[]' FILE.json",
+        )
 
     def _read_line(self, number: int) -> bytes:
         """Read the next line with its ending; only the start of a line that is too long."""
@@ -303,6 +344,11 @@ def _extract_field(line: str, name: str, field: str) -> str:
             got=json.dumps(text)[:60],
             do="check the name of the field (`field=...`)",
         )
+    return _check_unicode(text, name)
+
+
+def _check_unicode(text: str, name: str) -> str:
+    """Return a text of JSON. Raises DataError for a lone surrogate in it."""
     if not is_unicode(text):
         raise _not_utf8_error(name, "a lone surrogate, which is half a character")
     return text

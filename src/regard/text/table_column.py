@@ -69,7 +69,7 @@ def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
 def find_column(header: Sequence[str], column: str | int, name: str, *, do: str = "`columns=(1, 2)`") -> int:
     """Find the index of a column by its name, by its name in other case, or by its number from 1.
 
-    Raises DataError if the first row of the table ``name`` lacks it; ``do`` says how to give a number.
+    Raises DataError if the first row of the table ``name`` lacks it; ``do`` says how to give a number, or two.
     """
     if isinstance(column, int):
         return column - 1
@@ -81,7 +81,7 @@ def find_column(header: Sequence[str], column: str | int, name: str, *, do: str 
         f"{name} has no column {column!r}",
         expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",
         got=_join_names(names),
-        do=f"check the name of the column, or give its number: {do}",
+        do="check the name of the column" + (f", or give its number: {do}" if len(names) > 1 else ""),
     )
 
 

@@ -64,7 +64,7 @@ def test_folders(tmp_path):
 
 
 def test_what_cannot_be_read_is_refused(tmp_path):
-    for name in ("a.xlsx", "a.zip", "a.json", "a.srt", "a.po.gz", "a.tmx"):
+    for name in ("a.xlsx", "a.zip", "a.arrow", "a.srt", "a.po.gz", "a.tmx"):
         (tmp_path / name).write_text("x")
         with pytest.raises(OptionError, match="documents cannot be read from"):
             texts(tmp_path / name)

@@ -187,7 +187,7 @@ def test_folders(tmp_path):
         ("a.csv", "text,label\na,b\n", ("review", "label"), DataError, "no column 'review'"),
         ("a.csv", "", None, DataError, "is empty"),
         ("a.xlsx", "", None, OptionError, "save it as comma-separated values"),
-        ("a.json", "[]", None, OptionError, "one object per line"),
+        ("a.json", '{\n"a": 1}', None, DataError, "no list of records"),
         ("a", "x", None, OptionError, "suffix"),
         ("a.jsonl", '{"body": 1}\n', None, DataError, "lacks the fields"),
     ],

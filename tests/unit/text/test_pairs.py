@@ -351,8 +351,7 @@ def test_unknown_format_error_lists_the_known_ones(tmp_path):
     ("name", "advice"),
     [
         ("a.xlsx", "FILE.tsv"),
-        ("a.JSON", "FILE.jsonl"),
-        ("a.json.gz", "FILE.jsonl"),
+        ("a.ARROW", "FILE.jsonl"),
         ("a.xlf", "TMX"),
         ("a.xml", "TMX"),
         ("a.zip", "unpack"),

@@ -346,3 +346,27 @@ def test_errors_while_reading_ahead_come_in_their_place(tmp_path):
         found += read_pairs([tmp_path / "a.csv.gz"])
     entries = read_pairs([tmp_path / "a.csv.gz"])
     assert (next(entries).source, next(entries).source) == tuple(ENGLISH[:2])
+
+
+def test_numbers_in_columns_of_usual_names_are_texts(tmp_path):
+    """The message about ambiguous columns advises these names."""
+    text = "source,target\n" + "".join(
+        f"{number},{word}\n" for number, word in enumerate(("zero", "one", "two", "six"))
+    )
+    pairs, said = read(write(tmp_path / "a.csv", text))
+    assert pairs == [("0", "zero"), ("1", "one"), ("2", "two"), ("3", "six")]
+    assert said[0].endswith("has the names of the columns")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("id,title\n1,Yes.\n2,No.\n3,Go.\n", "columns=(1, 2)"),
+        ("a,b,c,d\n1,2,3,4\n2,3,4,5\n", "columns=(2, 3)"),
+        ("en\nYes.\nNo.\n", "add the column of the translation"),
+    ],
+)
+def test_the_advice_names_columns_that_the_table_has(tmp_path, text, advice):
+    with pytest.raises(DataError) as error:
+        read(write(tmp_path / "a.csv", text))
+    assert advice in error.value.do

@@ -20,7 +20,7 @@ from regard.tasks.recipe_task import read_tokenizer
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled import LabelledText
-from regard.text.labelled.read import JSON_SUFFIXES
+from regard.text.line_reader import JSON_SUFFIXES
 from regard.text.subword_training import cover_characters
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_text_tokenizer

@@ -82,7 +82,9 @@ def _ambiguous_error(first: Sequence[str], judged: Sequence[ColumnContents], nam
         f"it is ambiguous which columns of {name} hold the text and the label",
         expected='columns named "text" and "label", or just one column of texts and one of labels',
         got=f"{len(first)} columns: {describe_columns(first, judged)}",
-        do="name the two, the text first, or give their numbers: `columns=(2, 1)`",
+        do="name the two, the text first, or give their numbers: `columns=(2, 1)`"
+        if len(first) > 1
+        else "add the column of the labels",
     )
 
 

@@ -25,7 +25,7 @@ from regard.text.labelled.labelled_text import (
     labels_of_value,
     make_labelled,
 )
-from regard.text.line_reader import LineReader, read_objects
+from regard.text.line_reader import JSON_SUFFIXES, LineReader, read_objects
 from regard.text.lookahead import Lookahead
 from regard.text.path_arguments import PathLike, check_exists, to_paths
 from regard.text.skip_counts import Skipped, keep_usable
@@ -34,8 +34,7 @@ from regard.text.table_rows import TableRow
 from regard.text.text_file import list_texts, read_text_file
 from regard.text.tokenizer import is_unicode
 
-JSON_SUFFIXES = (".jsonl", ".ndjson")
-FORMATS = "FILE.csv, FILE.tsv, FILE.parquet, FILE.jsonl, or a folder with one folder of texts per label"
+FORMATS = "FILE.csv, FILE.tsv, FILE.parquet, FILE.jsonl, FILE.json, or a folder with one folder of texts per label"
 
 
 def read_labelled(

@@ -120,10 +120,14 @@ def _find_named_columns(table: _Table) -> tuple[int, int] | None:
 
 
 def _check_named_columns(table: _Table, named: tuple[int, int]) -> None:
-    """Raise DataError if a name is a language, or names the row numbers that its column has."""
+    """Raise DataError if a name is a language, or names the row numbers that its column has.
+
+    Numbers in columns named "source" and "target" are texts, whatever they are.
+    """
     for place in named:
         column, name = table.columns[place], table.cells[place].strip().lower()
-        if column.is_counter or (name in NUMBER_NAMES and column.kind is ColumnKind.NUMBERS):
+        is_counter = column.is_counter and name not in _USUAL_NAMES
+        if is_counter or (name in NUMBER_NAMES and column.kind is ColumnKind.NUMBERS):
             raise _ambiguous_error(table)
 
 
@@ -160,6 +164,15 @@ def describe_heading(heading: Heading, first: Sequence[str], name: str) -> str:
     return describe_sides(sides, first, name, is_heading=heading.is_heading, unit="a pair")
 
 
+def _column_advice(table: _Table) -> str:
+    """Advice to name the columns, with numbers that the table has."""
+    width = len(table.cells)
+    if width < 2:
+        return "add the column of the translation"
+    numbers = "(1, 2)" if width == 2 else "(2, 3)"
+    return f"give the two columns, the source first, by number or by name: `columns={numbers}`"
+
+
 def _no_language_error(table: _Table) -> DataError:
     languages = [language for language in (table.source, table.target) if language is not None]
     missing = [code for code in languages if not any(has_language(cell, code) for cell in table.cells)] or languages
@@ -168,8 +181,7 @@ def _no_language_error(table: _Table) -> DataError:
         f"the sentence and its translation: {table.place}",
         expected="columns named by the two languages, or source and target",
         got=describe_columns(table.cells, table.columns),
-        do="give the two columns, the source first, by number or by name: `columns=(1, 2)`, "
-        "or correct the languages (`source=...`, `target=...`)",
+        do=f"{_column_advice(table)}, or correct the languages (`source=...`, `target=...`)",
     )
 
 
@@ -178,6 +190,5 @@ def _ambiguous_error(table: _Table) -> DataError:
         f"it is ambiguous which columns of the table hold the sentence and its translation: {table.place}",
         expected='columns named "source" and "target", or by the two languages; or just two columns of texts',
         got=describe_columns(table.cells, table.columns),
-        do="give the two columns, the source first, by number or by name: `columns=(2, 3)`; or the "
-        'languages, if they name the columns: `source="en", target="fr"`',
+        do=f'{_column_advice(table)}; or the languages, if they name the columns: `source="en", target="fr"`',
     )

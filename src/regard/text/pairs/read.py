@@ -22,7 +22,7 @@ from regard.text.column_kinds import judge_columns
 from regard.text.file_signatures import SUFFIX_ADVICE, find_advice
 from regard.text.gzip_io import inner_suffix
 from regard.text.line import Line, skip_reason
-from regard.text.line_reader import LineReader, read_objects
+from regard.text.line_reader import JSON_SUFFIXES, LineReader, read_objects
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
@@ -37,10 +37,10 @@ from regard.text.table_column import TABLE_SUFFIXES
 from regard.text.table_rows import TableRow, read_ahead
 from regard.text.tokenizer import is_unicode
 
-_JSON_SUFFIXES, _TMX_SUFFIXES = (".jsonl", ".ndjson"), (".tmx",)
+_TMX_SUFFIXES = (".tmx",)
 FORMATS = (
-    "FILE.tsv, FILE.csv, FILE.parquet, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, two text files, "
-    "or two files of subtitles (.srt, .vtt)"
+    "FILE.tsv, FILE.csv, FILE.parquet, FILE.jsonl, FILE.json, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, "
+    "two text files, or two files of subtitles (.srt, .vtt)"
 )
 _UNSUPPORTED_FORMATS: dict[tuple[str, ...], str] = {
     **SUFFIX_ADVICE,
@@ -132,7 +132,7 @@ def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
     suffix = inner_suffix(path)
     if suffix in TABLE_SUFFIXES:
         return read_table(path, columns=where.columns, **languages)
-    if suffix in _JSON_SUFFIXES:
+    if suffix in JSON_SUFFIXES:
         return read_json_lines(path, fields=where.fields or _field_names(where.columns), **languages)
     return read_tmx(path, **languages)
 
@@ -143,7 +143,7 @@ def _field_names(columns: Columns | None) -> tuple[str, str] | None:
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
-_SUPPORTED_SUFFIXES = (*TABLE_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)
+_SUPPORTED_SUFFIXES = (*TABLE_SUFFIXES, *JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)
 
 
 def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
