@@ -208,6 +208,17 @@ def test_an_empty_translation_is_said(monkeypatch):
     assert remarks("Hund", Rendering(" ", (7,), 0.0, 0.0, finished=True)) == ["is empty"]
 
 
+def test_strings_that_a_translation_lost_are_said(monkeypatch):
+    def translate_without_placeholders(self, texts, *, search=None):
+        lost = Rendering("files", (7,), 0.0, -1.0, finished=True, missing=("%d", "%s"))
+        return [Translation(text, (lost,)) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", translate_without_placeholders)
+    result = translate("%d Dateien in %s", "--beam", "1")
+    assert (result.exit_code, result.stdout) == (0, "files\n")
+    assert "translation 1 lacks %d %s" in result.stderr
+
+
 @pytest.mark.parametrize(("target", "is_short"), [("Open file", True), ("Open the file now", False)])
 def test_short_references_are_compared_by_chrf(folder, target, is_short):
     """BLEU counts 4-grams, so a perfect translation of a button has BLEU 0."""

@@ -21,7 +21,7 @@ import torch
 
 import regard
 from capabilities import scale_head_dim
-from regard import layers, masks, models, positions
+from regard import control, layers, masks, models, positions
 from regard.audio import AudioProcessor, SpecAugment, log_mel_spectrogram, mel_filter_bank, read_sound
 from regard.bench import BenchSettings, run_on_text
 from regard.bench import run as run_bench
@@ -688,6 +688,26 @@ def _texts() -> Iterator[PublicCall]:
     yield call("Subwords.train", Subwords.train, texts=["zwei hunde"] * 3, size=290)
 
 
+def _control() -> Iterator[PublicCall]:
+    spaces = {"text": control.TextSpace(), "turn": control.DiscreteSpace(3), "speed": control.ContinuousSpace((2,))}
+    make = lambda: control.StepTokenizer(spaces, control.DiscreteSpace(2), tokenizer=tokenizer())  # noqa: E731
+    observation = {"text": "a dog", "turn": 2, "speed": np.zeros(2)}
+    yield call("TokenRanges()", control.TokenRanges)
+    yield call("PictureSpace()", control.PictureSpace, height=16, width=32)
+    yield call("DiscreteSpace()", control.DiscreteSpace, values=3)
+    yield call("ContinuousSpace()", control.ContinuousSpace, shape=(2,))
+    yield call(
+        "StepTokenizer()", control.StepTokenizer, observation=spaces, action=spaces["turn"], tokenizer=tokenizer()
+    )
+    yield call("StepTokenizer.tokenize_observation", make().tokenize_observation, observation=observation)
+    yield call("StepTokenizer.tokenize_action", make().tokenize_action, action=1)
+    yield call("compand", control.compand, values=np.ones(3))
+    yield call("expand", control.expand, values=np.ones(3))
+    yield call("expert_share", control.expert_share, mean=1.0, expert=2.0, random=0.0)
+    yield call("find_expert", control.find_expert, name="CartPole-v1")
+    yield call("make_environment", control.make_environment, name="CartPole-v1")
+
+
 def _masks() -> Iterator[PublicCall]:
     mask_arguments = {
         "causal": {},
@@ -980,6 +1000,7 @@ def targets() -> list[PublicCall]:
         *_classification(),
         *_comparisons(),
         *_benchmarks(),
+        *_control(),
         *_texts(),
         *_views(),
     ]

@@ -45,6 +45,8 @@ def make_environment(name: str, *, render_mode: str | None = None) -> Any:
     MissingPackageError without gymnasium or minigrid, OptionError for an unknown name.
     """
     check_kind("name of the environment", name, str, do='for example "CartPole-v1"')
+    if render_mode is not None:
+        check_kind("render_mode", render_mode, str, do='for example "rgb_array"')
     try:
         import gymnasium
 
@@ -59,7 +61,7 @@ def make_environment(name: str, *, render_mode: str | None = None) -> Any:
         ) from error
     try:
         return gymnasium.make(name, render_mode=render_mode)
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:  # a name "module:environment" imports the module
         raise OptionError(
             f"the environment {short_repr(name)} cannot be made",
             expected="a name that gymnasium or minigrid knows",

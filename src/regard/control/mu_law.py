@@ -12,6 +12,7 @@ Reed et al. 2022, "A generalist agent", appendix B, equation 3.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,13 +56,18 @@ def bin_centres(numbers: NDArray[np.int64], bins: int = BINS) -> NDArray[np.floa
     return centres
 
 
+def to_array(values: object) -> NDArray[Any] | None:
+    """Return ``values`` as an array; None for lists of different lengths, and tensors that NumPy cannot read."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def check_values(name: str, values: object) -> NDArray[np.float64]:
     """Return ``values`` as an array of float64. Raises DataError unless they are real numbers without NaN."""
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "iufb":
-            raise TypeError
-    except (TypeError, ValueError):
+    array = to_array(values)
+    if array is not None and array.dtype.kind not in "iufb":
         array = None
     if array is None or np.isnan(array).any():
         raise DataError(

@@ -17,7 +17,7 @@ from typing import final
 
 from regard.arguments import explain_arguments
 from regard.control import Episode
-from regard.errors import DataError
+from regard.errors import DataError, check_number
 
 
 @final
@@ -53,4 +53,6 @@ class Returns:
 @explain_arguments
 def expert_share(mean: float, *, expert: float, random: float) -> float | None:
     """How much of the expert's skill a mean return is; None if the expert is not better than random actions."""
+    for name, value in (("mean", mean), ("expert", expert), ("random", random)):
+        check_number(name, value)
     return (mean - random) / (expert - random) if expert > random else None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.arguments import explain_arguments
-from regard.control.mu_law import check_values
+from regard.control.mu_law import check_values, to_array
 from regard.errors import DataError, OptionError, check_count, check_number, check_size, short_repr
 
 PATCH = 16
@@ -105,10 +105,7 @@ class DiscreteSpace:
 
     def check(self, name: str, value: object) -> NDArray[np.int64]:
         """Return ``value`` as int64. Raises DataError unless it has the shape and lies in the range."""
-        try:
-            array = np.asarray(value)
-        except (TypeError, ValueError):  # lists of different lengths
-            array = None
+        array = to_array(value)
         if (
             array is None
             or array.dtype.kind not in "iub"

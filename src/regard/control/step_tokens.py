@@ -70,6 +70,8 @@ class StepTokenizer:
                 do="describe the action by numbers",
             )
         self._check_range("the action", action)
+        if tokenizer is not None:
+            check_kind("tokenizer", tokenizer, Tokenizer, do="for example text.Tokenizer.from_file(path)")
         has_text = any(isinstance(space, TextSpace) for space in observation.values())
         if has_text and (tokenizer is None or tokenizer.vocabulary > self.ranges.text):
             raise OptionError(
@@ -104,7 +106,9 @@ class StepTokenizer:
             raise DataError(
                 "the observation has other parts than its space",
                 expected=", ".join(self.observation),
-                got=", ".join(map(str, observation)) if isinstance(observation, Mapping) else short_repr(observation),
+                got=", ".join(map(str, observation))
+                if isinstance(observation, Mapping) and observation
+                else short_repr(observation),
                 do="pass what the environment returned, as a mapping",
             )
         ids: list[NDArray[np.int64]] = []

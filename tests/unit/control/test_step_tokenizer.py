@@ -176,6 +176,10 @@ def test_discrete_actions_round_trip_exactly(action):
 def test_what_cannot_be_tokenized_is_refused():
     with pytest.raises(RefusedError, match="actions of this kind"):
         StepTokenizer({}, TextSpace())
+    for wrong in ({"observation": [DiscreteSpace(2)]}, {"tokenizer": "gpt2"}):
+        (name,) = wrong
+        with pytest.raises(OptionError, match=f"wrong {name}"):
+            StepTokenizer(**{"observation": {}, "action": DiscreteSpace(2), **wrong})
     with pytest.raises(OptionError, match="tokenizer does not fit"):
         StepTokenizer({"text": TextSpace()}, DiscreteSpace(2))
     with pytest.raises(OptionError, match="more values than there are ids"):

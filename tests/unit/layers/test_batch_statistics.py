@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from regard.errors import ShapeError
+from regard.errors import OptionError, ShapeError
 from regard.layers import MaskedBatchNorm
 from regard.layers.batch_norm_2d import BatchNorm2d
 
@@ -74,3 +74,12 @@ def test_two_processes_learn_what_one_learns(in_two_processes, kind):
 def test_tokens_of_another_width_or_dimension_are_refused(without_shape_checks, shape):
     with pytest.raises(ShapeError, match=r"\(batch, length, 3\)"):
         MaskedBatchNorm(3)(torch.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("momentum", 1.5), ("momentum", -0.1), ("epsilon", -1e-5), ("momentum", "0.1")]
+)
+def test_options_out_of_range_are_refused(option, value):
+    """A running average gives a batch a weight from 0 to 1."""
+    with pytest.raises(OptionError, match=option):
+        MaskedBatchNorm(3, **{option: value})

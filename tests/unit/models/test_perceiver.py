@@ -337,7 +337,7 @@ class TestRefusals:
             ("audio", torch.zeros(2, 34), ShapeError),
             ("video", torch.zeros(2, 2, 3, 5, 10), ShapeError),
             ("flow", torch.zeros(2, 2, 3, 7, 5), ShapeError),
-            ("convolution", torch.zeros(2, 1, 3, 9), ShapeError),
+            ("convolution", torch.zeros(2, 1, 4, 9), ShapeError),
             ("joined", torch.zeros(2, 5), OptionError),
             ("joined", {"sound": torch.zeros(2, 21)}, OptionError),
         ],

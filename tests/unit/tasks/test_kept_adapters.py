@@ -78,8 +78,11 @@ def test_transformers_with_peft_computes_what_regard_computes(adapters):
     base = transformers.AutoModelForCausalLM.from_pretrained(adapters.parent / "base").eval()
     with torch.no_grad():
         plain = base(IDS).logits
-        expected = peft.PeftModel.from_pretrained(base, adapters).eval()(IDS).logits
+        adapted = peft.PeftModel.from_pretrained(base, adapters).eval()
+        expected = adapted(IDS).logits
         torch.testing.assert_close(regard.load(adapters)(IDS).logits, expected, atol=1e-4, rtol=1e-4)
+    layers = [layer for layer in adapted.modules() if isinstance(layer, peft.tuners.lora.LoraLayer)]
+    assert {round(layer.scaling["default"], 6) for layer in layers} == {round(ALPHA / RANK, 6)}  # of fused layers, too
     assert (expected - plain).abs().max() > 0.1  # they were trained
 
 

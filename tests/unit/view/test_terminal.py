@@ -76,7 +76,7 @@ def test_texts_of_one_word_and_of_many_words() -> None:
     assert "no two words" in render(
         Reading(Tokens("hi", ("hi",), ((0, 2),), (False,)), (), np.ones((1, 1, 2), dtype=np.float32))
     )
-    assert "… and 7 more words" in render(make_reading([f"w{at}" for at in range(47)]))
+    assert "… and 7 more words." in render(make_reading([f"w{at}" for at in range(47)]))
 
 
 def test_many_texts_have_one_line_each() -> None:

@@ -73,6 +73,7 @@ def test_pictures_with_several_texts_are_decoded_once_and_held_out_together(phot
     assert len(pairs.pictures.decoded.files) == 20
     assert not set(pairs.pictures.chosen.tolist()) & set(held.pictures.chosen.tolist())
     assert len(set(held.pictures.chosen.tolist())) == 2
+    assert task.baseline() == 1 / 2  # a guess finds one of the two
     measured = task.validate(task.model.eval())
     assert measured.metrics.keys() == {
         "recall", "picture_to_text_1", "picture_to_text_5", "text_to_picture_1", "text_to_picture_5"
