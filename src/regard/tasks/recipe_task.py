@@ -105,7 +105,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
             if found is not None and recipe.start is None:
                 same = replace(recipe, hyperparameters={**recipe.hyperparameters, inner + found[0]: found[1]})
                 with suppress(OptionError):  # a field that the data determine is no hyperparameter
-                    type(self)(same).check_hyperparameters()
+                    self.check_hyperparameters(same)
                     return inner + found[0]
         return None
 
@@ -119,11 +119,12 @@ class RecipeTask(Task, Generic[AnyRecipe]):
         recipe: Any = self._recipe
         recipe.check_effect()
         if recipe.start is None:
-            self.check_hyperparameters()
+            self.check_hyperparameters(recipe)
         if self.data_kind:
             check_data_files((*recipe.data, *recipe.validation), kind=self.data_kind)
 
-    def check_hyperparameters(self) -> None:
+    @staticmethod
+    def check_hyperparameters(recipe: Any) -> None:
         """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
 
     def begin(self, context: RunContext) -> None:

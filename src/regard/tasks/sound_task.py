@@ -43,6 +43,7 @@ class SoundTask(FileTask[Recipe], RowTask[Recipe]):
     model: AudioEncoder
     medium = SOUNDS
     presets = PRESETS
+    check_hyperparameters = staticmethod(check_hyperparameters)
 
     @abstractmethod
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
@@ -71,10 +72,6 @@ class SoundTask(FileTask[Recipe], RowTask[Recipe]):
     def _processor(self) -> AudioProcessor:
         assert self.model.processor is not None
         return self.model.processor
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        check_hyperparameters(self._recipe)
 
     def load_start(self) -> Conformer | None:
         """Load the model to start from; None for a new one. Raises CheckpointError for one that cannot be used."""

@@ -36,11 +36,8 @@ class ClassificationTask(ClassifierTask[ClassificationRecipe]):
     model: TextClassifier
     medium = TEXTS
     presets = new_model.PRESETS
+    check_hyperparameters = staticmethod(new_model.check_hyperparameters)
     data_kind = "labelled texts"
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        new_model.check_hyperparameters(self._recipe)
 
     def load_start(self) -> Encoder | None:
         """Load the encoder or classifier to start from: see ``new_model.load_start``."""

@@ -52,14 +52,11 @@ class ClipTask(FileTask[ClipRecipe]):
     held_out: CaptionedPictureBatches
     validation: ClipValidation
     presets = PRESETS
+    check_hyperparameters = staticmethod(new_model.check_hyperparameters)
     unit = "pairs"
     medium = CAPTIONED_PICTURES
 
     data_kind = "pictures with texts"
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        new_model.check_hyperparameters(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Read and decode the pictures, hold some out, and make or load the model.

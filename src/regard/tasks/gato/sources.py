@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -276,12 +276,11 @@ _STEPS_PER_EPOCH = 500
 
 @final
 class Mixture(Epochs[MixedBatch]):
-    """Batches of ``size`` sequences of ``sources``, each drawn as often as its weight says."""
+    """Batches of ``size`` sequences of ``sources``, each drawn as often as the weight of its name says."""
 
-    def __init__(self, sources: Sequence[Source], weights: Sequence[float], *, size: int, seed: int) -> None:
+    def __init__(self, sources: Sequence[Source], weights: Mapping[str, float], *, size: int, seed: int) -> None:
         super().__init__(size=size, seed=seed)
-        self.sources = sources
-        self.weights = {source.name: weight for source, weight in zip(sources, weights, strict=True)}
+        self.sources, self.weights = sources, weights
 
     def __str__(self) -> str:
         whole = math.fsum(self.weights.values())

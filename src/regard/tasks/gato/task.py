@@ -65,6 +65,7 @@ class GatoTask(RowTask[GatoRecipe]):
     batches: Mixture
     validation: GatoValidation
     presets = PRESETS
+    check_hyperparameters = staticmethod(check_hyperparameters)
     size_field = "size"
     unit = "sequences"
 
@@ -86,10 +87,6 @@ class GatoTask(RowTask[GatoRecipe]):
         check_experts(recipe)
         if not recipe.data:  # else a file may hold other environments
             recipe.check_weights(self._source_names(recipe.environments))
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        check_hyperparameters(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Record or read episodes, read texts and pictures, hold some of each out, and make tokenizer and model.
@@ -138,9 +135,9 @@ class GatoTask(RowTask[GatoRecipe]):
             sources.append(
                 PictureSource(training_pictures, validation_pictures, tokenizer, ranges=ranges, length=length)
             )
-        weights = [float(recipe.weights.get(source.name, 1.0)) for source in sources]
+        weights = {source.name: float(recipe.weights.get(source.name, 1.0)) for source in sources}
         self.batches = Mixture(sources, weights, size=recipe.batch or self._size.batch, seed=seed)
-        self.validation = GatoValidation(sources, weights, self._references, games=recipe.games)
+        self.validation = GatoValidation(self.batches, self._references, games=recipe.games)
         self.model = new_model(recipe, self._size, ranges, length=length, channels=channels)
         self.model.tokenizer = tokenizer
         log.info(f"the model: {describe_model(self.model, self._size)}, {self.batches.size} in a batch")

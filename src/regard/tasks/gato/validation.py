@@ -20,7 +20,7 @@ from regard.errors import OptionError
 from regard.models import Gato, GatoBatch
 from regard.playing import play_episodes
 from regard.tasks.gato.loss import token_losses
-from regard.tasks.gato.sources import EpisodeSource, PictureSource, Source, TextSource
+from regard.tasks.gato.sources import EpisodeSource, Mixture, PictureSource, Source, TextSource
 from regard.train import Validation
 
 _ROWS = 8
@@ -63,38 +63,32 @@ def mean_return(episodes: Sequence[Episode]) -> float:
 
 @final
 class GatoValidation:
-    """Measures a Gato on the held-out sequences of ``sources``, weighted by ``weights``, and in ``games`` episodes."""
+    """Measures a Gato on the held-out sequences of a ``mixture``, weighted as it is, and in ``games`` episodes."""
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        weights: Sequence[float],
-        references: Mapping[str, ReferenceReturns],
-        *,
-        games: int,
-    ) -> None:
-        self._sources, self._weights, self._references, self._games = sources, weights, references, games
-        self._held_out = {source.name: source.held_out() for source in sources}
+    def __init__(self, mixture: Mixture, references: Mapping[str, ReferenceReturns], *, games: int) -> None:
+        self._mixture, self._references, self._games = mixture, references, games
+        self._held_out = {source.name: source.held_out() for source in mixture.sources}
 
     def measure(self, model: Gato) -> Validation:
         """Measure losses and accuracies of all sources, and returns in environments."""
         metrics: dict[str, float] = {}
         samples: list[str] = []
         total = 0.0
-        for source, weight in zip(self._sources, self._weights, strict=True):
+        for source in self._mixture.sources:
             found = _measure_source(model, source, self._held_out[source.name])
-            total += weight * found["loss"]
+            total += self._mixture.weights[source.name] * found["loss"]
             if isinstance(source, EpisodeSource) and self._games:
                 found |= self._play(model, source.name)
                 samples.append(f"{source.name}: return {found['return']:.1f}, {found['share']:.2f} of the expert's")
             metrics |= {f"{source.name}.{name}": value for name, value in found.items()}
-        loss = total / sum(self._weights)
+        loss = total / sum(self._mixture.weights.values())
         return Validation(-loss, {"loss": loss, **metrics}, tuple(samples))
 
     def baseline(self) -> float:
         """The score of a model that gives all ids of a source, of which it chooses, the same probability."""
-        losses = zip(self._sources, self._weights, strict=True)
-        return -sum(weight * math.log(source.choices) for source, weight in losses) / sum(self._weights)
+        weights = self._mixture.weights
+        losses = (weights[source.name] * math.log(source.choices) for source in self._mixture.sources)
+        return -sum(losses) / sum(weights.values())
 
     def _play(self, model: Gato, name: str) -> dict[str, float]:
         value = mean_return(play_episodes(model, name, range(self._games)))

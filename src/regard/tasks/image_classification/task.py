@@ -36,6 +36,7 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
     model: ImageEncoder
     medium = PICTURES
     presets = PRESETS
+    check_hyperparameters = staticmethod(new_model.check_hyperparameters)
 
     def __init__(self, recipe: ImageClassificationRecipe) -> None:
         super().__init__(recipe)
@@ -47,10 +48,6 @@ class ImageClassificationTask(FileClassificationTask[ImageClassificationRecipe])
         super().check()
         if self._recipe.augmentation(32).policy != "none":
             load_kornia("enhance")
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        new_model.check_hyperparameters(self._recipe)
 
     def load_start(self) -> ImageEncoder | None:
         """Load the teacher, and the model to start from. Raises as ``ClassifierTask.load_start``."""

@@ -43,6 +43,7 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe]):
     model: CausalLanguageModel
     validation: DocumentValidation
     presets = PRESETS
+    check_hyperparameters = staticmethod(check_hyperparameters)
     _base: AdapterBase | None = None
     """The model whose adapters alone are saved, if they are."""
 
@@ -101,10 +102,6 @@ class LanguageModelTask(DocumentTask[LanguageModelRecipe]):
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on held-out text"
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        check_hyperparameters(self._recipe)
 
     @property
     def _held_out(self) -> Sentences:

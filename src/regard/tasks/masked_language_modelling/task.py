@@ -54,6 +54,7 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe]):
     masking: TokenMasking
     validation: MaskedValidation
     presets = PRESETS
+    check_hyperparameters = staticmethod(check_hyperparameters)
 
     def _load_start(self) -> MaskedLanguageModel | None:
         return load_start(self._recipe)
@@ -104,10 +105,6 @@ class MaskedLanguageModelTask(DocumentTask[MaskedLanguageModelRecipe]):
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
         return f"loss {-score:.3f} on masked tokens of held-out text"
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        check_hyperparameters(self._recipe)
 
     @property
     def _held_out(self) -> Sentences:

@@ -36,6 +36,7 @@ class TranslationTask(RowTask[TranslationRecipe]):
     batches: CorpusBatches
     validation: PairValidation
     presets = new_model.PRESETS
+    check_hyperparameters = staticmethod(new_model.check_hyperparameters)
     data_kind = "pairs"
 
     def __init__(self, recipe: TranslationRecipe) -> None:
@@ -46,10 +47,6 @@ class TranslationTask(RowTask[TranslationRecipe]):
     def layer(self) -> str:
         """The cell of a recurrent model, else "linear". Raises CheckpointError as ``new_model.layer_kind``."""
         return new_model.layer_kind(self._recipe)
-
-    def check_hyperparameters(self) -> None:
-        """Raise OptionError for hyperparameters that no new model accepts."""
-        new_model.check_hyperparameters(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Read the pairs, hold some out, encode them as subwords, and build the model or load the one to fine-tune.
