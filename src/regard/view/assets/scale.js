@@ -44,6 +44,31 @@ function shadesOf(text, layer, head, sink = sinkColumn(text)) {
   return (weight, column) => (column === sink ? shadeAt(Math.sqrt(Math.max(0, weight)), apart) : at(weight, share));
 }
 
+// The function from a place on the scale of the shown head, from 0 to 1, to its colour.
+function scaleShades(text) {
+  const [full, shades] = [topWeight(text, state.layer, state.head), shadesOf(text, state.layer, state.head)];
+  const toPlace = isSigned(text, state.layer) ? (at) => 2 * at - 1 : (at) => at;
+  return (at) => shades(full * Math.sign(toPlace(at)) * shareAtPlace(text, Math.abs(toPlace(at))));
+}
+
+// The ticks of that scale: their places, and their numbers in percent.
+function scaleTicks(text) {
+  const [full, signed] = [topWeight(text, state.layer, state.head), isSigned(text, state.layer)];
+  const digits = full >= 0.2 ? 0 : full >= 0.02 ? 1 : 2;
+  const logTicks = Array.from({ length: LOG_DECADES + 1 }, (_, decade) => 10 ** (decade - LOG_DECADES));
+  return (signed ? [-1, -0.25, 0, 0.25, 1] : isLog(text) ? logTicks : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
+    const label = isLog(text) ? String(Number((100 * full * share).toPrecision(2))) : number(100 * full * share, share === 0 ? 0 : digits);
+    const place = Math.sign(share) * placesOf(text)(Math.abs(share));
+    return { place: signed ? (place + 1) / 2 : place, label, last: share === 1 };
+  });
+}
+
+function scaleName(text) {
+  if (isSigned(text, state.layer)) return "weight, below and above 0";
+  if (isApart(text)) return "share of attention, without the first token";
+  return topWeight(text, state.layer, state.head) === 1 ? "share of attention" : "weight";
+}
+
 // The columns with the largest weights, without the one that is kept apart.
 function strongest(text, shares, count) {
   const sink = sinkColumn(text);

@@ -109,25 +109,18 @@ function showSentence(text, asks, gets, row, shares) {
 
 // The colour scale of the current layer, from 0 or, for signed weights, symmetric around 0.
 function showLegend() {
-  const [text, canvas] = [shownText(), byId("scale")];
-  const [full, signed, shades] = [topWeight(text, state.layer, state.head), isSigned(text, state.layer), shadesOf(text, state.layer, state.head)];
+  const [text, canvas, shades] = [shownText(), byId("scale"), scaleShades(shownText())];
   const context = canvas.getContext("2d");
   for (let step = 0; step < canvas.width; step += 1) {
-    const place = signed ? (2 * step) / (canvas.width - 1) - 1 : step / (canvas.width - 1);
-    context.fillStyle = paint(shades(full * Math.sign(place) * shareAtPlace(text, Math.abs(place))));
+    context.fillStyle = paint(shades(step / (canvas.width - 1)));
     context.fillRect(step, 0, 1, canvas.height);
   }
-  const digits = full >= 0.2 ? 0 : full >= 0.02 ? 1 : 2;
-  const logTicks = Array.from({ length: LOG_DECADES + 1 }, (_, decade) => 10 ** (decade - LOG_DECADES));
-  const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : isLog(text) ? logTicks : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
-    const value = isLog(text) ? String(Number((100 * full * share).toPrecision(2))) : number(100 * full * share, share === 0 ? 0 : digits);
-    const tick = make("span", {}, `${value}${share === 1 ? "\u00a0%" : ""}`);
-    const place = Math.sign(share) * placesOf(text)(Math.abs(share));
-    tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
+  byId("ticks").replaceChildren(...scaleTicks(text).map(({ place, label, last }) => {
+    const tick = make("span", {}, `${label}${last ? "\u00a0%" : ""}`);
+    tick.style.left = `${100 * place}%`;
     return tick;
-  });
-  byId("ticks").replaceChildren(...ticks);
-  byId("scale-name").textContent = signed ? "weight, below and above 0" : isApart(text) ? "share of attention, without the first token" : full === 1 ? "share of attention" : "weight";
+  }));
+  byId("scale-name").textContent = scaleName(text);
 }
 
 // The share of attention that marks get in a head or, on average, in a layer.
