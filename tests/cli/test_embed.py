@@ -101,6 +101,17 @@ class TestInput:
         name = write([json.dumps({"id": index, "words": line}) for index, line in enumerate(LINES)], "in.jsonl")
         self.assert_rows(embed("--data", name, "--field", "words"), expected)
 
+    def test_a_list_of_records(self, embed, expected):
+        records = [{"id": index, "words": line} for index, line in enumerate(LINES)]
+        name = write([json.dumps(records, indent=1, ensure_ascii=False)], "in.json")
+        assert "the field of the text is 'words'" in embed("--data", name, "-o", "out.npy").stderr
+        assert np.array_equal(np.load("out.npy"), expected)
+        name = write([json.dumps(LINES)], "texts.json")
+        embed("--data", name, "-o", "texts.npy")
+        assert np.array_equal(np.load("texts.npy"), expected)
+        with pytest.raises(DataError, match="is no list of records"):
+            embed("--data", write(["{", '"data": []', "}"], "object.json"), "-o", "no.npy")
+
 
 class TestUnknownWords:
     def test_reported_with_line_numbers(self, embed, small_chunks):
