@@ -12,7 +12,8 @@
 ``regard.watch`` measures the layers of a model while it is trained (``watcher``).
 
 Only queries, keys, values, masks, biases and extra inputs are kept, so memory is linear in length; weights and
-statistics are computed on request. Attention that a module writes by hand has its weights kept.
+statistics are computed on request. Attention that a module writes by hand has its weights kept if its scores are no
+scaled dot products with a mask (``recomputed_call``).
 """
 
 from regard.recording.call_source import CallSource

@@ -23,7 +23,8 @@ from regard.masks.additive_mask import read_mask_values
 from regard.masks.band import causal
 from regard.masks.visible_keys import VisibleKeys
 from regard.recording.calls import LayerCall
-from regard.recording.recorded_call import RecordedWeights, make_call
+from regard.recording.recomputed_call import make_recomputed_call
+from regard.recording.recorded_call import make_call, make_kept_call
 
 _SCALED_DOT_PRODUCTS = (
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -136,9 +137,10 @@ def _read_flex(arguments: Mapping[str, Any]) -> LayerCall:
     scores = _map_over_pairs(arguments["score_mod"], (0, *_PLACES), len(buffers))(scores, *places, *buffers)
     mask_mod, buffers = arguments["block_mask"][-1], arguments.get("mask_mod_other_buffers", ())
     shown = _map_over_pairs(mask_mod, _PLACES, len(buffers))(*places, *buffers).expand(sizes)
-    weights = scores.masked_fill(~shown, -torch.inf).softmax(-1).masked_fill(~shown, 0.0)
-    mechanism = RecordedWeights(weights, head_dim=query.shape[3])
-    return LayerCall("", mechanism, query, key, value, mask=None, bias=None)
+    scores = scores.masked_fill(~shown, -torch.inf)
+    weights = scores.softmax(-1).masked_fill(~shown, 0.0)
+    call = make_recomputed_call(query, key, value, scores, weights)
+    return call or make_kept_call(query, key, value, weights, max_score=scores.amax(-1))
 
 
 _PLACES = (0, 1, 2, 3)

@@ -8,12 +8,14 @@ every layer, of zeros where it has no bias. It is quadratic in length, and the t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.contract import Observation
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend
@@ -122,9 +124,15 @@ _LEAST_SUM = 0.98  # of weights that are a distribution, rounded to bfloat16
 class RecordedWeights(Mechanism):
     """A layer that computed weights (batch, heads, queries, keys) by code of its own: they are kept, not computed."""
 
-    def __init__(self, weights: Float[Tensor, "batch heads queries keys"], *, head_dim: int) -> None:
+    def __init__(
+        self,
+        weights: Float[Tensor, "batch heads queries keys"],
+        *,
+        head_dim: int,
+        max_score: Float[Tensor, "batch heads queries"] | None,
+    ) -> None:
         super().__init__(heads=weights.shape[1], head_dim=head_dim)
-        self.kept = weights
+        self.kept, self.max_score = weights, max_score
         # With sinks, whose columns are left out, the sums are less than 1.
         is_less = bool((weights.sum(-1, dtype=torch.float32) < _LEAST_SUM).any())
         self.traits = Traits(
@@ -142,6 +150,18 @@ class RecordedWeights(Mechanism):
         del request
         chosen = self.kept[:, :, rows]
         return chosen.float() if chosen.dtype.itemsize < 4 else chosen
+
+    def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
+        """Compute the statistics of the weights; the largest scores were kept."""
+        return replace(super().observe_request(request, top, rows), max_score=self.max_score)
+
+
+def make_kept_call(
+    query: Tensor, key: Tensor, value: Tensor, weights: Tensor, *, max_score: Tensor | None
+) -> LayerCall:
+    """Make the call of a layer, without a name, whose weights are kept, with the largest score of each query."""
+    mechanism = RecordedWeights(weights, head_dim=query.shape[3], max_score=max_score)
+    return LayerCall("", mechanism, query, key, value, mask=None, bias=None)
 
 
 def _simplify_bias(bias: Float[Tensor, "#batch #heads #queries #keys"], *, queries: int, keys: int) -> Bias | None:

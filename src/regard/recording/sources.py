@@ -33,7 +33,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
     compute with regard, report their calls. In other modules these operations are recorded, under the name of the
     module that called them: ``scaled_dot_product_attention``, ``nn.MultiheadAttention`` and ``nn.TransformerEncoder``
     with their fast paths, ``flex_attention``, and a softmax of products that is multiplied by values, whose weights are
-    kept. A compiled model runs without its graph while it is recorded.
+    kept if they are none of scaled dot products. A compiled model runs without its graph while it is recorded.
 
     Raises OptionError if ``model`` is not a module, or has no layer that may attend; and at the end of the context if
     the model was called, has no layer of regard, and no attention was seen.

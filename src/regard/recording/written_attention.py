@@ -5,8 +5,9 @@
     output   = a product of what was computed from the softmax, such as after dropout, with values
 
 Each product, softmax and step between them is an operation that torch calls. What a tensor is, is kept for its memory,
-so that views have it too. The weights (.., queries, keys) are kept as the model computed them: what happens to the
-scores on the way to the softmax (scale, mask, bias, another product by position) has no part in it.
+so that views have it too. What happens to the scores on the way to the softmax (scale, mask, bias, another product by
+position) is not followed: if the scores are found to be scaled dot products with a mask, the weights are computed again
+on request (``recomputed_call``); else the weights (.., queries, keys) are kept as the model computed them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_iter
 
 from regard.recording.calls import LayerCall
-from regard.recording.recorded_call import RecordedWeights
+from regard.recording.recomputed_call import make_recomputed_call
+from regard.recording.recorded_call import make_kept_call
 
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.bmm.default: 0, _aten.mm.default: 0, _aten.baddbmm.default: 1}
@@ -63,11 +65,32 @@ class _Softmax:
 @final
 @dataclass(eq=False)
 class _Weights:
-    """The result of a softmax, (.., queries, keys), and the scores that it was computed from."""
+    """The result of a softmax, (.., queries, keys), its scores, and the product that they were computed from.
 
-    values: Tensor
+    As soon as they are described by a call, its mechanism has them, and they are let go.
+    """
+
+    shape: torch.Size
+    values: Tensor | None
+    final_scores: Tensor | None
     scores: _Scores
     softmax: _Softmax
+    call: LayerCall | None = None
+
+    def read(self) -> Tensor:
+        """The weights, computed again if they were let go."""
+        if self.values is not None:
+            return self.values
+        assert self.call is not None
+        return self.call.weights().reshape(self.shape)
+
+    def has_address_of(self, tensor: Tensor) -> bool:
+        """Whether the weights are kept and share memory with a tensor."""
+        return self.values is not None and _address(self.values) == _address(tensor)
+
+    def let_go(self, call: LayerCall) -> None:
+        """Keep the call in place of weights and scores."""
+        self.values, self.final_scores, self.call = None, None, call
 
 
 _Origin: TypeAlias = _Parameter | _Scores | _Weights
@@ -92,8 +115,8 @@ class WrittenAttention:
         """Copy weights that an operation is about to change in place, such as dropout."""
         if arguments and isinstance(arguments[0], Tensor) and _changes_arguments(operation):
             changed = self._get(arguments[0])
-            if isinstance(changed, _Weights) and _address(changed.values) == _address(arguments[0]):
-                changed.values = changed.values.clone()
+            if isinstance(changed, _Weights) and changed.has_address_of(arguments[0]):
+                changed.values = changed.read().clone()
 
     def follow(
         self, operation: Any, arguments: Sequence[Any], output: Any, running: Sequence[nn.Module], layer: str
@@ -122,10 +145,13 @@ class WrittenAttention:
         for weights, product, values in ((origins[0], left, right), (origins[1], right.mT, left.mT)):
             if not isinstance(weights, _Weights):
                 continue
-            used = _match_weights(product, weights.values)
+            used = _match_weights(product, weights.read())
             if used is not None:
-                call = _make_call(used, weights.scores, values, running)
-                weights.softmax.is_used |= call is not None
+                call = _make_call(used, weights, values, running)
+                if call is not None:
+                    weights.softmax.is_used = True
+                    if used.shape == weights.shape:
+                        weights.let_go(call)
                 return call
         if not any(isinstance(origin, _Parameter | _Weights) for origin in origins):
             self._set(output, _Scores(left.detach(), right.mT.detach()))
@@ -138,7 +164,7 @@ class WrittenAttention:
         softmax = _Softmax(layer)
         self._softmaxes.append(softmax)
         if dim in (-1, scores.dim() - 1):
-            self._set(output, _Weights(output.detach(), origin, softmax))
+            self._set(output, _Weights(output.shape, output.detach(), scores.detach(), origin, softmax))
 
     def _get(self, tensor: Tensor) -> _Origin | None:
         found = self._known.get(_address(tensor))
@@ -178,7 +204,7 @@ def _match_weights(product: Tensor, weights: Tensor) -> Tensor | None:
         return next((part for part in parts if _has_factor(product.reshape(part.shape), part)), None)
     if product.shape[-1] != product.shape[-2]:
         return weights
-    by_row, by_column = ((product.float().sum(axis) - 1).abs().mean() for axis in (-1, -2))
+    by_row, by_column = ((product.float().nan_to_num().sum(axis) - 1).abs().mean() for axis in (-1, -2))
     return weights if bool(by_row <= by_column) else None
 
 
@@ -189,11 +215,14 @@ def _has_factor(product: Tensor, weights: Tensor) -> bool:
     return factors.numel() == 0 or bool((factors - factors[0]).abs().max() <= 0.02 * factors[0].abs())
 
 
-def _make_call(weights: Tensor, scores: _Scores, values: Tensor, running: Sequence[nn.Module]) -> LayerCall | None:
-    """The call of a layer, without a name; None if queries, keys and values do not fit its weights."""
+def _make_call(weights: Tensor, origin: _Weights, values: Tensor, running: Sequence[nn.Module]) -> LayerCall | None:
+    """The call of a layer, without a name; None if queries, keys and values do not fit its weights.
+
+    The weights are kept only if they cannot be computed again from queries and keys.
+    """
     batch, heads = _batch_and_heads(weights, running)
     queries, keys = weights.shape[-2:]
-    query, key = scores.query, scores.key
+    query, key = origin.scores.query, origin.scores.key
     if query.shape[-2] != queries and key.shape[-2] == queries:
         query, key = key, query
     of_queries = _to_heads(query, batch, queries)
@@ -207,9 +236,12 @@ def _make_call(weights: Tensor, scores: _Scores, values: Tensor, running: Sequen
         side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
         for side in (of_keys, of_values)
     )
-    kept = weights.reshape(batch, heads, queries, keys)
-    mechanism = RecordedWeights(kept, head_dim=of_queries.shape[3])
-    return LayerCall("", mechanism, of_queries, of_keys, of_values, mask=None, bias=None)
+    kept, scores = weights.reshape(batch, heads, queries, keys), origin.final_scores
+    if scores is None or scores.numel() != kept.numel():  # of a second product with values, or with columns of sinks
+        return make_kept_call(of_queries, of_keys, of_values, kept, max_score=None)
+    scores = scores.reshape(kept.shape)
+    call = make_recomputed_call(of_queries, of_keys, of_values, scores, kept)
+    return call or make_kept_call(of_queries, of_keys, of_values, kept, max_score=scores.amax(-1))
 
 
 def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.testing import assert_close
@@ -17,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 import regard
 from regard import masks
 from regard.errors import OptionError, RefusedError
+from regard.mechanisms.dot_product import DotProduct
+from regard.recording.recorded_call import RecordedDistanceBias
 
 WIDTH, HEADS, LENGTH = 12, 3, 7
 
@@ -404,7 +407,86 @@ def test_windows_and_heads_by_their_axes():
     model = Windows()
     with regard.record(model) as seen:
         model(torch.randn(3, 4, 2, 5, 6), torch.randn(3, 4, 2, 7, 6))
-    assert torch.equal(seen[0].weights(), model.kept.flatten(0, 1))
+    assert_close(seen[0].weights(), model.kept.flatten(0, 1), atol=1e-6, rtol=0)
+
+
+class TestMemoryOfAttentionByHand:
+    """Weights are computed again where scores are scaled dot products with a mask and a bias by distance."""
+
+    @staticmethod
+    def record(compute, dtype=torch.float32):
+        model = Model(compute).eval().to(dtype)
+        with torch.no_grad(), regard.record(model) as seen:
+            model(torch.randn(2, LENGTH, WIDTH, dtype=dtype))
+        return seen, model
+
+    @pytest.mark.parametrize("compute", [matmul, in_place, einsum, baddbmm, transposed], ids=lambda form: form.__name__)
+    def test_it_is_linear_in_length(self, compute):
+        seen, _ = self.record(compute)
+        for call in seen:
+            assert isinstance(call.mechanism, DotProduct)
+            assert call.mask == masks.causal()
+            assert call.bias is None
+        assert seen[0].observe(top=1).max_score is not None
+
+    def test_weights_are_let_go(self):
+        kept = []
+
+        def compute(layer, query, key, value):
+            weights = (query @ key.mT).softmax(-1)
+            kept.append(StorageWeakRef(weights.untyped_storage()))
+            return weights @ value
+
+        model = Model(compute).eval()
+        with torch.no_grad(), regard.record(model) as seen:
+            model(torch.randn(2, LENGTH, WIDTH))
+            assert all(reference.expired() for reference in kept)
+        assert len(seen) == len(kept) == 2
+
+    def test_a_bias_by_distance_is_a_table(self):
+        distances = (torch.arange(LENGTH) - torch.arange(LENGTH)[:, None]).abs()
+        bias = -torch.tensor([0.5, 0.25, 0.125])[:, None, None] * distances
+
+        def compute(layer, query, key, value):
+            layer.kept = (query @ key.mT / 2 + bias).masked_fill(~causal_cells(LENGTH), -torch.inf).softmax(-1)
+            return layer.kept @ value
+
+        seen, model = self.record(compute)
+        for call, layer in zip(seen, model.layers, strict=True):
+            assert isinstance(call.bias, RecordedDistanceBias)
+            assert_close(call.weights(), layer.kept, atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("form", ["dense bias", "softcap", "bfloat16", "nan"])
+    def test_other_scores_have_their_weights_kept(self, form):
+        def compute(layer, query, key, value):
+            scores = query @ key.mT
+            if form == "dense bias":
+                scores = scores + torch.randn(LENGTH, LENGTH, generator=torch.Generator().manual_seed(1))
+            elif form == "softcap":
+                scores = scores.mul(3).tanh()
+            elif form == "nan":
+                scores[:, :, 2, 1] = torch.nan
+            layer.scores, layer.kept = scores, scores.softmax(-1)
+            return layer.kept @ value
+
+        seen, model = self.record(compute, torch.bfloat16 if form == "bfloat16" else torch.float32)
+        layers = list(model.layers)[: 1 if form == "nan" else 2]
+        for call, layer in zip(seen, layers, strict=False):
+            assert_close(call.weights(), layer.kept.float(), atol=0, rtol=0, equal_nan=True)
+            assert torch.equal(call.observe(top=1).max_score.nan_to_num(), layer.scores.amax(-1).nan_to_num())
+
+    def test_weights_of_two_products(self):
+        """Shaw et al. 2018: the weights are multiplied by values, and by vectors of distances."""
+
+        def compute(layer, query, key, value):
+            layer.kept = (query @ key.mT).softmax(-1)
+            return layer.kept @ value + layer.kept @ value.flip(2)
+
+        seen, model = self.record(compute)
+        assert [call.name for call in seen] == ["layers.0", "layers.0", "layers.1", "layers.1"]
+        for call in seen:
+            assert_close(call.weights(), model.get_submodule(call.name).kept, atol=1e-6, rtol=0)
+        assert_close(seen[1].value, seen[0].value.flip(2))
 
 
 class TestWhatIsNotAttention:

@@ -86,8 +86,7 @@ def test_statistics_of_the_weights(name):
         assert row.layer == call.name
         assert math.isclose(row.entropy, -torch.xlogy(weights, weights).sum(-1).mean(), rel_tol=1e-5)
         scores = (call.query @ call.key.mT * call.query.shape[-1] ** -0.5)[(weights > 0)]
-        if row.max_score is not None:
-            assert math.isclose(row.max_score, scores.max(), rel_tol=1e-5)
+        assert math.isclose(row.max_score, scores.max(), rel_tol=1e-5)
         assert math.isclose(row.sink_mass, weights[..., [0, 2]].sum(-1).mean(), rel_tol=1e-5)
         norms = (weights @ call.value).norm(dim=-1).mean((0, 2))
         assert math.isclose(row.dead_heads, (norms <= 0.1 * norms.mean()).float().mean(), rel_tol=1e-6)
