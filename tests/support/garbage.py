@@ -924,7 +924,7 @@ def _benchmarks() -> Iterator[PublicCall]:
 
 
 def _views() -> Iterator[PublicCall]:
-    yield call("record", lambda model: regard.record(model).__enter__(), model=bert())
+    yield call("record", lambda **arguments: regard.record(**arguments).__enter__(), model=bert(), impl=None)
     yield call(
         "watch",
         lambda model, **options: regard.watch(model, **options).close(),

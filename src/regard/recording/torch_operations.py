@@ -31,6 +31,7 @@ from regard.mechanisms.base import Mechanism
 from regard.recording.calling_modules import CallingModules
 from regard.recording.calls import LayerCall
 from regard.recording.fused_calls import read_fused_call
+from regard.recording.native_attention import NativeAttention
 from regard.recording.recorded_call import make_call
 from regard.recording.written_attention import WrittenAttention
 from regard.tensors import has_values
@@ -39,11 +40,16 @@ _ATTENTION_OF_TORCH = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.Tra
 
 
 def listen_to_operations(
-    model: nn.Module, covered: Collection[nn.Module], add: Callable[[LayerCall], None], *, is_running: bool
+    model: nn.Module,
+    covered: Collection[nn.Module],
+    add: Callable[[LayerCall], None],
+    *,
+    is_running: bool,
+    native: NativeAttention | None,
 ) -> AbstractContextManager[object] | None:
     """Return a context in which calls of other modules than ``covered`` are passed to ``add``; None if there are none.
 
-    ``is_running`` says whether the context is opened in a call of ``model``.
+    ``is_running`` says whether the context is opened in a call of ``model``, and ``native`` computes those that it can.
 
     Raises RefusedError at the end of the context if the model was called and nothing was seen, unless it has layers
     that are recorded otherwise, and that this call may have left out.
@@ -52,7 +58,7 @@ def listen_to_operations(
     inside = {module for part in covered for module in part.modules()}
     if not any(_may_attend(module) for module in model.modules() if module not in inside):
         return None
-    return _listen(CallingModules(model, {*own, *covered}, is_running=is_running), model, add)
+    return _listen(CallingModules(model, {*own, *covered}, is_running=is_running), model, add, native)
 
 
 def _may_attend(module: nn.Module) -> bool:
@@ -63,8 +69,10 @@ def _may_attend(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _listen(calling: CallingModules, model: nn.Module, add: Callable[[LayerCall], None]) -> Iterator[None]:
-    mode = _Operations(calling, WrittenAttention(model.parameters()), add)
+def _listen(
+    calling: CallingModules, model: nn.Module, add: Callable[[LayerCall], None], native: NativeAttention | None
+) -> Iterator[None]:
+    mode = _Operations(calling, WrittenAttention(model.parameters()), add, native)
     with calling.follow(), listen_to_attention(mode.report_request), mode:
         yield
     layers = mode.written.not_understood
@@ -72,6 +80,8 @@ def _listen(calling: CallingModules, model: nn.Module, add: Callable[[LayerCall]
         raise _nothing_error(model, layers)
     if layers:
         log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")
+    if native is not None and native.reasons:
+        log.warning(f"{type(model).__name__}: computed by torch: {native.describe()}")
 
 
 @final
@@ -80,9 +90,15 @@ class _Operations(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, calling: CallingModules, written: WrittenAttention, add: Callable[[LayerCall], None]) -> None:
+    def __init__(
+        self,
+        calling: CallingModules,
+        written: WrittenAttention,
+        add: Callable[[LayerCall], None],
+        native: NativeAttention | None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not annotate it
-        self.calling, self.written, self.add, self.calls = calling, written, add, 0
+        self.calling, self.written, self.add, self.native, self.calls = calling, written, add, native, 0
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, arguments: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
@@ -94,14 +110,25 @@ class _Operations(TorchDispatchMode):
         if torch.is_inference_mode_enabled() and _is_composite(operation):
             with self:
                 return operation.decompose(*arguments, **named)
-        self.written.prepare(operation, arguments)
-        output = operation(*arguments, **named)
+        output = self._compute_natively(operation, arguments, named)
+        if output is None:
+            self.written.prepare(operation, arguments)
+            output = operation(*arguments, **named)
         call = read_fused_call(operation, arguments, named)
         if call is None:
             call = self.written.follow(operation, arguments, output, self.calling.running, self.calling.name)
+            if call is not None and self.native is not None:
+                self.native.refuse("written by hand, or written out by torch", self._full_name(call))
         if call is not None:
             self._add(call)
         return output
+
+    def _compute_natively(self, operation: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        """The results of an operation by regard's kernels; None if torch is to compute it."""
+        call = None if self.native is None else read_fused_call(operation, arguments, named)
+        return (
+            None if call is None or self.native is None else self.native.compute(operation, call, self._full_name(call))
+        )
 
     def report_request(self, request: Request) -> None:
         """Add a call of ``regard.attention`` by a module of the model."""
@@ -119,7 +146,10 @@ class _Operations(TorchDispatchMode):
 
     def _add(self, call: LayerCall) -> None:
         self.calls += 1
-        self.add(replace(call, name=join_names(self.calling.name, call.name)))
+        self.add(replace(call, name=self._full_name(call)))
+
+    def _full_name(self, call: LayerCall) -> str:
+        return join_names(self.calling.name, call.name)
 
 
 @cache
