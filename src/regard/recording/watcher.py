@@ -63,7 +63,8 @@ class LayerStatistics:
     """Statistics of an attention layer in a step: means over its calls, texts, heads and queries, ``max_score`` apart.
 
     ``entropy`` is None if the weights are no distribution, ``max_score`` if the layer has no scores, and
-    ``diagonal_heads`` unless there are as many queries as keys.
+    ``diagonal_heads`` unless there are as many queries as keys. ``head_scores`` are the largest scores of each head,
+    which QK-clip needs; empty if there are no scores.
     """
 
     step: int
@@ -73,6 +74,7 @@ class LayerStatistics:
     sink_mass: float
     dead_heads: float
     diagonal_heads: float | None
+    head_scores: tuple[float, ...]
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -206,7 +208,7 @@ class Watcher:
         text = io.StringIO()
         lines = csv.DictWriter(text, names, lineterminator="\n")
         lines.writeheader()
-        lines.writerows(asdict(row) for row in self.rows)
+        lines.writerows(asdict(row) | {"head_scores": " ".join(map(str, row.head_scores))} for row in self.rows)
         write_text_file(text.getvalue(), Path(path), what="the table of attention statistics")
 
     def close(self) -> None:
@@ -263,20 +265,18 @@ class Watcher:
             _disable_current_modes(),
             torch.random.fork_rng(devices, device_type=kind),
         ):
-            observation = call.observe(top=1)
-            statistics = _summarize(observation, self._sink_keys)
+            statistics = _summarize(call.observe(top=1), self._sink_keys)
         row = LayerStatistics(step=self._step, layer=call.name, **statistics)
         self._calls.setdefault(call.name, []).append(row)
-        if self._stop_above is None or row.max_score is None or row.max_score <= self._stop_above:
-            return
-        if self._excess is None and observation.max_score is not None:
-            head = int(observation.max_score.amax((0, 2)).nan_to_num(nan=torch.inf).argmax())
-            self._excess = _divergence_error(row, head, self._stop_above)
+        if self._excess is None and self._stop_above is not None:
+            excess = [head for head, score in enumerate(row.head_scores) if not score <= self._stop_above]
+            if excess:
+                self._excess = _divergence_error(row, excess[0], self._stop_above)
 
 
 def _summarize(observation: Observation, sink_keys: tuple[int, ...]) -> dict[str, Any]:
-    """The statistics of a call by name. Numbers are read from the device at once."""
-    entropy, max_score = observation.entropy, observation.max_score
+    """The statistics of a call by name."""
+    entropy, scores = observation.entropy, observation.max_score
     largest = observation.top_keys[..., 0]
     attends = largest >= 0  # (batch, heads, queries)
     queries, keys = attends.shape[2], observation.received.shape[2]
@@ -288,13 +288,26 @@ def _summarize(observation: Observation, sink_keys: tuple[int, ...]) -> dict[str
     }
     if entropy is not None:
         numbers["entropy"] = entropy.masked_fill(~attends, 0.0).sum() / total
-    if max_score is not None and max_score.numel():
-        numbers["max_score"] = max_score.amax()
     if queries == keys:
         on_itself = (largest == torch.arange(queries, device=largest.device)).sum((0, 2))
         numbers["diagonal_heads"] = (on_itself >= _DIAGONAL * of_head).float().mean()
-    values = torch.stack([number.double() for number in numbers.values()]).tolist()
-    return {"entropy": None, "max_score": None, "diagonal_heads": None} | dict(zip(numbers, values, strict=True))
+    heads = [] if scores is None or not scores.numel() else list(scores.amax((0, 2)))
+    # All numbers are read from the device at once.
+    values = torch.stack([number.double() for number in (*numbers.values(), *heads)]).tolist()
+    of_heads = tuple(values[len(numbers) :])
+    largest_score = _largest(of_heads) if of_heads else None
+    return {
+        "entropy": None,
+        "diagonal_heads": None,
+        "max_score": largest_score,
+        "head_scores": of_heads,
+        **dict(zip(numbers, values, strict=False)),
+    }
+
+
+def _largest(numbers: Sequence[float]) -> float:
+    """The largest number; NaN if there is one."""
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
 
 
 def _sink_sum(observation: Observation, sink_keys: tuple[int, ...]) -> Tensor:
@@ -312,9 +325,10 @@ def _join_calls(calls: Sequence[LayerStatistics]) -> LayerStatistics:
     joined: dict[str, Any] = {}
     for name in ("entropy", "max_score", "sink_mass", "dead_heads", "diagonal_heads"):
         values = [value for call in calls if (value := getattr(call, name)) is not None]
-        combine = max if name == "max_score" and not any(map(math.isnan, values)) else fmean
+        combine = _largest if name == "max_score" else fmean
         joined[name] = combine(values) if values else None
-    return replace(calls[0], **joined)
+    of_heads = zip(*(call.head_scores for call in calls), strict=True)
+    return replace(calls[0], **joined, head_scores=tuple(map(_largest, of_heads)))
 
 
 def _divergence_error(row: LayerStatistics, head: int, bound: float) -> DivergenceError:

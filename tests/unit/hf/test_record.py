@@ -272,6 +272,29 @@ def test_gradient_checkpointing_records_each_call_once(is_reentrant):
     assert all(torch.equal(one.query, other.query) for one, other in zip(seen, expected, strict=True))
 
 
+def test_watched_training():
+    """The statistics are the same, whatever computes the layers, and so are the bits of the gradients."""
+    kind = BY_NAME["llama"]
+    rows = {}
+    for implementation in ("regard", "sdpa", "eager"):
+        torch.manual_seed(5)
+        model, inputs = kind.build().train(), kind.inputs("right")
+        model.set_attn_implementation(implementation)
+        model(**inputs).logits.sum().backward()
+        expected = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        with regard.watch(model) as watcher:
+            model(**inputs).logits.sum().backward()
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            assert torch.equal(parameter.grad, gradient)
+        rows[implementation] = watcher.rows
+        assert [row.layer for row in watcher.rows] == [f"model.layers.{layer}.self_attn" for layer in range(2)]
+    for row, *others in zip(*rows.values(), strict=True):
+        for other in others:
+            assert_close(torch.tensor(other.head_scores), torch.tensor(row.head_scores), atol=1e-4, rtol=1e-4)
+            assert abs(other.entropy - row.entropy) < 1e-4
+
+
 def test_another_model_is_not_recorded():
     kind = BY_NAME["llama"]
     first, second = kind.build(), kind.build()

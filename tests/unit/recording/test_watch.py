@@ -87,6 +87,8 @@ def test_statistics_of_the_weights(name):
         assert math.isclose(row.entropy, -torch.xlogy(weights, weights).sum(-1).mean(), rel_tol=1e-5)
         scores = (call.query @ call.key.mT * call.query.shape[-1] ** -0.5)[(weights > 0)]
         assert math.isclose(row.max_score, scores.max(), rel_tol=1e-5)
+        assert len(row.head_scores) == HEADS
+        assert max(row.head_scores) == row.max_score
         assert math.isclose(row.sink_mass, weights[..., [0, 2]].sum(-1).mean(), rel_tol=1e-5)
         norms = (weights @ call.value).norm(dim=-1).mean((0, 2))
         assert math.isclose(row.dead_heads, (norms <= 0.1 * norms.mean()).float().mean(), rel_tol=1e-6)
@@ -106,6 +108,7 @@ def test_dead_and_diagonal_heads():
     assert math.isclose(row.dead_heads, 1 / 3, rel_tol=1e-6)
     assert row.diagonal_heads == 1.0
     assert row.max_score == 15.0  # 30 / sqrt(4)
+    assert row.head_scores == (15.0,) * HEADS
 
 
 def test_evaluation_is_no_step():
@@ -238,6 +241,7 @@ def test_results_go_to_a_board_and_a_file(tmp_path):
         lines = list(csv.DictReader(file))
     assert [line["layer"] for line in lines] == ["layers.0", "layers.1"]
     assert float(lines[1]["max_score"]) == watcher.rows[1].max_score
+    assert tuple(map(float, lines[0]["head_scores"].split())) == watcher.rows[0].head_scores
 
 
 @pytest.mark.parametrize(
