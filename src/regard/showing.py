@@ -31,15 +31,16 @@ from regard.translation import Translator
 from regard.view import read, read_file, read_pair
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
+from regard.view.from_picture import read_picture_layers
 from regard.view.from_recording import layers_of
-from regard.view.from_weights import make_weights_reading, name_tokens, read_weights
+from regard.view.from_weights import layers_of_weights, name_tokens, read_layers
 from regard.view.layer_weights import WeightsAre
 from regard.view.page import AnyReading
 from regard.view.read import TextModel, make_reading
 from regard.view.reading import PairReading, Reading
 
-_OF_RECORDINGS = ("tokens", "key_tokens")
-_OF_WEIGHTS = (*_OF_RECORDINGS, "queries", "keys", "values", "scale", "weights_are")
+_OF_TOKENS = ("tokens", "key_tokens", "picture", "grid")
+_OF_WEIGHTS = ("queries", "keys", "values", "scale", "weights_are")
 
 
 @explain_arguments
@@ -53,6 +54,8 @@ def show(
     weights: Any = None,
     tokens: Any = None,
     key_tokens: Any = None,
+    picture: Any = None,
+    grid: tuple[int, int] | None = None,
     queries: Any = None,
     keys: Any = None,
     values: Any = None,
@@ -76,6 +79,9 @@ def show(
         tokens: the tokens of the queries of a recording or of weights, and of the keys unless there are ``key_tokens``:
             strings as the vocabulary spells them, or ``regard.view.Tokens``. None numbers them.
         key_tokens: the tokens of the keys, if they are of another text, as in cross-attention.
+        picture: the picture whose patches the tokens of a recording or of weights are: its pixels as the model read
+            them, (height, width), with 3 channels first or last, of uint8 or floats.
+        grid: the numbers of rows and columns of its patches, the last tokens; None is those of a square.
         queries, keys, values: (layers, heads, tokens, head_dim) from which ``weights`` are computed, for their steps.
         scale: the factor of the products of queries and keys; None is head_dim**-0.5.
         weights_are: "distribution" (rows sum to 1), "non-negative" or "signed".
@@ -88,8 +94,8 @@ def show(
     check_kind("name", name, str, do="the name of the model on the page")
     given: dict[str, Any] = {
         "inputs": inputs, "targets": targets, "labels": labels, "tokenizer": tokenizer, "tokens": tokens,
-        "key_tokens": key_tokens, "queries": queries, "keys": keys, "values": values, "scale": scale,
-        "weights_are": weights_are,
+        "key_tokens": key_tokens, "picture": picture, "grid": grid, "queries": queries, "keys": keys, "values": values,
+        "scale": scale, "weights_are": weights_are,
     }  # fmt: skip
     if weights is not None:
         if source is not None:
@@ -97,14 +103,16 @@ def show(
                 "`source` and `weights` are two things to show", expected="one of them",
                 got=f"{short_repr(source)} and weights", do="leave out one",
             )  # fmt: skip
-        _check_arguments("weights", given, _OF_WEIGHTS)
-        return AttentionView(read_weights(weights, **{part: given[part] for part in _OF_WEIGHTS}), name=name)
+        _check_arguments("weights", given, (*_OF_TOKENS, *_OF_WEIGHTS))
+        layers = layers_of_weights(weights, **{part: given[part] for part in _OF_WEIGHTS})
+        return AttentionView(_read_layers(layers, given), name=name)
     if _is_readings(source):
         _check_arguments("readings", given, ())
         return AttentionView(source, name=name)
     if _is_recording(source):
-        _check_arguments("a recording", given, _OF_RECORDINGS)
-        return AttentionView(_read_recording(source, tokens, key_tokens), name=name)
+        _check_arguments("a recording", given, _OF_TOKENS)
+        layers = layers_of([source] if isinstance(source, LayerCall) else source)
+        return AttentionView(_read_layers(layers, given), name=name)
     if isinstance(source, str | Path | nn.Module | TextModel | Translator):
         return _show_model(source, given, name)
     raise OptionError(
@@ -246,12 +254,20 @@ def _read_module(model: nn.Module, tokenizer: Tokenizer, text: Any) -> Reading:
     return make_reading(tokenized, layers_of(seen), None)
 
 
-def _read_recording(seen: Any, tokens: Any, key_tokens: Any) -> Reading | PairReading:
-    """The reading of recorded layers: of one text, of cross-attention, or of both with the attention of each text.
+def _read_layers(layers: Sequence[AttentionLayer], given: Mapping[str, Any]) -> AnyReading:
+    """The reading of the layers of a picture or of texts."""
+    if given["picture"] is None:
+        _check_arguments("texts without a picture", given, [name for name in given if name != "grid"])
+        return _read_texts(layers, given["tokens"], given["key_tokens"])
+    _check_arguments("a picture", given, [name for name in given if name not in ("tokens", "key_tokens")])
+    return read_picture_layers(layers, given["picture"], given["grid"])
+
+
+def _read_texts(layers: Sequence[AttentionLayer], tokens: Any, key_tokens: Any) -> Reading | PairReading:
+    """The reading of layers of one text, of cross-attention, or of both with the attention of each text.
 
     Layers are told apart by their numbers of queries and keys.
     """
-    layers = layers_of([seen] if isinstance(seen, LayerCall) else seen)
     sizes = list(dict.fromkeys((layer.queries, layer.keys) for layer in layers))
     if not sizes:
         raise OptionError(
@@ -259,7 +275,7 @@ def _read_recording(seen: Any, tokens: Any, key_tokens: Any) -> Reading | PairRe
             do="with regard.record(model) as seen: model(ids)",
         )  # fmt: skip
     if len(sizes) == 1:
-        return make_weights_reading(layers, tokens, key_tokens, sizes[0])
+        return read_layers(layers, tokens, key_tokens)
     target, source = sizes[0] if key_tokens is None or tokens is None else (len(tokens), len(key_tokens))
     of_kind = {size: tuple(layer for layer in layers if (layer.queries, layer.keys) == size) for size in sizes}
     kinds = {"cross": (target, source), "source": (source, source), "target": (target, target)}

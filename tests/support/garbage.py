@@ -967,6 +967,7 @@ def _views() -> Iterator[PublicCall]:
     yield call("AttentionView.table", weights_view.table, kind="weights", layer=1, head=2)
     yield call("AttentionView.save", weights_view.save, lambda: {"path": new_folder()})
     yield call("show weights", regard.show, weights=np.full((2, 3, 5, 5), 0.2), queries=None)
+    yield call("show a picture", regard.show, weights=np.full((2, 3, 5, 5), 0.2), picture=picture, grid=(2, 2))
     yield call("show a model", regard.show, source=bert_with_tokenizer(), inputs="a dog")
     yield call("show a recording", regard.show, lambda: {"source": [record_bert()[0]], "tokens": list("abcd")})
 

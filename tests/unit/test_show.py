@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 from torch import nn
 
 import regard
-from regard.errors import OptionError, OutputExistsError, RefusedError
+from regard.errors import OptionError, OutputExistsError, RefusedError, ShapeError
 from regard.view import PairReading, PictureReading, Reading, read
 from small_clips import small_clip
 from small_image_models import image_classifier
@@ -117,6 +117,61 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> Non
     assert (reading.title, len(reading.layers)) == ("a b c d e f g", 3)
     with pytest.raises(RefusedError, match="no single text"):
         regard.show(seen, tokens=target)
+
+
+class PatchEncoder(nn.Module):
+    """A vision transformer that knows nothing of regard: a class token and patches of 4 x 4 pixels."""
+
+    def __init__(self, extra: int = 1) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.first = nn.Parameter(torch.randn(1, extra, 8))
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.layers(torch.cat([self.first, self.patches(pixels).flatten(2).transpose(1, 2)], dim=1))
+
+
+@pytest.mark.parametrize(
+    ("extra", "size", "grid", "prefix"),
+    [(1, (12, 12), None, ("class",)), (0, (12, 12), (3, 3), ()), (2, (8, 12), (2, 3), ("class", "extra 1"))],
+)
+def test_a_recording_of_a_picture(
+    tmp_path: Path, extra: int, size: tuple[int, int], grid: tuple[int, int] | None, prefix: tuple[str, ...]
+) -> None:
+    model, pixels = PatchEncoder(extra).eval(), torch.randn(1, 3, *size)
+    with torch.no_grad(), regard.record(model) as seen:
+        model(pixels)
+    (reading,) = regard.show(seen, picture=pixels, grid=grid).readings
+    assert isinstance(reading, PictureReading)
+    assert reading.pixels.shape == (3, *size)
+    assert (reading.pixels.min(), reading.pixels.max()) == (0, 255)
+    for layer, call in zip(reading.layers, seen, strict=True):
+        assert (layer.grid.prefix, layer.cell) == (prefix, (4, 4))
+        np.testing.assert_allclose(layer.attention.weights(), call.weights()[0], atol=1e-6)
+    assert reading.rollout is not None
+    np.testing.assert_allclose(reading.rollout.sum(-1), 1)
+    regard.show(seen, picture=pixels, grid=grid).save(tmp_path / "picture.html")
+    weights = [call.weights() for call in seen]
+    shown = regard.show(weights=weights, picture=np.zeros((*size, 3), np.uint8), grid=grid).readings[0]
+    assert isinstance(shown, PictureReading)
+    assert shown.pixels.shape == (3, *size)
+
+
+def test_pictures_that_do_not_fit_are_refused() -> None:
+    weights = np.full((1, 10, 10), 0.1)
+    with pytest.raises(ShapeError, match="no grid of patches"):
+        regard.show(weights=weights, picture=np.zeros((8, 8)), grid=(4, 4))
+    with pytest.raises(ShapeError, match="pixels are no picture"):
+        regard.show(weights=weights, picture=np.zeros((8, 8, 4)))
+    with pytest.raises(ShapeError, match="no patches of one picture"):
+        regard.show(weights=np.full((1, 5, 10), 0.1), picture=np.zeros((8, 8)))
+    with pytest.raises(OptionError, match="wrong grid"):
+        regard.show(weights=weights, picture=np.zeros((8, 8)), grid="3x3")
+    with pytest.raises(OptionError, match="tokens has no effect on a picture"):
+        regard.show(weights=weights, picture=np.zeros((8, 8)), tokens=["a"] * 10)
+    with pytest.raises(OptionError, match="grid has no effect on texts"):
+        regard.show(weights=weights, grid=(3, 3))
 
 
 def test_save_and_repr(tmp_path: Path) -> None:

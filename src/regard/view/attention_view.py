@@ -24,7 +24,7 @@ _FRAME = (
 )
 FRAME_HEIGHT = 760
 """Height of the page in a notebook, in pixels."""
-_OTHERWISE = "The attention of {title} is shown here once the notebook is trusted: in Jupyter, File, Trust Notebook."
+_OTHERWISE = "The attention of “{title}” is shown here once the notebook is trusted: in Jupyter, File, Trust Notebook."
 
 
 @final

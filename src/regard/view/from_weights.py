@@ -39,18 +39,16 @@ _CONTINUATION = "##"
 """The beginning of a token that continues a word, in vocabularies of word pieces."""
 
 
-def read_weights(
+def layers_of_weights(
     weights: Any,
     *,
-    tokens: Any = None,
-    key_tokens: Any = None,
     queries: Any = None,
     keys: Any = None,
     values: Any = None,
     scale: float | None = None,
     weights_are: WeightsAre = "distribution",
-) -> Reading:
-    """Make the reading of weights, and of the queries, keys and values that they are computed from, if given.
+) -> tuple[AttentionLayer, ...]:
+    """Make the layers of weights, and of the queries, keys and values that they are computed from, if given.
 
     Arguments and errors are those of ``regard.show``.
     """
@@ -59,29 +57,31 @@ def read_weights(
     check_number_of_weights([(layer.shape[0], layer.shape[1], layer.shape[2]) for layer in layers])
     for number, layer in enumerate(layers):
         _check_weights(f"layers.{number}", layer, weights_are)
-    read: tuple[AttentionLayer, ...] = tuple(
-        LayerWeights(f"layers.{number}", to_float32(layer), weights_are, NO_STEPS)
-        for number, layer in enumerate(layers)
-    )
     vectors = {"queries": queries, "keys": keys, "values": values}
     if any(part is not None for part in vectors.values()):
-        read = _read_steps(layers, vectors, scale, weights_are)
-    elif scale is not None:
+        return _read_steps(layers, vectors, scale, weights_are)
+    if scale is not None:
         raise OptionError(
             "`scale` has no effect without queries and keys", expected="`queries`, `keys` and `values` beside it",
             got=short_repr(scale), do="leave out `scale`",
         )  # fmt: skip
-    sizes = read[0].queries, read[0].keys
-    return make_weights_reading(read, tokens, key_tokens, sizes)
+    return tuple(
+        LayerWeights(f"layers.{number}", to_float32(layer), weights_are, NO_STEPS)
+        for number, layer in enumerate(layers)
+    )
 
 
-def make_weights_reading(
-    layers: Sequence[AttentionLayer], tokens: Any, key_tokens: Any, sizes: tuple[int, int]
-) -> Reading:
-    """Make the reading of layers of these numbers of queries and keys, with their tokens as ``name_tokens`` reads them.
+def read_weights(weights: Any, *, tokens: Any = None, key_tokens: Any = None, **options: Any) -> Reading:
+    """Make the reading of weights and their tokens; ``options`` are those of ``layers_of_weights``."""
+    return read_layers(layers_of_weights(weights, **options), tokens, key_tokens)
+
+
+def read_layers(layers: Sequence[AttentionLayer], tokens: Any, key_tokens: Any) -> Reading:
+    """Make the reading of layers of the same tokens, which are as ``name_tokens`` reads them.
 
     Raises ShapeError for other numbers of tokens.
     """
+    sizes = layers[0].queries, layers[0].keys
     own = name_tokens("tokens", tokens, sizes[0])
     if key_tokens is None and sizes[0] != sizes[1]:
         raise ShapeError(
