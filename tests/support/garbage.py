@@ -58,6 +58,7 @@ from regard.train.state_dicts import average_states
 from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
+    compare_readings,
     mass_of_marks,
     read,
     read_file,
@@ -946,6 +947,13 @@ def _views() -> Iterator[PublicCall]:
     )
     for function in (without_marks, mass_of_marks, statistics_of):
         yield call(function.__name__, function, lambda: {"reading": read(bert_with_tokenizer(), "a dog")})
+    readings = {"first": "a dog", "second": "the dog"}
+    yield call(
+        "compare_readings",
+        compare_readings,
+        lambda: {side: read(bert_with_tokenizer(), text) for side, text in readings.items()},
+        names=("a", "b"),
+    )
     picture = np.zeros((12, 8), np.uint8)
     yield call("read_file", read_file, model=image_classifier(), file=picture, labels=["rows"], name="a")
     yield call("read_file of a CLIP", read_file, model=small_clip(), file=picture, labels=["a", "b"], name="a")

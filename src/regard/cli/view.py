@@ -16,6 +16,7 @@ from regard.cli.progress import indeterminate_progress, track
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, option
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
+from regard.cli.view_comparison import ComparisonOptions, compare_texts
 from regard.cli.view_drawing import DrawingOptions, is_drawing
 from regard.cli.view_media import find_named_kind, read_media
 from regard.cli.view_texts import choose_translator, collect_texts, read_pairs, read_texts, warn_about_missing_quotes
@@ -43,6 +44,10 @@ EXAMPLES = """
   regard view "I ate an apple." "Apple released a new phone." -o apple.html --open
 
   regard view "The cat sat on the mat." --mechanism longformer:window=4,performer -o side.html
+
+  regard view "It was too tired to walk." "It was too wide to walk." --compare -o change.html
+
+  regard view "It was too tired to walk." --model epoch-1/ --compare-model epoch-9/ -o trained.html
 
   regard view "The animal didn't cross the street because it was too tired." -o head.svg --layer 3 --head 1
 
@@ -178,6 +183,7 @@ def view(
     field: Field = None,
     model: ModelName = None,
     mechanism: Mechanisms = None,
+    comparison: ComparisonOptions,
     media: _MediaOptions,
     truncate: Truncate = False,
     output: _Output,
@@ -189,6 +195,9 @@ def view(
 
     With --mechanism the same heads are computed by other mechanisms too, side by side: how much of the exact attention
     each keeps, and what it costs.
+
+    With --compare or --compare-model two readings stand side by side: the words aligned, the differences, and the heads
+    whose attention changed most.
 
     With pictures the model is an image encoder, and the output shows which patches each patch attends to. With sounds
     it is a Conformer, and the output shows over the spectrogram to which times each time attends.
@@ -202,6 +211,7 @@ def view(
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
+        others |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model}
         _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
         drawing.check_texts(output.path, kind.plural)
         shown = read_media(kind, files, opened, [*media.label])
@@ -209,8 +219,10 @@ def view(
         return
     media.check_no_label()
     choices = _parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
+    comparison.check_alone(mechanisms=bool(choices))
     if pairs.are_given:
-        _check_no_text_options({"--data": data, "--field": field, "--truncate": truncate})
+        options = {"--data": data, "--field": field, "--truncate": truncate}
+        _check_no_text_options(options | {"--compare": comparison.compare, "--compare-model": comparison.compare_model})
         translator = choose_translator(given, model)
         _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, output, drawing)
         return
@@ -220,7 +232,12 @@ def view(
     warn_about_missing_quotes(given)
     if choices:
         drawing.check_texts(output.path, "several mechanisms")
-        _show(_read_side_by_side(reader, lines, choices, truncate=truncate), str(reader), output, drawing)
+        sides = _read_side_by_side(reader, lines, choices, truncate=truncate)
+        compared = [made for side in sides for made in side.comparisons] if comparison.compare else sides
+        _show(compared, str(reader), output, drawing)
+    elif comparison.are_given:
+        drawing.check_texts(output.path, "comparisons")
+        _show(compare_texts(reader, lines, comparison, truncate=truncate), str(reader), output, drawing)
     else:
         _show(read_texts(reader, lines, truncate=truncate), str(reader), output, drawing)
 

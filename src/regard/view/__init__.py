@@ -23,6 +23,7 @@ from regard.view.read_file import read_file
 from regard.view.read_pair import read_pair
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
+from regard.view.reading_comparison import HeadChange, ReadingComparison, WordMove, compare_readings
 from regard.view.side_by_side import SideBySide
 from regard.view.tables import Table
 from regard.view.terminal import print_reading, print_readings
@@ -35,6 +36,7 @@ __all__ = [
     "AttentionView",
     "EpisodeReading",
     "Figure",
+    "HeadChange",
     "HeadPattern",
     "HeadStatistics",
     "LayerReading",
@@ -43,10 +45,13 @@ __all__ = [
     "PictureLayer",
     "PictureReading",
     "Reading",
+    "ReadingComparison",
     "SideBySide",
     "Table",
     "Tokens",
     "WindowReading",
+    "WordMove",
+    "compare_readings",
     "layers_of",
     "mass_of_marks",
     "print_reading",

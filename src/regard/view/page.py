@@ -28,6 +28,7 @@ from regard.errors import (
     check_kind,
 )
 from regard.escape_text import escape_text
+from regard.view.comparison_data import build_comparisons_data
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
 from regard.view.output_path import PAGE, check_output_path
@@ -36,6 +37,7 @@ from regard.view.page_data import build_page_data
 from regard.view.picture_data import build_pictures_data
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
+from regard.view.reading_comparison import ReadingComparison
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_data import build_side_by_side_data
 
@@ -43,8 +45,8 @@ MAX_VECTOR_CHARACTERS = 880_000
 """Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
 
 
-AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | EpisodeReading
-"""Readings of texts, translations, pictures and other files, texts under several mechanisms, and episodes."""
+AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | ReadingComparison | EpisodeReading
+"""Readings of texts, translations, pictures and other files, texts under several mechanisms, comparisons, episodes."""
 
 
 @final
@@ -96,10 +98,19 @@ _SIDE_BY_SIDE = _Page(
     "side_by_side.html",
     styles=("page", "side_by_side"),
     scripts=(
-        *(*_OF_TEXTS, "mechanisms", "exact_row", "panels", "compared_rows", "head_masses", "measures", "side_by_side"),
+        *(*_OF_TEXTS, "matrix", "mechanisms", "exact_row", "panels", "compared_rows", "head_masses", "measures"),
+        "side_by_side",
     ),
     build=build_side_by_side_data,
     body=' class="side-by-side"',
+)
+_COMPARISONS = _Page(
+    "compare.html",
+    styles=("page", "side_by_side", "compare"),
+    scripts=(*(*_OF_TEXTS, "matrix", "compared_sides", "compared_words", "head_changes", "compared_maps", "compare"),),
+    build=build_comparisons_data,
+    readings="Comparisons",
+    body=' class="compare"',
 )
 _EPISODES = _Page(
     "episode.html",
@@ -119,6 +130,7 @@ _PAGES: Mapping[type, _Page] = {
     PairReading: _TEXTS,
     PictureReading: _PICTURES,
     SideBySide: _SIDE_BY_SIDE,
+    ReadingComparison: _COMPARISONS,
     EpisodeReading: _EPISODES,
 }
 
@@ -130,8 +142,8 @@ def write_page(
     """Write the page of a reading, or of several, to a temporary file, move it into place, and return its path.
 
     Several readings are of one kind: texts and translations, pictures or other files, texts under several mechanisms,
-    or episodes. Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
-    written, DataError if there is no reading, OptionError for readings of different kinds.
+    comparisons or episodes. Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it
+    cannot be written, DataError if there is no reading, OptionError for readings of different kinds.
     """
     several = [readings] if isinstance(readings, AnyReading) else readings
     check_kind("readings", several, Sequence, do="a reading from regard.view.read, or a list of them")

@@ -6,7 +6,7 @@ nothing of what one layer changes reaches the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -17,6 +17,7 @@ from regard.comparison import ComparisonSummary, MechanismChoice
 from regard.fields import repr_of_fields
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Reading
+from regard.view.reading_comparison import ReadingComparison, compare_readings
 
 
 @final
@@ -100,6 +101,17 @@ class SideBySide:
         names = [panel.choice.name for panel in self.panels]
         return tuple(
             name if names.count(name) == 1 else panel.label for name, panel in zip(names, self.panels, strict=True)
+        )
+
+    @property
+    def comparisons(self) -> tuple[ReadingComparison, ...]:
+        """Exact attention compared with each mechanism that does not refuse."""
+        return tuple(
+            compare_readings(
+                self.exact, replace(self.exact, layers=panel.computed.layers), names=(self.exact_name, panel.label)
+            )
+            for panel in self.panels
+            if panel.computed is not None
         )
 
     @property

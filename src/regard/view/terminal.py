@@ -18,9 +18,11 @@ from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
+from regard.view.reading_comparison import ReadingComparison
 from regard.view.shared_words import SharedWord, shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, SIGNED_NOTE, answer_words
 from regard.view.side_by_side import SideBySide
+from regard.view.terminal_comparison import print_comparisons
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_picture import print_pictures
 from regard.view.terminal_side_by_side import print_side_by_side
@@ -29,7 +31,7 @@ from regard.view.terminal_words import format_pair, print_words
 from regard.view.word_pairs import word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown
 
-PrintedReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide
+PrintedReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | ReadingComparison
 MAX_SHARED_WORDS = 8
 MAX_TITLE_CHARACTERS = 1000  # maximum length of the text above its table
 PAIR_WIDTH = 30  # maximum width of a pair of words if each text has one line
@@ -38,7 +40,7 @@ MAX_TABLES = 10  # maximum number of texts for which each has its tables
 
 @explain_arguments
 def print_readings(readings: PrintedReading | Sequence[PrintedReading], console: Console) -> None:
-    """Print every reading, of one kind: pictures, texts under several mechanisms, or texts and translations.
+    """Print every reading, of one kind: pictures, texts under several mechanisms, comparisons, texts and translations.
 
     Up to ``MAX_TABLES`` texts have tables, and the words that several share.
     """
@@ -48,6 +50,8 @@ def print_readings(readings: PrintedReading | Sequence[PrintedReading], console:
         print_pictures(several, console)
     elif isinstance(first, SideBySide):
         print_side_by_side(several, console)
+    elif isinstance(first, ReadingComparison):
+        print_comparisons(several, console)
     else:
         _print_texts(several, console)
 

@@ -35,7 +35,7 @@ def without_marks(reading: Reading) -> Reading:
 
     ``mass_of_marks`` is the part of the attention that this leaves out. Raises DataError for a text of marks alone.
     """
-    queries, keys = _unmarked(reading)
+    queries, keys = unmarked_tokens(reading)
     if not queries or not keys:
         raise DataError(
             "the text has only marks, so nothing is left without them",
@@ -57,7 +57,7 @@ def without_marks(reading: Reading) -> Reading:
 @explain_arguments
 def mass_of_marks(reading: Reading) -> Float64[np.ndarray, " heads"]:
     """Compute the share of attention that marks get, averaged over the other queries: of each head, layer by layer."""
-    queries, keys = _unmarked(reading)
+    queries, keys = unmarked_tokens(reading)
     every_head = (shares for layer in reading.layers for shares in shares_by_head(layer))
     rows = [shares[list(queries)] for shares in every_head]
     return np.array([(row.sum() - row[:, list(keys)].sum()) / max(1, len(row)) for row in rows], dtype=np.float64)
@@ -65,11 +65,11 @@ def mass_of_marks(reading: Reading) -> Float64[np.ndarray, " heads"]:
 
 def has_marks(reading: Reading) -> bool:
     """Whether a text has marks, and other tokens beside them."""
-    queries, keys = _unmarked(reading)
+    queries, keys = unmarked_tokens(reading)
     return bool(queries and keys) and len(queries) + len(keys) < len(reading.tokens) + len(reading.key_tokens)
 
 
-def _unmarked(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def unmarked_tokens(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The numbers of the query tokens and of the key tokens that are no marks."""
     check_kind("reading", reading, Reading, do="make one with regard.view.read")
     apart = {reading.sink} if reading.keys is None else set()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from click.testing import Result
 from typer.testing import CliRunner
@@ -323,3 +324,44 @@ def test_a_checkpoint_without_transformers(run: Run, tmp_path: Path, monkeypatch
 def test_a_pickle_is_refused(run: Run, tmp_path: Path) -> None:
     (save_checkpoint("gpt2", tmp_path / "gpt2") / "model.safetensors").rename(tmp_path / "gpt2" / "pytorch_model.bin")
     assert "only as a pickle" in refusal_message(run, CheckpointError, "A text.", "--model", "gpt2")
+
+
+TIRED = "The animal didn't cross the street because it was too tired."
+
+
+def test_one_changed_word_is_compared(run: Run, tmp_path: Path) -> None:
+    result = run(TIRED, TIRED.replace("tired", "wide"), TIRED, "--compare", "-o", "change.html")
+    assert result.exit_code == 0, result.output
+    assert "Different: tired / wide." in result.stdout
+    assert "animal 67.7 → 28.1 %" in result.stdout
+    assert result.stdout.count("text 1: ") == 2, "the first text with each of the others"
+    assert (tmp_path / "change.html").exists()
+
+
+def test_two_models_are_compared_on_each_text(run: Run, tmp_path: Path) -> None:
+    other = load("minilm")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter *= 1.1
+    other.save(tmp_path / "later")
+    result = run(TIRED, "I ate an apple.", "--compare-model", "later")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("minilm: ") == result.stdout.count("later: ") == 2
+    assert "nearest" not in result.stdout
+
+
+def test_heads_of_one_text_and_mechanisms_are_compared(run: Run) -> None:
+    alone = run("I ate an apple.", "--compare")
+    assert alone.exit_code == 0, alone.output
+    assert "Each head is compared with the head that is nearest to it." in alone.stdout
+    mechanisms = run("I ate an apple.", "--compare", "--mechanism", "longformer:window=2,linear")
+    assert mechanisms.exit_code == 0, mechanisms.output
+    assert mechanisms.stdout.count("dot_product: ") == 2
+    assert "longformer:window=2: I ate an apple." in mechanisms.stdout
+
+
+def test_comparisons_that_have_no_meaning_are_refused(run: Run, translators: Path) -> None:
+    both = refusal_message(run, OptionError, "Hi.", "--compare-model", "minilm", "--mechanism", "linear")
+    assert "--compare-model cannot be used with --mechanism" in both
+    pairs = refusal_message(run, OptionError, str(translators / "transformer"), "--source", SOURCE, "--compare")
+    assert "--compare cannot be used with --source" in pairs

@@ -19,11 +19,6 @@ function columnsOf(text) {
   return [{ name: "layer · head", value: ({ layer, head }) => layer * 1e4 + head, falling: false }, ...columns];
 }
 
-// The name of a head's pattern, and the share of attention that follows it.
-function patternText([name, score]) {
-  return `${name} ${(score / 10).toFixed(0)}\u00a0%`;
-}
-
 function sortBy(column, falling) {
   order = order.column === column ? { column, falling: !order.falling } : { column, falling };
   showNumbers();

@@ -37,11 +37,6 @@ function shownNumbers(panel) {
   return weights.map((weight, at) => weight - exact[at]);
 }
 
-// Weights of 0 to 1 have the shades of all pages, below 0 they are orange; of differences, what is missing is orange.
-function comparedShade(weight, isDifference = false) {
-  return shade(Math.abs(weight), weight < 0 ? "below" : isDifference ? "above" : "share");
-}
-
 function differs(panel) {
   return showsDifference && panel.at !== 0;
 }

@@ -11,7 +11,8 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
   for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "" };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", otherLayer: null, otherHead: null };
+const OTHER_HEAD = { otherLayer: null, otherHead: null }; // of a comparison: the one that the head is compared with
 const views = [];
 let resting = null; // the state that a preview covers
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one, whatever their tokens.
@@ -46,6 +47,11 @@ function shownHeads(text) {
   return showsMarks(text) ? text.heads : text.unmarked.heads;
 }
 
+// The name of a head's pattern, and the share of attention that follows it.
+function patternText([name, score]) {
+  return `${name} ${(score / 10).toFixed(0)}\u00a0%`;
+}
+
 // The key with the largest weight; the one that is kept apart only if all others are 0.
 function largestApart(text, row) {
   const [first, second] = largest(row, 2);
@@ -73,7 +79,8 @@ function bounded(value, size) {
 // The first view of a text: its strongest finding, or of a decoder the last token; of a classifier's first token: the last layer, all heads; of an
 // alignment: the layer and level that give the alignments.
 function openingPlace(text, kind) {
-  const { aligning = 0, answer, attentions } = data.texts[text];
+  const { aligning = 0, answer, attentions, opening } = data.texts[text];
+  if (opening) return { text, kind: 0, words: false, ...OTHER_HEAD, ...opening };
   const one = attentions[kind];
   const first = Math.max(0, one.tokens.findIndex((token) => !token.special));
   if (isAcross(one)) return { text, kind, words: haveWords(one), layer: aligning, head: null, query: first };
@@ -157,8 +164,9 @@ function address() {
   const key = state.key === null ? "" : `&key=${state.key}`;
   const scale = `${state.apart || shownText().sink === undefined ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
   const marks = showsMarks(shownText()) ? "" : "&marks=none";
+  const other = state.otherLayer === null ? "" : `&other=${state.otherLayer}.${state.otherHead ?? "mean"}`;
   const overlaid = state.overlaid && `&overlaid=${state.overlaid}`;
-  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}${other}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -172,6 +180,8 @@ function readAddress() {
   if (query.get("head") === "mean") change.head = null;
   if (["rollout", "flow"].includes(query.get("head"))) change.head = query.get("head");
   if (/^\d{1,3}\.\d{1,3}(,\d{1,3}\.\d{1,3}){0,6}$/.test(query.get("overlaid") ?? "")) change.overlaid = query.get("overlaid");
+  const other = /^(\d{1,4})\.(\d{1,4}|mean)$/.exec(query.get("other") ?? "");
+  if (other) Object.assign(change, { otherLayer: Number(other[1]), otherHead: other[2] === "mean" ? null : Number(other[2]) });
   if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log", marks: query.get("marks") !== "none" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];

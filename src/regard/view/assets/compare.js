@@ -1,0 +1,69 @@
+// Sets up the page of two readings: theme, tabs, selectors, and the first view.
+
+function repaintComparison() {
+  showPlaces();
+  showMaps();
+  showComparedScale();
+}
+
+function showComparisonFacts() {
+  const { names, attentions } = comparison();
+  const counts = [0, 1].map((side) => `${plural(sideOf(side).tokens.length, "token")}, ${layersAndHeads(sideOf(side))}`);
+  ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(sideOf(0)) && hasOneHead(sideOf(1)));
+  byId("about").textContent = `${data.model || "Model"}: ${names[0]} and ${names[1]}; ${[...new Set(counts)].join(" and ")}.`;
+  byId("first-name").textContent = names[0];
+  byId("second-name").textContent = names[1];
+  byId("cut").hidden = attentions.every(({ dropped }) => dropped === 0);
+  byId("cut").textContent = "Truncated: a text is longer than the model’s limit, and its last tokens were removed.";
+  const how = data.letters ? `rounded to ${data.letters === 3 ? 19 : 13} bits; no weight differs by more than ${data.largest_error.toPrecision(1)}` : "stored as float32";
+  byId("foot").textContent = `Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
+}
+
+// The selectors of both heads; the second one follows the first until it is chosen.
+function showHeadSelectors() {
+  [["layer", "head"], ["other-layer", "other-head"]].forEach(([layerId, headId], side) => {
+    const [text, { layer, head }] = [sideOf(side), headOfSide(side)];
+    const heads = columnsIn(text, layer);
+    options(byId(layerId), text.layers.map((_, at) => String(at)), layer);
+    options(byId(headId), heads.map((one) => (one === null ? "all" : String(one))), heads.indexOf(head));
+  });
+}
+
+function listenToHeadSelectors() {
+  const other = () => headOfSide(1);
+  const chosenHead = (id, layer, side) => columnsIn(sideOf(side), layer)[Number(byId(id).value)];
+  listen(byId("layer"), "change", ({ target }) => go({ layer: Number(target.value) }));
+  listen(byId("head"), "change", () => go({ head: chosenHead("head", state.layer, 0) }));
+  listen(byId("other-layer"), "change", ({ target }) => go({ otherLayer: Number(target.value), otherHead: other().head === null ? null : bounded(other().head, headsIn(sideOf(1), Number(target.value))) }));
+  listen(byId("other-head"), "change", () => go({ otherLayer: other().layer, otherHead: chosenHead("other-head", other().layer, 1) }));
+}
+
+function showMarkSwitch() {
+  const text = sideOf(0);
+  showSwitch(byId("mark-switch"), text.unmarked ? ["With", "Without"].map((name) => `${name} ${markNames(text).join(", ")}`) : [], state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
+  if (showsMarks(text)) return;
+  const hidden = [0, 1].map((side) => {
+    const { layer, head } = headOfSide(side);
+    const heads = (sideOf(side).unmarked?.heads ?? []).filter((one) => one.layer === layer && (head ?? one.head) === one.head);
+    return percent(heads.reduce((sum, one) => sum + one.hidden, 0) / Math.max(1, heads.length));
+  });
+  byId("mark-switch").append(make("small", {}, ` hides ${hidden[0]} and ${hidden[1]}`));
+}
+
+buildTheme(repaintComparison);
+buildPrinting(repaintComparison);
+buildTabs();
+listenToHeadSelectors();
+watch(["text"], showComparisonFacts);
+watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showHeadSelectors);
+watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showMarkSwitch);
+Object.assign(state, openingPlace(0, 0));
+move(readAddress());
+showAll();
+listen(window, "hashchange", () => go(readAddress()));
+let resizing = 0;
+listen(window, "resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(showMaps, 100);
+});
+ROOT_ELEMENT.dataset.ready = "yes";

@@ -1,0 +1,101 @@
+"""Terminal summary of two readings compared: the heads and the words whose attention changed most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from regard.escape_text import escape_and_isolate, escape_text
+from regard.view.reading_comparison import HeadChange, ReadingComparison, WordMove
+from regard.view.terminal_tables import Column, bar, fitted_table
+
+MAX_HEADS, MAX_WORDS = 6, 6
+_LONGEST_WORD = 20
+"""Cells from which a word is wrapped."""
+
+
+def print_comparisons(comparisons: Sequence[ReadingComparison], console: Console) -> None:
+    """Print each comparison: the texts, and tables of its heads and words."""
+    for comparison in comparisons:
+        _print_texts(comparison, console)
+        moves = [comparison.move_in_head(number) for number in range(len(comparison.heads))[:MAX_HEADS]]
+        rows = [
+            (_head_text(move.change), move.change.change, _place_text(comparison, move.place), move) for move in moves
+        ]
+        _print_moves(("head", "word"), rows, comparison, console)
+        moves = [comparison.move_of_word(place) for place in comparison.listed_words[:MAX_WORDS]]
+        means = comparison.moved.mean(axis=0)
+        rows = [
+            (_place_text(comparison, move.place), float(means[move.place]), _head_text(move.change), move)
+            for move in moves
+        ]
+        _print_moves(("word", "head"), rows, comparison, console)
+        console.print()
+    console.print(
+        "Changed: the share of attention that moved to other words (total variation), averaged over the words that are "
+        "the same in both, or over all heads. Beside it where that is most, and the words that lost and gained most "
+        "there. Layers and heads are counted from 0.",
+        style="dim",
+    )
+
+
+def _print_texts(comparison: ReadingComparison, console: Console) -> None:
+    sides = (comparison.first, comparison.second)
+    for name, reading in zip(comparison.names, sides, strict=True):
+        console.print(Text(f"{escape_text(name)}: ", style="dim").append(escape_text(reading.title), style="bold"))
+    differing = [place for place in range(len(comparison.places)) if place not in comparison.same_words]
+    if differing:
+        names = ", ".join(_place_text(comparison, place) for place in differing)
+        console.print(f"Different: {names}.", style="dim")
+    if any((head.layer, head.head) != (head.other_layer, head.other_head) for head in comparison.heads):
+        console.print("Each head is compared with the head that is nearest to it.", style="dim")
+
+
+def _place_text(comparison: ReadingComparison, place: int) -> str:
+    first, second = comparison.places[place]
+    sign = "-" if second is None else "+" if first is None else ""
+    return sign + escape_and_isolate(comparison.name_of(place))
+
+
+def _head_text(change: HeadChange) -> str:
+    first, second = f"{change.layer}·{change.head}", f"{change.other_layer}·{change.other_head}"
+    return first if first == second else f"{first} / {second}"
+
+
+def _print_moves(
+    names: tuple[str, str],
+    rows: Sequence[tuple[str, float, str, WordMove]],
+    comparison: ReadingComparison,
+    console: Console,
+) -> None:
+    """Print a table of heads with their words, or of words with their heads."""
+    console.print(Text(f"\n{names[0].capitalize()}s whose attention changed most", style="bold"))
+    columns = (
+        Column(names[0], wraps_from=_LONGEST_WORD),
+        Column("changed", "right"),
+        Column("", leave_out=1),
+        Column(names[1], wraps_from=_LONGEST_WORD),
+        Column("less to", wraps_from=_LONGEST_WORD + 20),
+        Column("more to", wraps_from=_LONGEST_WORD + 20),
+    )
+    plain = console.options.ascii_only
+    cells = [
+        (
+            Text(label, style="bold"),
+            f"{100 * changed:.1f} %",
+            bar(changed, plain=plain),
+            Text(other),
+            _share_text(comparison, move.lost, move.lost_shares, plain=plain),
+            _share_text(comparison, move.gained, move.gained_shares, plain=plain),
+        )
+        for label, changed, other, move in rows
+    ]
+    console.print(fitted_table(columns, cells, console.width))
+
+
+def _share_text(comparison: ReadingComparison, place: int, shares: tuple[float, float], *, plain: bool) -> Text:
+    """A word and its shares in both readings: "animal 67.7 → 28.1 %"."""
+    arrow = "->" if plain else "→"
+    return Text(f"{_place_text(comparison, place)} {100 * shares[0]:.1f} {arrow} {100 * shares[1]:.1f} %")
