@@ -265,13 +265,16 @@ def test_defaults_for_short_texts_are_said(run: Run) -> None:
     assert "bigbird block=1, random_blocks=1 (options that were not given are set for 9 tokens)" in result.output
 
 
-def test_wrong_mechanisms_are_refused_before_the_model_is_loaded(run: Run) -> None:
+def test_wrong_mechanisms_are_refused_before_the_model_is_loaded(run: Run, tmp_path: Path) -> None:
     for wrong, meant in {"longfromer": "longformer", "longformer:windw=2": "window"}.items():
         message = refusal_message(run, OptionError, "hi", "--mechanism", wrong, "--model", "no such model")
         assert f"did you mean '{meant}'" in message
     assert "--source" in refusal_message(run, OptionError, "folder", "--source", "hi", "--mechanism", "linear")
     long = "word " * 400
     assert "too long to be shown side by side" in refusal_message(run, DataError, long, "--mechanism", "linear")
+    save_checkpoint("bloom", tmp_path / "bloom")
+    message = refusal_message(run, OptionError, "hi", "--mechanism", "linear", "--model", "bloom")
+    assert "transformers computes it" in message
 
 
 CHECKPOINT_TEXT = "The keys to the old cabinet are on the table, because it was small."

@@ -120,6 +120,11 @@ def test_random_projections_are_said(bert):
 def test_the_same_mechanism_keeps_its_parameters():
     layer, tokens = MultiHeadAttention(12, 3, mechanism="additive").eval(), torch.randn(2, 7, 12)
     assert torch.equal(replace_mechanism(layer, "additive").model(tokens), layer(tokens))
+    sizes = {"length": 9, "projected": 5}
+    layer = MultiHeadAttention(12, 3, mechanism="linformer", mechanism_options=sizes).eval()
+    assert torch.equal(replace_mechanism(layer, "linformer", **sizes).model(tokens), layer(tokens))
+    notes = replace_mechanism(layer, "linformer", **sizes | {"projected": 7}).notes
+    assert "linformer: key_projection has random weights, which were not trained" in notes
 
 
 def test_position_dropout_mode_and_dtype_are_kept():

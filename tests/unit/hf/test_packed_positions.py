@@ -224,6 +224,8 @@ def test_layers_that_attend_in_chunks():
     kind = replace(BY_NAME["llama"], name="llama4_text", sizes=sizes)
     model = build(kind)
     torch.testing.assert_close(compute(model, use_cache=False), compute_alone(model), atol=1e-5, rtol=0)
-    for arguments in ({"attention_mask": ONES, "use_cache": False}, {}):
-        with pytest.raises(RefusedError, match="attends in chunks"):
-            compute(model, **arguments)
+    for first in (0, LENGTHS[0]):  # three texts, and two
+        ids, positions = IDS[:, first:], POSITIONS[:, first:]
+        for arguments in ({"attention_mask": torch.ones_like(ids), "use_cache": False}, {}):
+            with pytest.raises(RefusedError, match="attends in chunks"):
+                compute(model, ids, positions, **arguments)

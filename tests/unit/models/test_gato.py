@@ -155,23 +155,27 @@ def poisoned(batch, sequences):
     )
 
 
+def padded_with_patch_ids(batch, sequences):
+    """Padding of ids of patches, which have no pixels."""
+    return replace(batch, ids=batch.ids.masked_fill(~batch.visible, CONFIG.ranges.patch_id))
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_has_no_influence(training):
     model, sequences = make(dtype=torch.float32), mixed()
     results = []
-    for poison in (False, True):
-        batch = batch_of(sequences, torch.float32)
-        batch = poisoned(batch, sequences) if poison else batch
+    for poison in (lambda batch, _: batch, poisoned, padded_with_patch_ids):
+        batch = poison(batch_of(sequences, torch.float32), sequences)
         model.zero_grad()
         model.train(training)
         torch.manual_seed(3)
         total, count = model.loss(batch)
         total.backward()
         results.append((total.detach(), count, [one.grad.clone() for one in model.parameters()]))
-    assert torch.equal(results[0][0], results[1][0])
-    assert results[0][1] == results[1][1]
-    for clean, poison in zip(results[0][2], results[1][2], strict=True):
-        assert torch.equal(clean, poison)
+    for total, count, gradients in results[1:]:
+        assert torch.equal(total, results[0][0])
+        assert count == results[0][1]
+        assert all(torch.equal(*pair) for pair in zip(gradients, results[0][2], strict=True))
 
 
 def test_a_token_has_no_influence_on_those_before_it():

@@ -31,6 +31,7 @@ from regard.errors import OptionError, ShapeError
         (lambda: positions.T5Buckets(0), r"wrong heads.*got: +0"),
         (lambda: positions.T5Buckets(2, buckets=3), r"do not fit.*at least 4.*buckets=3, max_distance=128.*buckets=32"),
         (lambda: positions.T5Buckets(2, max_distance=8), r"do not fit.*buckets=32, max_distance=8"),
+        (lambda: positions.T5Buckets(2, max_distance=16, bidirectional=False), r"do not fit.*max_distance=16"),
         (
             lambda: positions.T5Buckets(2, buckets=1, bidirectional=False),
             r"do not fit.*2 with bidirectional.*buckets=1",
@@ -44,6 +45,13 @@ from regard.errors import OptionError, ShapeError
 def test_constructor_options(make, facts):
     with pytest.raises(OptionError, match=f"(?s){facts}"):
         make()
+
+
+@pytest.mark.parametrize(("buckets", "bidirectional"), [(4, True), (2, False)])
+def test_the_fewest_buckets_of_t5(buckets, bidirectional):
+    """One for each direction that is exact, and one for all longer distances."""
+    position = positions.T5Buckets(2, buckets=buckets, max_distance=2, bidirectional=bidirectional)
+    assert position.bucket(torch.tensor([0, -1, -2, -9])).tolist() == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("base", [float("nan"), float("inf"), -1, 0, 10**400])

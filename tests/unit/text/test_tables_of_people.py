@@ -303,6 +303,8 @@ def test_identifiers_are_no_field_of_a_pair(tmp_path):
     assert pairs == [("Go.", "Va !"), ("Hi.", "Salut !")]
     assert "'x'" in said[0]
     assert read(tmp_path / "b.jsonl", columns=("y", "x"))[0] == [(target, source) for source, target in pairs]
+    half = '{"id": "a3", "x": "Half \\ud800.", "y": "Moitié."}\n'  # half a character, of which no file can be written
+    assert read(write(tmp_path / "c.jsonl", both + half))[0] == pairs
 
 
 # Word lists and other short cells, where nothing but names tells

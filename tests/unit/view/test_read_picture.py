@@ -411,6 +411,14 @@ def test_large_page_has_no_values():
     assert large["largest_error"] < 0.01
 
 
+@pytest.mark.parametrize("labels", [3, 5, 8])
+def test_labels_that_are_not_shown_are_counted(labels):
+    reading = read_file(image_classifier(tuple(f"label {number}" for number in range(labels))), PICTURE)
+    (text,) = build_pictures_data([reading], "", 100_000)["texts"]
+    assert len(text["labels"]) + text["other_labels"] == labels
+    assert [label for label, _ in text["labels"]] == [label for label, _ in reading.probabilities[:5]]
+
+
 def test_gradients_are_stored_exactly():
     import base64
 

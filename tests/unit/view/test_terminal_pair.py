@@ -110,3 +110,7 @@ def test_long_translation_is_abbreviated() -> None:
     words = [f"w{at}" for at in range(47)]
     lines = render(pair(add_end_token(words), add_end_token(words), attention_to(list(range(48)), 48)))
     assert "… and 8 more words." in lines
+    joined = (("w0w1", (0, 1)), *((word, (at,)) for at, word in enumerate(words) if at > 1))
+    source, target = add_end_token(words[:3]), add_end_token(words, joined)
+    lines = render(pair(source, target, attention_to([0] * 48, 4)))
+    assert [line for line in lines if "more" in line] == ["… and 7 more words.", "… and 8 more tokens."]

@@ -380,8 +380,10 @@ def test_data_that_cannot_be_used(tmp_path, shapes):
     (tmp_path / "plain").rename(shapes / "plain")
     for picture in (shapes / "plain").iterdir():
         picture.write_bytes(b"x")
-    with pytest.raises(DataError, match="11 of 22 pictures cannot be used"):
+    with pytest.raises(DataError, match="11 of 22 pictures cannot be used") as error:
         prepare(shapes)
+    listed, _, more = str(error.value).partition("; and ")
+    assert sum(picture.name in listed for picture in (shapes / "plain").iterdir()) + int(more.split()[0]) == 11
     with pytest.raises(DataError, match="all have the same label"):
         prepare(shapes, skip_bad=True)
     for picture in (shapes / "rows").iterdir():
