@@ -6,11 +6,13 @@ A pair of words is scored by
     surprise = mean over its two strongest heads of (weight - usual weight at that distance)
 
 so heads that always attend to the previous token, or to [SEP], score nothing, and a single unusual head is not
-enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
-tokens, punctuation, words outside the vocabulary (all of them are one token to the model), repetitions of the query
-word, direct neighbours, and a token that is kept apart (``Reading.sink``) are excluded. A text with mostly unknown
-words has no findings. Attention shows which tokens a head uses, not why the model decides (Jain and Wallace 2019), and
-the views say so.
+enough. In a text of more than ``LONG_TEXT`` words some head has a large weight between some two distant words by their
+positions alone, such as a head of the previous token at a distance at which its position embeddings are alike. There
+the second head must agree: it is at least ``AGREEMENT`` times as surprising as the first. Words of several pieces:
+weights are averaged over the query's pieces and summed over the key's. Special tokens, punctuation, words outside the
+vocabulary (all of them are one token to the model), repetitions of the query word, direct neighbours, and a token that
+is kept apart (``Reading.sink``) are excluded. A text with mostly unknown words has no findings. Attention shows which
+tokens a head uses, not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ from regard.view.shares import shares_of
 from regard.view.word_pairs import Finding, WordPairs
 from regard.view.words_from_tokens import Word, weight_on_word
 
+LONG_TEXT = 64
+"""The number of words from which the second head of a finding must agree with the first."""
+AGREEMENT = 0.5
+"""The least surprise of the second head then, as a share of the first's."""
+
 
 def findings(pairs: WordPairs, limit: int = 6, minimum: float = 0.1) -> tuple[Finding, ...]:
     """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``minimum``.
@@ -30,7 +37,10 @@ def findings(pairs: WordPairs, limit: int = 6, minimum: float = 0.1) -> tuple[Fi
     Beside a token that is kept apart, ``minimum`` is a share of the rest.
     """
     minimum *= 1 - (pairs.share_of_sink or 0.0)
-    surprise = np.where(pairs.candidates(nearest=2), (pairs.weight - pairs.usual).mean(axis=0), -np.inf)
+    by_head, candidates = pairs.weight - pairs.usual, pairs.candidates(nearest=2)
+    if len(pairs.query_words) > LONG_TEXT:
+        candidates &= by_head[-1] >= AGREEMENT * by_head[0]
+    surprise = np.where(candidates, by_head.mean(axis=0), -np.inf)
     ranked = _largest_places(surprise.reshape(-1), limit)
     chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= minimum]
     return tuple(pairs.finding(int(query), int(key)) for query, key in chosen)

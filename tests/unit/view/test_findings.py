@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from layer_readings import layer_reading
 from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair
 from regard.view.layer_reading import LayerReading
+from regard.view.layer_weights import LayerWeights
 from regard.view.page_data import attention_data, findings_data
 from regard.view.reading import Reading, Tokens
 from regard.view.word_pairs import word_pairs
@@ -70,6 +72,21 @@ def test_findings_of_two_heads_come_before_those_of_one() -> None:
     assert (WORDS[second.query_word], WORDS[second.key_word]) == ("was", "Mia")
     assert first.first_choice >= 2
     assert first.heads == 6
+
+
+@pytest.mark.parametrize(("words", "names"), [(40, {(3, 20), (5, 30)}), (90, {(5, 30)})])
+def test_in_a_long_text_the_second_head_must_agree(words: int, names: set[tuple[int, int]]) -> None:
+    """One head alone has 3 -> 20, two have 5 -> 30."""
+    text = [f"word{number}" for number in range(words)]
+    starts = np.cumsum([0, *(len(word) + 1 for word in text[:-1])]).tolist()
+    spans = tuple((start, start + len(word)) for start, word in zip(starts, text, strict=True))
+    matrices = torch.full((2, words, words), 1 / words)
+    for head, query, key in ((0, 3, 20), (0, 5, 30), (1, 5, 30)):
+        matrices[head, query] = 0.1 / (words - 1)
+        matrices[head, query, key] = 0.9
+    layer = LayerWeights("one", matrices, "distribution", "")
+    reading = Reading(Tokens(" ".join(text), tuple(text), spans, (False,) * words), (layer,))
+    assert {(one.query_word, one.key_word) for one in findings(word_pairs(reading))} == names
 
 
 def test_effects_of_position_are_no_findings() -> None:
