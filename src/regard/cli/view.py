@@ -17,9 +17,17 @@ from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Ove
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_comparison import ComparisonOptions, compare_texts
+from regard.cli.view_corpus import check_summary_options, print_summary, summarize_texts
 from regard.cli.view_drawing import DrawingOptions, is_drawing
 from regard.cli.view_media import find_named_kind, read_media
-from regard.cli.view_texts import choose_translator, collect_texts, read_pairs, read_texts, warn_about_missing_quotes
+from regard.cli.view_texts import (
+    MAX_TEXTS,
+    choose_translator,
+    collect_texts,
+    read_pairs,
+    read_texts,
+    warn_about_missing_quotes,
+)
 from regard.errors import DataError, OptionError
 from regard.fields import option_field
 
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from regard.media import Medium
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
+    from regard.view import CorpusStatistics
     from regard.view.side_by_side import SideBySide
     from regard.view.terminal import PrintedReading
 
@@ -54,6 +63,8 @@ EXAMPLES = """
   regard view --data sentences.txt -o heads.csv
 
   regard view --data sentences.txt -o sentences.html
+
+  regard view --data corpus.txt --summary -o heads.csv
 
   regard view "A moving story." --model reviews/ -o label.html
 
@@ -186,6 +197,14 @@ def view(
     comparison: ComparisonOptions,
     media: _MediaOptions,
     truncate: Truncate = False,
+    summary: Annotated[
+        bool,
+        option(
+            "--summary",
+            "Summarize what every head does over all texts, in place of each text: mean statistics and named patterns. "
+            "With -o heads.csv or heads.json, as a table.",
+        ),
+    ] = False,
     output: _Output,
     drawing: DrawingOptions,
 ) -> None:
@@ -205,6 +224,11 @@ def view(
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere. With
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
+    if summary:
+        unused: dict[str, Any] = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
+        unused |= {"--open": output.open_page, "--picture": media.picture, "--label": media.label}
+        unused |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model} | drawing.given
+        check_summary_options(output.path, unused, overwrite=output.overwrite)
     output.check()
     drawing.check(output.path)
     given, files = texts or [], [*(texts or []), *media.picture]
@@ -212,6 +236,7 @@ def view(
     if kind is not None:
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
         others |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model}
+        others |= {"--summary": summary}
         _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
         drawing.check_texts(output.path, kind.plural)
         shown = read_media(kind, files, opened, [*media.label])
@@ -228,8 +253,11 @@ def view(
         return
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened
-    lines = collect_texts(given, data, field)
+    lines = collect_texts(given, data, field, limit=None if summary else MAX_TEXTS)
     warn_about_missing_quotes(given)
+    if summary:
+        _show_summary(summarize_texts(reader, lines, truncate=truncate), output)
+        return
     if choices:
         drawing.check_texts(output.path, "several mechanisms")
         sides = _read_side_by_side(reader, lines, choices, truncate=truncate)
@@ -239,7 +267,9 @@ def view(
         drawing.check_texts(output.path, "comparisons")
         _show(compare_texts(reader, lines, comparison, truncate=truncate), str(reader), output, drawing)
     else:
-        _show(read_texts(reader, lines, truncate=truncate), str(reader), output, drawing)
+        has_page = output.path is not None and not is_drawing(output.path)
+        readings = read_texts(reader, lines, truncate=truncate, announces_page=has_page)
+        _show(readings, str(reader), output, drawing)
 
 
 def _find_kind(
@@ -323,6 +353,24 @@ def _show(
     _print_written(written, console, example=example)
     if output.open_page:
         typer.launch(str(output.path))
+
+
+def _show_summary(corpus: CorpusStatistics, output: _Output) -> None:
+    """Write the table, then print the named heads, as ``_show`` does."""
+    from regard.cli.broken_pipe import PipedConsole
+    from regard.escape_text import escape_text
+
+    written = ""
+    if output.path is not None:
+        table = corpus.table()
+        table.save(output.path, overwrite=output.overwrite)
+        written = f"Table: {output.path} ({len(table):,} rows of heads)"
+    console = PipedConsole(highlight=False, markup=False)
+    print_summary(corpus, console)
+    if written:
+        console.print(escape_text(written), soft_wrap=True)
+    else:
+        console.print("For all statistics of every head, add: -o heads.csv", style="dim")
 
 
 def _compare_words(readings: Sequence[PrintedReading]) -> None:

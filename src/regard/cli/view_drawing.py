@@ -77,6 +77,12 @@ class DrawingOptions:
         None, "Largest width of a figure in millimetres. Default: 85, a column.", metavar="MM", panel=_PANEL
     )
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults, as they are written."""
+        values = {name: getattr(self, name) for name in _names()}
+        return {f"--{name}": value for name, value in values.items() if value not in (None, False)}
+
     def check(self, path: Path | None) -> None:
         """Raise OptionError for options that have no effect on an output of this name."""
         kind = _find_kind(path)

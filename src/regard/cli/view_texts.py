@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.loaded_model import report_prefix
 from regard.cli.progress import track
+from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.errors import DataError, OptionError
 
@@ -21,17 +22,37 @@ if TYPE_CHECKING:
     from regard.view.reading import PairReading, Reading
 
 
+ANNOUNCED_MEGABYTES = 5
+"""Size of a page, in megabytes, from which it is said before the texts are read."""
 MAX_TEXTS = 200
 """Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
 
-def read_texts(model: str | ModelFolder, lines: list[Line], *, truncate: bool) -> list[Reading]:
-    """Read texts with an encoder or a language model, in order."""
+def read_texts(
+    model: str | ModelFolder, lines: list[Line], *, truncate: bool, announces_page: bool = False
+) -> list[Reading]:
+    """Read texts with an encoder or a language model, in order.
+
+    With ``announces_page`` the size of a large page of them is said after the first text.
+    """
     from regard.view.read import read
 
-    loaded = _load(model, pairs=False)
+    loaded = load_text_reader(model, pairs=False)
+    readings = []
     with track(lines, "texts") as tracked:
-        return [read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked]
+        for line in tracked:
+            readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
+            if announces_page and len(readings) == 1:
+                _announce_size(readings[0], lines)
+    return readings
+
+
+def _announce_size(first: Reading, lines: Sequence[Line]) -> None:
+    """Say how large the page will be, about, by the first text and the lengths of all."""
+    characters = 2 * sum(layer.size for layer in first.layers)  # a large page stores a number in two letters
+    megabytes = characters * sum(len(line.text) for line in lines) / max(1, len(lines[0].text)) / 1e6
+    if megabytes >= ANNOUNCED_MEGABYTES:
+        say(f"The page of {len(lines)} texts will have about {megabytes:.0f} MB.")
 
 
 def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
@@ -59,7 +80,7 @@ def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
     from regard.translation import Translator
     from regard.view.read import TextModel
 
-    loaded = _load(model, pairs=True)
+    loaded = load_text_reader(model, pairs=True)
     if isinstance(loaded, TextModel):
         if prefix is not None:
             raise OptionError(
@@ -76,7 +97,7 @@ def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
     return translator
 
 
-def _load(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
+def load_text_reader(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
     """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else a model of ``transformers``.
 
     Raises OptionError for a model of the other kind, and MissingPackageError without ``transformers``.
@@ -114,11 +135,13 @@ def _check_kind(model: str | ModelFolder, got: str, *, reads_pairs: bool, pairs:
         )
 
 
-def collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[Line]:
+def collect_texts(
+    arguments: list[str], data: str | None, field: str | None, *, limit: int | None = MAX_TEXTS
+) -> list[Line]:
     """Collect the arguments, or the lines that are not blank.
 
-    Raises DataError for an empty argument, an unreadable line, or no text at all; OptionError for more than
-    ``MAX_TEXTS`` texts.
+    Raises DataError for an empty argument, an unreadable line, or no text at all; OptionError for more than ``limit``
+    texts.
     """
     check_text_options(arguments, data, field)
     if len(arguments) == 1 and is_model_folder(arguments[0]):
@@ -130,7 +153,7 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
         )
     with open_texts(arguments, data, field) as lines:
         usable = (line for line in lines if line.require_text().strip() or arguments)
-        collected = list(islice(usable, MAX_TEXTS + 1))
+        collected = list(islice(usable, None if limit is None else limit + 1))
     for line in collected:
         if not line.text.strip():
             raise DataError(f"{line.name} is empty", expected="a text", got=repr(line.text), do="give a text in quotes")
@@ -141,15 +164,15 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
             got="only blank lines",
             do='try: regard view "I ate an apple."',
         )
-    if len(collected) > MAX_TEXTS:
+    if limit is not None and len(collected) > limit:
         file = "FILE" if data in (None, "-") else data
         some = ", from a file with fewer rows" if field else f": head -n 20 {file} | regard view"
         every = f"regard embed --data {file}" + (f' --field "{field}"' if field else "")
         raise OptionError(
             "there are too many texts to view",
-            expected=f"at most {MAX_TEXTS}",
-            got=f"more than {MAX_TEXTS}",
-            do=f"view some of them{some}; or embed them all: {every}",
+            expected=f"at most {limit}",
+            got=f"more than {limit}",
+            do=f"view some of them{some}; or what each head does on all of them: --summary; or embed them: {every}",
         )
     return collected
 

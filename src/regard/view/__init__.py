@@ -9,6 +9,7 @@ an agent.
 
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
+from regard.view.corpus_heads import CorpusHead, CorpusStatistics, corpus_statistics
 from regard.view.episode_reading import EpisodeReading
 from regard.view.figures.figure import Figure
 from regard.view.from_recording import layers_of
@@ -34,6 +35,8 @@ __all__ = [
     "Answer",
     "AttentionLayer",
     "AttentionView",
+    "CorpusHead",
+    "CorpusStatistics",
     "EpisodeReading",
     "Figure",
     "HeadChange",
@@ -52,6 +55,7 @@ __all__ = [
     "WindowReading",
     "WordMove",
     "compare_readings",
+    "corpus_statistics",
     "layers_of",
     "mass_of_marks",
     "print_reading",

@@ -17,7 +17,7 @@
     punctuation        tokens of punctuation                           Clark et al. 2019, section 3.2
 
 Special tokens are no queries. Weights below 0 count by their size (``shares``). A head has the name of the pattern that
-exceeds chance most, if it does by ``LEAST_EXCESS`` or more, over at least ``LEAST_QUERIES`` queries: a name says what
+exceeds chance most, if it does by ``MIN_EXCESS`` or more, over at least ``MIN_QUERIES`` queries: a name says what
 the head does on this text, not what it is for.
 """
 
@@ -35,9 +35,9 @@ from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading
 from regard.view.words_from_tokens import words_of
 
-LEAST_EXCESS = 0.3
+MIN_EXCESS = 0.3
 """The score less chance from which a head has a pattern's name."""
-LEAST_QUERIES = 3
+MIN_QUERIES = 3
 """The number of queries for which the pattern is possible, below which it names no head."""
 
 
@@ -59,7 +59,7 @@ class HeadPattern:
 
 def name_of_head(patterns: Sequence[HeadPattern]) -> HeadPattern | None:
     """Choose the pattern that names a head: well above chance; None for a head without such a pattern."""
-    clear = [pattern for pattern in patterns if pattern.queries >= LEAST_QUERIES and pattern.excess >= LEAST_EXCESS]
+    clear = [pattern for pattern in patterns if pattern.queries >= MIN_QUERIES and pattern.excess >= MIN_EXCESS]
     return max(clear, key=lambda pattern: pattern.excess, default=None)
 
 

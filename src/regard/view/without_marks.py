@@ -36,7 +36,7 @@ def without_marks(reading: Reading) -> Reading:
     ``mass_of_marks`` is the part of the attention that this leaves out. Raises DataError for a text of marks alone.
     """
     queries, keys = unmarked_tokens(reading)
-    if not queries or not keys:
+    if has_only_marks(reading):
         raise DataError(
             "the text has only marks, so nothing is left without them",
             expected="a token that is no special token, and not kept apart",
@@ -59,14 +59,22 @@ def mass_of_marks(reading: Reading) -> Float64[np.ndarray, " heads"]:
     """Compute the share of attention that marks get, averaged over the other queries: of each head, layer by layer."""
     queries, keys = unmarked_tokens(reading)
     every_head = (shares for layer in reading.layers for shares in shares_by_head(layer))
-    rows = [shares[list(queries)] for shares in every_head]
-    return np.array([(row.sum() - row[:, list(keys)].sum()) / max(1, len(row)) for row in rows], dtype=np.float64)
+    marks = sorted(set(range(len(reading.key_tokens))) - set(keys))
+    return np.array(
+        [shares[np.ix_(queries, marks)].sum() / max(1, len(queries)) for shares in every_head], dtype=np.float64
+    )
 
 
 def has_marks(reading: Reading) -> bool:
     """Whether a text has marks, and other tokens beside them."""
     queries, keys = unmarked_tokens(reading)
     return bool(queries and keys) and len(queries) + len(keys) < len(reading.tokens) + len(reading.key_tokens)
+
+
+def has_only_marks(reading: Reading) -> bool:
+    """Whether nothing of a text is left without its marks."""
+    queries, keys = unmarked_tokens(reading)
+    return not queries or not keys
 
 
 def unmarked_tokens(reading: Reading) -> tuple[tuple[int, ...], tuple[int, ...]]:
