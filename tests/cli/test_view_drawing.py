@@ -6,9 +6,12 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from picture_files import random_pixels
 from regard.errors import OptionError
 from shell_command import error_message, output
+from small_image_models import image_classifier
 
 TEXT = "The animal didn't cross the street because it was too tired."
 
@@ -53,6 +56,16 @@ def test_tables() -> None:
     assert f"{100 * share:.1f}" == "67.7"
 
 
+def test_a_figure_of_a_picture() -> None:
+    image_classifier().save("model")
+    path = Path("cat.png")
+    Image.fromarray(random_pixels()).save(path)
+    lines = output("view", path, "--model", "model", "-o", "drawn.png", "--layer", "0", "--head", "1").splitlines()
+    assert lines[-1] == "Figure: drawn.png (layer 0, head 1, from class token)"
+    message = error_message(OptionError, "view", str(path), "--model", "model", "-o", "cat.csv")
+    assert "no tables of pictures" in message
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -61,9 +74,9 @@ def test_tables() -> None:
         ([TEXT, "--head", "3"], "--head has no effect on the terminal"),
         ([TEXT, "-o", "x.svg", "--table", "heads"], "--table has no effect on x.svg"),
         ([TEXT, "-o", "x.csv", "--width", "90"], "--width has no effect on x.csv"),
-        ([TEXT, "I ate.", "-o", "x.svg"], "a figure shows one text"),
+        ([TEXT, "I ate.", "-o", "x.svg"], "a figure shows one text or picture"),
         ([TEXT, "-o", "x.svg", "--layer", "9"], "wrong --layer"),
-        ([TEXT, "-o", "x.svg", "--mechanism", "linear"], "no figures and tables of several mechanisms"),
+        ([TEXT, "-o", "x.svg", "--mechanism", "linear"], "no figures of several mechanisms"),
     ],
 )
 def test_refusals(arguments: list[str], message: str) -> None:

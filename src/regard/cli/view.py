@@ -238,7 +238,7 @@ def view(
         others |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model}
         others |= {"--summary": summary}
         _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
-        drawing.check_texts(output.path, kind.plural)
+        drawing.check_inputs(output.path, kind.plural, figures=True)
         shown = read_media(kind, files, opened, [*media.label])
         _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
         return
@@ -259,12 +259,12 @@ def view(
         _show_summary(summarize_texts(reader, lines, truncate=truncate), output)
         return
     if choices:
-        drawing.check_texts(output.path, "several mechanisms")
+        drawing.check_inputs(output.path, "several mechanisms", figures=False)
         sides = _read_side_by_side(reader, lines, choices, truncate=truncate)
         compared = [made for side in sides for made in side.comparisons] if comparison.compare else sides
         _show(compared, str(reader), output, drawing)
     elif comparison.are_given:
-        drawing.check_texts(output.path, "comparisons")
+        drawing.check_inputs(output.path, "comparisons", figures=False)
         _show(compare_texts(reader, lines, comparison, truncate=truncate), str(reader), output, drawing)
     else:
         has_page = output.path is not None and not is_drawing(output.path)

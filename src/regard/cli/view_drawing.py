@@ -36,7 +36,7 @@ class DrawingOptions:
     figure: str | None = option_field(
         None,
         "Kind of figure, with -o NAME.svg, .pdf or .png: matrix of one head, lines, row of one token, or grid of all "
-        "heads. Default: matrix.",
+        "heads; of a picture a row. Default: matrix.",
         completions=FIGURES,
         metavar="KIND",
         panel=_PANEL,
@@ -96,12 +96,13 @@ class DrawingOptions:
                     do="change the name of the output, or leave it out",
                 )
 
-    def check_texts(self, path: Path | None, kind: str) -> None:
-        """Raise OptionError for a figure or a table of other inputs than texts and translations."""
-        if _find_kind(path):
+    def check_inputs(self, path: Path | None, kind: str, *, figures: bool) -> None:
+        """Raise OptionError for tables of other inputs than texts, and unless there are ``figures`` for figures."""
+        output = _find_kind(path)
+        if output == "table" or (output == "figure" and not figures):
             raise OptionError(
-                f"there are no figures and tables of {kind}",
-                expected="-o NAME.html, the page",
+                f"there are no {output}s of {kind}",
+                expected="-o NAME.html, the page" + (", or a figure: -o NAME.svg" if figures else ""),
                 got=f"-o {path}",
                 do="write the page, and print it to PDF",
             )
@@ -119,7 +120,7 @@ class DrawingOptions:
             return f"Table: {path} ({len(table):,} rows of {kind})"
         if len(readings) > 1:
             raise OptionError(
-                "a figure shows one text", expected="one text", got=str(len(readings)), do="view one of them"
+                "a figure shows one text or picture", expected="one", got=str(len(readings)), do="view one of them"
             )
         size: dict[str, Any] = {} if self.width is None else {"width": self.width}
         figure_kind: Any = self.figure or "matrix"

@@ -75,7 +75,7 @@ class AttentionView:
 
         Args:
             kind: "matrix" of one head; "lines" from queries to keys, of one head or several; "row" of one query, the
-                text shaded by its weights; "grid" of all heads.
+                text shaded by its weights; "grid" of all heads. Of a picture, a "row" is its weights over the picture.
             text: the number of the text, from 0.
             layer: the layer, from 0; None is where the page opens, at the strongest finding.
             head: the head, from 0, or "mean"; a list of heads for lines. None with a layer is the mean of all.

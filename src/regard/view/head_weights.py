@@ -81,10 +81,7 @@ def find_place(reading: Reading | PairReading, shown: Reading, *, layer: Any, he
     text of a token, which is then the first such. Raises OptionError for a place that ``shown`` does not have.
     """
     if reading.is_empty:
-        raise DataError(
-            "a reading without layers has nothing to draw", expected="one layer of attention or more",
-            got=f"none, for {reading.title[:40]!r}", do="record a call of the model",
-        )  # fmt: skip
+        raise no_layers_error(reading)
     if layer is None:
         if head is not None:
             raise OptionError(
@@ -94,11 +91,24 @@ def find_place(reading: Reading | PairReading, shown: Reading, *, layer: Any, he
         place = _opening_place(reading, shown)
     else:
         check_count("`layer`", layer, minimum=0, maximum=len(shown.layers) - 1, example=0)
-        is_mean = head is None or (isinstance(head, str) and head == MEAN)
-        if not is_mean:
-            check_count("`head`", head, minimum=0, maximum=shown.layers[int(layer)].heads - 1, example=0)
-        place = Place(int(layer), None if is_mean else int(head), _usual_token(shown))
+        place = Place(int(layer), find_head(head, shown.layers[int(layer)].heads), _usual_token(shown))
     return place if token is None else replace(place, token=_find_token(shown.tokens, token))
+
+
+def find_head(head: Any, heads: int) -> int | None:
+    """The number of a head; None for the mean of all. Raises OptionError for a head that the layer does not have."""
+    if head is None or (isinstance(head, str) and head == MEAN):
+        return None
+    check_count("`head`", head, minimum=0, maximum=heads - 1, example=0)
+    return int(head)
+
+
+def no_layers_error(reading: Any) -> DataError:
+    """The error for a figure or a table of a reading without layers."""
+    return DataError(
+        "a reading without layers has nothing to draw", expected="one layer of attention or more",
+        got=f"none, for {reading.title[:40]!r}", do="record a call of the model",
+    )  # fmt: skip
 
 
 def head_weights(shown: Reading, place: Place, *, words: bool = False) -> HeadWeights:

@@ -10,14 +10,19 @@ import pytest
 import torch
 from PIL import Image
 
+import regard
 from regard.cli import view_drawing
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RefusedError
+from regard.models import Swin, SwinConfig
 from regard.view import AttentionView, LayerWeights, PairReading, PictureReading, Reading, Tokens
 from regard.view.figures import colours
 from regard.view.figures.draw import FigureKind
-from regard.view.from_weights import read_weights
+from regard.view.figures.picture import patch_weights
+from regard.view.from_picture import read_picture_layers
+from regard.view.from_weights import layers_of_weights, read_weights
 from regard.view.head_weights import Place, find_place, head_weights
 from regard.view.tables import TableKind
+from regard.vision import ImageProcessor
 
 HOSTILE = "</script><img onerror=alert(1)>&$x^2$\x1b[31m"
 WORDS = ["[CLS]", "The", "ani", "##mal", HOSTILE, "[SEP]"]
@@ -193,7 +198,7 @@ def test_places_that_do_not_exist_are_refused(error: type[Exception], match: str
 
 def test_pictures_and_empty_readings_are_refused() -> None:
     picture = PictureReading("a", np.zeros((1, 2, 2), dtype=np.uint8), ())
-    with pytest.raises(RefusedError, match="of texts and translations"):
+    with pytest.raises(DataError, match="nothing to draw"):
         AttentionView(picture).figure()
     with pytest.raises(RefusedError, match="of texts and translations"):
         AttentionView(picture).table()
@@ -201,6 +206,53 @@ def test_pictures_and_empty_readings_are_refused() -> None:
     for kind in KINDS:
         with pytest.raises(DataError, match="nothing to draw"):
             AttentionView(empty).figure(kind)
+
+
+def picture_view(size: tuple[int, int] = (12, 12), **options: Any) -> AttentionView:
+    weights = np.random.default_rng(3).random((2, 3, 10, 10)) ** 4
+    pixels = np.random.default_rng(5).integers(0, 256, (*size, 3), dtype=np.uint8)
+    layers = layers_of_weights(weights / weights.sum(-1, keepdims=True))
+    return AttentionView(read_picture_layers(layers, pixels, **options))
+
+
+@pytest.mark.parametrize("size", [(12, 12), (6, 30)])
+def test_a_picture_has_its_weights_over_it(size: tuple[int, int]) -> None:
+    view = picture_view(size, grid=(3, 3))
+    figure = view.figure("row", layer=0, head=1, token=5)
+    assert figure.note == "layer 0, head 1, from row 1, column 1"
+    picture, over = (axes.images[0].get_array() for axes in figure.drawing.axes[:2])
+    np.testing.assert_allclose(picture, np.moveaxis(view.readings[0].pixels, 0, -1) / 255)
+    weights = view.readings[0].layers[0].attention.weights()[1, 5]
+    lowest, largest = 0.1, weights[1:].max()
+    rows, columns = (np.arange(length) * 3 // length for length in size)
+    places = np.clip((weights[1:].reshape(3, 3)[np.ix_(rows, columns)] - lowest) / (largest - lowest), 0, 1)
+    grey = picture.mean(-1, keepdims=True)
+    np.testing.assert_allclose(over, colours.shares()(places)[..., :3] * (1 - 0.35 * (1 - grey)), atol=1e-9)
+
+
+def test_a_picture_opens_at_its_class_token() -> None:
+    assert picture_view().figure("row").note == "layer 1, mean of all heads, from class token"
+    assert picture_view().figure(token="class token", head=2, layer=0).note == "layer 0, head 2, from class token"
+    for kind in ("lines", "grid"):
+        with pytest.raises(RefusedError, match="no text"):
+            picture_view().figure(kind)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="unknown token"):
+        picture_view().figure("row", token="dog")
+    with pytest.raises(OptionError, match="wrong token"):
+        picture_view().figure("row", token=10)
+
+
+def test_keys_outside_of_the_window_have_no_colour() -> None:
+    config = SwinConfig((12, 12), (2, 2), channels=1, width=8, depths=(2,), heads=(2,), window=3, labels=("a", "b"))
+    model = Swin(config).eval()
+    model.processor = ImageProcessor((12, 12), channels=1, mean=(0.5,), std=(0.5,))
+    (reading,) = regard.show(model, np.zeros((12, 12), np.uint8)).readings
+    assert isinstance(reading, PictureReading)
+    layer = reading.layers[0]
+    assert layer.windows is not None
+    weights = patch_weights(layer, 0, 0)
+    assert np.isfinite(weights).sum() == (layer.keys[0] >= 0).sum() < len(weights)
+    AttentionView(reading).figure("row", layer=0, head=0)
 
 
 def test_files_are_not_replaced_and_other_names_are_refused(tmp_path: Path) -> None:
