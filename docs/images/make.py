@@ -27,6 +27,7 @@ SIZE = {"width": 1080, "height": 1360}
 PATCHES_SIZE = {"width": 1080, "height": 1130}
 SOUND_SIZE = {"width": 1080, "height": 1020}
 EPISODE_SIZE = {"width": 1080, "height": 1240}
+COMPARISON_SIZE = {"width": 1280, "height": 700}
 GRID_WORLD = "MiniGrid-DoorKey-5x5-v0"
 MECHANISMS = "longformer,nystromformer,moba,linear"
 SCHEMES = ("light", "dark")
@@ -170,12 +171,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage="python docs/images/make.py"
     ).parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
-        heads, panels = Path(folder) / "heads.html", Path(folder) / "panels.html"
+        heads, panels, change = (Path(folder) / f"{name}.html" for name in ("heads", "panels", "change"))
         write_page(heads)
+        write_page(change, SENTENCE.replace("tired", "wide"), "--compare")
         write_page(panels, "--mechanism", MECHANISMS)
         browser = player.chromium.launch(executable_path=chromium(), args=QUIET)
         draw_heads(browser, heads)
         draw_panels(browser, panels)
+        draw_page(browser, change, "comparison", COMPARISON_SIZE)
         draw_page(browser, view_file(*train_shapes(Path(folder))), "patches", PATCHES_SIZE, "#view=gradient")
         draw_page(browser, view_file(*train_tones(Path(folder))), "sound", SOUND_SIZE)
         draw_page(browser, view_player(Path(folder)), "episode", EPISODE_SIZE, "#step=4")
