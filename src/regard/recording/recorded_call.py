@@ -134,9 +134,11 @@ class RecordedWeights(Mechanism):
         super().__init__(heads=weights.shape[1], head_dim=head_dim)
         self.kept, self.max_score = weights, max_score
         # With sinks, whose columns are left out, the sums are less than 1.
-        is_less = bool((weights.sum(-1, dtype=torch.float32) < _LEAST_SUM).any())
+        sums = weights.sum(-1, dtype=torch.float32)
+        is_distribution = not bool(((sums < _LEAST_SUM) | (sums > 2 - _LEAST_SUM)).any())
+        is_signed = bool((weights < 0).any())
         self.traits = Traits(
-            weights_are="non-negative" if is_less else "distribution",
+            weights_are="signed" if is_signed else "distribution" if is_distribution else "non-negative",
             no_steps_reason="The model computes the weights of this layer by code of its own.",
         )
 

@@ -147,11 +147,14 @@ class WrittenAttention:
                 continue
             used = _match_weights(product, weights.read())
             if used is not None:
-                call = _make_call(used, weights, values, running)
-                if call is not None:
-                    weights.softmax.is_used = True
-                    if used.shape == weights.shape:
-                        weights.let_go(call)
+                is_softmax = _has_factor(product.reshape(used.shape), used)
+                if not is_softmax:  # such as after a gate, or mixed across heads
+                    used = product.detach().clone().reshape(used.shape)
+                scores = weights.final_scores if is_softmax and used.shape == weights.shape else None
+                call = _make_call(used, weights.scores, scores, values, running)
+                weights.softmax.is_used |= call is not None
+                if call is not None and scores is not None:
+                    weights.let_go(call)
                 return call
         if not any(isinstance(origin, _Parameter | _Weights) for origin in origins):
             self._set(output, _Scores(left.detach(), right.mT.detach()))
@@ -210,19 +213,28 @@ def _match_weights(product: Tensor, weights: Tensor) -> Tensor | None:
 
 def _has_factor(product: Tensor, weights: Tensor) -> bool:
     """Whether a tensor is the weights times one number, as after dropout, or 0."""
-    kept = (product != 0) & (weights != 0)
-    factors = product[kept].float() / weights[kept].float()
-    return factors.numel() == 0 or bool((factors - factors[0]).abs().max() <= 0.02 * factors[0].abs())
+    if product.dtype == weights.dtype and product.data_ptr() == weights.data_ptr():
+        return True
+    kept = (product != 0).flatten()
+    scaled, plain = product.flatten()[kept].float().nan_to_num(), weights.flatten()[kept].float().nan_to_num()
+    if not scaled.numel():
+        return True
+    largest = plain.argmax()
+    expected = scaled[largest] / plain[largest].clamp(min=1e-30) * plain
+    return bool(((scaled - expected).abs() <= 0.02 * expected.abs() + 1e-5).all())
 
 
-def _make_call(weights: Tensor, origin: _Weights, values: Tensor, running: Sequence[nn.Module]) -> LayerCall | None:
+def _make_call(
+    weights: Tensor, origin: _Scores, scores: Tensor | None, values: Tensor, running: Sequence[nn.Module]
+) -> LayerCall | None:
     """The call of a layer, without a name; None if queries, keys and values do not fit its weights.
 
-    The weights are kept only if they cannot be computed again from queries and keys.
+    The weights are kept only if they cannot be computed again from queries and keys. ``scores`` are those of which they
+    are the softmax; None if they are no softmax of all scores.
     """
     batch, heads = _batch_and_heads(weights, running)
     queries, keys = weights.shape[-2:]
-    query, key = origin.scores.query, origin.scores.key
+    query, key = origin.query, origin.key
     if query.shape[-2] != queries and key.shape[-2] == queries:
         query, key = key, query
     of_queries = _to_heads(query, batch, queries)
@@ -236,8 +248,8 @@ def _make_call(weights: Tensor, origin: _Weights, values: Tensor, running: Seque
         side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
         for side in (of_keys, of_values)
     )
-    kept, scores = weights.reshape(batch, heads, queries, keys), origin.final_scores
-    if scores is None or scores.numel() != kept.numel():  # of a second product with values, or with columns of sinks
+    kept = weights.reshape(batch, heads, queries, keys)
+    if scores is None:
         return make_kept_call(of_queries, of_keys, of_values, kept, max_score=None)
     scores = scores.reshape(kept.shape)
     call = make_recomputed_call(of_queries, of_keys, of_values, scores, kept)

@@ -475,6 +475,22 @@ class TestMemoryOfAttentionByHand:
             assert_close(call.weights(), layer.kept.float(), atol=0, rtol=0, equal_nan=True)
             assert torch.equal(call.observe(top=1).max_score.nan_to_num(), layer.scores.amax(-1).nan_to_num())
 
+    @pytest.mark.parametrize("change", ["gate", "heads"])
+    def test_weights_that_are_changed_after_the_softmax(self, change):
+        """The weights are those that the values are multiplied by, as of talking heads (Shazeer et al. 2020)."""
+        mix = torch.randn(HEADS, HEADS, generator=torch.Generator().manual_seed(1))
+
+        def compute(layer, query, key, value):
+            weights = (query @ key.mT).softmax(-1)
+            gated = weights * torch.rand(1, HEADS, 1, 1, generator=torch.Generator().manual_seed(2))
+            layer.kept = gated if change == "gate" else functional.conv2d(weights, mix[..., None, None])
+            return layer.kept @ value
+
+        seen, model = self.record(compute)
+        for call, layer in zip(seen, model.layers, strict=True):
+            assert torch.equal(call.weights(), layer.kept)
+            assert call.mechanism.weights_are == ("non-negative" if change == "gate" else "signed")
+
     def test_weights_of_two_products(self):
         """Shaw et al. 2018: the weights are multiplied by values, and by vectors of distances."""
 
