@@ -393,3 +393,17 @@ def test_a_token_without_a_bucket_attends_to_itself(keys):
     assert (output[1, :, -1] == 0).all()
     weights = mechanism.weights(key, key, mask=mask & masks.causal(), **given)
     torch.testing.assert_close(weights @ value, output)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shown"),
+    [
+        ("reformer", {"buckets": 8}, "buckets=8,"),
+        ("reformer", {"buckets": (2, 4)}, "buckets=[2, 4],"),
+        ("reformer", {"buckets": 1}, "buckets=1,"),
+        ("dot_product", {"sinks": True}, "sinks=True"),
+    ],
+)
+def test_options_are_part_of_the_repr(name, options, shown):
+    assert shown in repr(regard.mechanism(name, heads=2, head_dim=4, **options))
+    assert shown not in repr(regard.mechanism(name, heads=2, head_dim=4))

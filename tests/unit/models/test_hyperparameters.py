@@ -161,3 +161,15 @@ def test_a_new_hyperparameter_is_one_edit() -> None:
         read_published(_Config, ConfigFile({"vocab_size": 8, "score_shift": "x"}, Path("config.json")))
     with pytest.raises(CheckpointError, match="lacks the field 'vocab_size'"):
         read_published(_Config, ConfigFile({}, Path("config.json")))
+
+
+@pytest.mark.parametrize("kind", CONFIGS.values(), ids=CONFIGS)
+def test_probabilities_are_below_1(kind: type[Any]) -> None:
+    """By the names of the fields, and not by what they declare; a field may have a probability for each stage."""
+    for one in dataclasses.fields(kind):
+        if "dropout" in one.name or "stochastic_depth" in one.name:
+            default = getattr(make(kind), one.name)
+            for wrong in (1.0, -0.1):
+                value = (wrong,) * len(default) if isinstance(default, tuple) else wrong
+                with pytest.raises(OptionError, match="is a probability"):
+                    make(kind, **{one.name: value})

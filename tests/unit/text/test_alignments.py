@@ -51,6 +51,9 @@ def test_links_are_written_in_order():
     assert one.text() == "0-0 2p0 2-1 10-0"
     assert one.text(first=1) == "1-1 3p1 3-2 11-1"
     assert make_alignments().text() == ""
+    for wrong in (-1, 1.5):
+        with pytest.raises(OptionError, match="wrong first"):
+            one.text(first=wrong)
 
 
 def test_reversed_alignment():
