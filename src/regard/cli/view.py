@@ -87,6 +87,23 @@ def register(app: typer.Typer) -> None:
     app.command("view", cls=Verb, epilog=EXAMPLES)(view)
 
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEXT",
+        help="One or more texts, each in quotes, or paths of pictures or sounds. With --source: the "
+        "translator's folder.",
+        show_default=False,
+    ),
+]
+Summary = Annotated[
+    bool,
+    option(
+        "--summary",
+        "Summarize what every head does over all texts, in place of each text: mean statistics and named patterns. "
+        "With -o heads.csv or heads.json, as a table.",
+    ),
+]
 Mechanisms = Annotated[
     list[str] | None,
     option(
@@ -169,6 +186,11 @@ class _Output:
         """The file of the page, the figure or the table; None for the terminal alone."""
         return Path("attention.html") if self.open_page and self.out is None else self.out
 
+    @property
+    def is_page(self) -> bool:
+        """Whether the file is a page."""
+        return self.path is not None and not is_drawing(self.path)
+
     def check(self) -> None:
         """Raise what ``check_output_path`` raises, before a model is loaded."""
         from regard.view.output_path import VIEW, check_output_path
@@ -179,15 +201,7 @@ class _Output:
 
 @expand_option_groups()
 def view(
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TEXT",
-            help="One or more texts, each in quotes, or paths of pictures or sounds. With --source: the "
-            "translator's folder.",
-            show_default=False,
-        ),
-    ] = None,
+    texts: Texts = None,
     *,
     pairs: _PairOptions,
     data: Data = None,
@@ -197,14 +211,7 @@ def view(
     comparison: ComparisonOptions,
     media: _MediaOptions,
     truncate: Truncate = False,
-    summary: Annotated[
-        bool,
-        option(
-            "--summary",
-            "Summarize what every head does over all texts, in place of each text: mean statistics and named patterns. "
-            "With -o heads.csv or heads.json, as a table.",
-        ),
-    ] = False,
+    summary: Summary = False,
     output: _Output,
     drawing: DrawingOptions,
 ) -> None:
@@ -224,30 +231,26 @@ def view(
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere. With
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
+    for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary} | comparison.given
+    others = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
     if summary:
-        unused: dict[str, Any] = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
-        unused |= {"--open": output.open_page, "--picture": media.picture, "--label": media.label}
-        unused |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model} | drawing.given
-        check_summary_options(output.path, unused, overwrite=output.overwrite)
+        unused = others | {"--open": output.open_page, "--picture": media.picture, "--label": media.label}
+        check_summary_options(output.path, unused | comparison.given | drawing.given, overwrite=output.overwrite)
     output.check()
     drawing.check(output.path)
-    given, files = texts or [], [*(texts or []), *media.picture]
+    given = texts or []
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
-        others = {"--data": data, "--field": field, "--mechanism": mechanism, "--truncate": truncate}
-        others |= {"--compare": comparison.compare, "--compare-model": comparison.compare_model}
-        others |= {"--summary": summary}
-        _check_only_media(others | {"--source": pairs.source, "--target": pairs.target}, kind)
+        _check_only_media(for_texts | others, kind)
         drawing.check_inputs(output.path, kind.plural, figures=True)
-        shown = read_media(kind, files, opened, [*media.label])
+        shown = read_media(kind, [*given, *media.picture], opened, [*media.label])
         _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
         return
     media.check_no_label()
     choices = _parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
     comparison.check_alone(mechanisms=bool(choices))
     if pairs.are_given:
-        options = {"--data": data, "--field": field, "--truncate": truncate}
-        _check_no_text_options(options | {"--compare": comparison.compare, "--compare-model": comparison.compare_model})
+        _check_no_text_options(for_texts)
         translator = choose_translator(given, model)
         _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, output, drawing)
         return
@@ -258,18 +261,17 @@ def view(
     if summary:
         _show_summary(summarize_texts(reader, lines, truncate=truncate), output)
         return
+    if choices or comparison.are_given:
+        drawing.check_inputs(output.path, "several mechanisms" if choices else "comparisons", figures=False)
+    readings: Sequence[PrintedReading]
     if choices:
-        drawing.check_inputs(output.path, "several mechanisms", figures=False)
         sides = _read_side_by_side(reader, lines, choices, truncate=truncate)
-        compared = [made for side in sides for made in side.comparisons] if comparison.compare else sides
-        _show(compared, str(reader), output, drawing)
+        readings = [made for side in sides for made in side.comparisons] if comparison.compare else sides
     elif comparison.are_given:
-        drawing.check_inputs(output.path, "comparisons", figures=False)
-        _show(compare_texts(reader, lines, comparison, truncate=truncate), str(reader), output, drawing)
+        readings = compare_texts(reader, lines, comparison, truncate=truncate)
     else:
-        has_page = output.path is not None and not is_drawing(output.path)
-        readings = read_texts(reader, lines, truncate=truncate, announces_page=has_page)
-        _show(readings, str(reader), output, drawing)
+        readings = read_texts(reader, lines, truncate=truncate, announces_page=output.is_page)
+    _show(readings, str(reader), output, drawing)
 
 
 def _find_kind(
@@ -342,7 +344,7 @@ def _show(
 
     written = ""
     _compare_words(readings)
-    if output.path is not None and is_drawing(output.path):
+    if output.path is not None and not output.is_page:
         written = drawing.write(readings, output.path, overwrite=output.overwrite)
     elif output.path is not None:
         with indeterminate_progress("writing the page"):

@@ -36,6 +36,11 @@ class ComparisonOptions:
         """Whether something is compared."""
         return self.compare or self.compare_model is not None
 
+    @property
+    def given(self) -> dict[str, bool | str | None]:
+        """The options by name, with their values."""
+        return {"--compare": self.compare, "--compare-model": self.compare_model}
+
     def check_alone(self, *, mechanisms: bool) -> None:
         """Raise OptionError for another model beside ``--mechanism``."""
         if mechanisms and self.compare_model is not None:
