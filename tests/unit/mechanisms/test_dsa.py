@@ -105,3 +105,15 @@ def test_layer_projects_the_inputs_of_the_indexer() -> None:
     layer = regard.MultiHeadAttention(20, HEADS, mechanism="dsa", mechanism_options=options)
     assert [one.weight.shape[0] for one in layer.input_projections.values()] == [6, 2, 3]
     assert layer(torch.randn(2, 13, 20), mask=masks.causal()).shape == (2, 13, 20)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_heads_with_masks_of_their_own_choose_apart(mechanism, batch: int) -> None:
+    """Computed by the kernel in float32, and by plain torch in float64, which the kernel does not take."""
+    tokens, inputs = make_inputs(11, 17)
+    tokens, inputs = [part[:batch] for part in tokens], {name: part[:batch] for name, part in inputs.items()}
+    keep = torch.rand(batch, HEADS, 11, 17, generator=torch.Generator().manual_seed(1)) < 0.6
+    expected = mechanism(*tokens, mask=masks.keep(keep), **inputs)
+    single = [part.float() for part in tokens], {name: part.float() for name, part in inputs.items()}
+    actual = mechanism(*single[0], mask=masks.keep(keep), **single[1])
+    torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-4)

@@ -137,6 +137,12 @@ class TestPictureSizes:
         assert hidden.shape[1] == grids[0].tokens
         assert [call.query.shape[2] for call in seen] == [grid.tokens for grid in grids]
 
+    @pytest.mark.parametrize("deviation", [0.02, 0.05])
+    def test_initial_positions_vary_ten_times_as_much_as_weights(self, deviation):
+        """The published code has 0.2 beside 0.02, both of normal numbers, cut at two deviations."""
+        model = Cct(CctConfig(**SMALL | {"picture_size": (97, 89), "deviation": deviation}))
+        assert float(model.positions.weight.detach().std()) == pytest.approx(10 * deviation, rel=0.15)
+
     def test_positions_of_another_size_are_interpolated(self):
         model = make()
         expected = model.positions(5, 2)
