@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -49,6 +50,13 @@ def _print_texts(comparison: ReadingComparison, console: Console) -> None:
     if differing:
         names = ", ".join(_place_text(comparison, place) for place in differing)
         console.print(f"Different: {names}.", style="dim")
+    outside = [100 * float(np.mean([head.outside[side] for head in comparison.heads])) for side in (0, 1)]
+    if any(outside):
+        console.print(
+            f"Words that only one text has get {outside[0]:.1f} % of the attention in the first and {outside[1]:.1f} % "
+            "in the second, on average over all heads.",
+            style="dim",
+        )
     if any((head.layer, head.head) != (head.other_layer, head.other_head) for head in comparison.heads):
         console.print("Each head is compared with the head that is nearest to it.", style="dim")
 

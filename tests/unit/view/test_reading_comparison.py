@@ -201,3 +201,11 @@ def test_terminal_says_what_changed_and_where(tmp_path: Path) -> None:
     assert "animal 67.7 → 28.1 %" in said
     assert max(map(len, said.splitlines())) <= 100
     assert write_page(comparison, tmp_path / "page.html").stat().st_size < 2**20
+
+
+def test_terminal_says_how_much_goes_to_words_that_only_one_text_has() -> None:
+    comparison = compare_readings(reading_of("a b", seed=1), reading_of("a new b", seed=2))
+    outside = 100 * np.mean([head.outside[1] for head in comparison.heads])
+    console = Console(width=200, record=True, file=StringIO())
+    print_readings(comparison, console)
+    assert f"get 0.0 % of the attention in the first and {outside:.1f} % in the second" in console.export_text()
