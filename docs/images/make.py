@@ -24,6 +24,7 @@ SENTENCE = "The animal didn't cross the street because it was too tired."
 HERE = Path(__file__).resolve().parent
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 SIZE = {"width": 1080, "height": 1360}
+HEADS_SIZE = {"width": 1280, "height": 800}
 PATCHES_SIZE = {"width": 1080, "height": 1130}
 SOUND_SIZE = {"width": 1080, "height": 1020}
 EPISODE_SIZE = {"width": 1080, "height": 1240}
@@ -129,7 +130,7 @@ def draw_page(browser: Browser, page_file: Path, name: str, size: ViewportSize, 
 def draw_heads(browser: Browser, page_file: Path) -> None:
     """Writes page-light.png and page-dark.png beside this file."""
     for scheme in SCHEMES:
-        page = browser.new_page(viewport=SIZE, color_scheme=scheme)
+        page = browser.new_page(viewport=HEADS_SIZE, color_scheme=scheme)
         page.goto(page_file.as_uri())
         page.wait_for_function("document.querySelectorAll('#grid canvas').length > 0")
         page.wait_for_timeout(1500)  # the grid is drawn bit by bit
