@@ -8,6 +8,7 @@ import regard
 from oracles import dsa as oracle
 from regard import masks
 from regard.errors import RefusedError
+from regard.kernels.support import MAX_HEAD_DIM
 
 HEADS, KEY_HEADS, HEAD_DIM, KEYS, INDEX = 4, 2, 5, 6, ("index_query", "index_key", "index_weight")
 
@@ -116,4 +117,18 @@ def test_heads_with_masks_of_their_own_choose_apart(mechanism, batch: int) -> No
     expected = mechanism(*tokens, mask=masks.keep(keep), **inputs)
     single = [part.float() for part in tokens], {name: part.float() for name, part in inputs.items()}
     actual = mechanism(*single[0], mask=masks.keep(keep), **single[1])
+    torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_an_indexer_too_wide_for_the_kernel_is_computed_by_torch() -> None:
+    width = MAX_HEAD_DIM + 1
+    mechanism = regard.mechanism("dsa", heads=HEADS, head_dim=HEAD_DIM, keys=KEYS, index_heads=3, index_dim=width)
+    (tokens, inputs), generator = make_inputs(11, 17), torch.Generator().manual_seed(1)
+    inputs |= {
+        name: torch.randn(*inputs[name].shape[:3], width, dtype=torch.float64, generator=generator)
+        for name in INDEX[:2]
+    }
+    expected = mechanism(*tokens, mask=masks.causal(), **inputs)
+    single = [part.float() for part in tokens], {name: part.float() for name, part in inputs.items()}
+    actual = mechanism(*single[0], mask=masks.causal(), **single[1])
     torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-4)
