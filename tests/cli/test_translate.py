@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -230,3 +231,21 @@ def test_short_references_are_compared_by_chrf(folder, target, is_short):
     assert f"BLEU {0 if is_short else 100:.2f}" in result.stdout
     assert "chrF 100.00" in result.stdout
     assert ("no reference has four words in a row" in result.stderr) is is_short
+
+
+@pytest.mark.parametrize(("options", "reference"), [([], "A dog."), (["--target", "fr"], "Un chien.")])
+def test_the_languages_of_the_model_choose_those_of_the_data(folder, monkeypatch, options, reference):
+    about = {"languages": ["de", "en"]}
+    (folder / "m" / "about.json").write_text(json.dumps(about))
+    (folder / "pairs.csv").write_text("fr,en,de\nUn chien.,A dog.,Ein Hund.\n")
+
+    def translate_rightly(self, texts, **options):
+        assert list(texts) == ["Ein Hund."]
+        return [Translation("Ein Hund.", (Rendering(reference, (7,), 0.0, -1.0, finished=True),))]
+
+    monkeypatch.setattr(Translator, "translate", translate_rightly)
+    monkeypatch.setattr(Translator, "stream", translate_rightly)
+    arguments = ["evaluate", "translate", "--model", "m", "--data", "pairs.csv", "--beam", "1", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    assert "chrF 100.00" in result.stdout
