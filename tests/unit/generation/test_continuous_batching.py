@@ -154,6 +154,8 @@ def test_prompts_that_begin_alike_are_computed_once():
     for _ in range(2):
         assert written(forgetful.generate([head + "a"], max_tokens=5)) == written(texts[:1])
     assert forgetful.num_reused_tokens == 0
+    with pytest.raises(OptionError, match="wrong prefix_cache_bytes"):
+        Generator(model, prefix_cache_bytes=-1)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])

@@ -1,5 +1,6 @@
 """What an episode's reading says of weights and probabilities: those of one pass over the whole episode, in float64."""
 
+import importlib
 import io
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 
 import regard
-from regard.control import make_environment, rendering, step_tokenizer, tokenize_episode
+from regard.control import DiscreteSpace, make_environment, rendering, step_tokenizer, tokenize_episode
 from regard.control.names import cell_grid, value_names, value_texts
 from regard.control.rendering import encode_png, make_rendered, render_frame
 from regard.errors import MissingPackageError, RefusedError
@@ -122,3 +123,13 @@ def test_environments_that_are_not_drawn_are_refused(monkeypatch):
 def test_frames_are_reduced_to_a_size():
     pixels = np.zeros((970, 13, 3), np.uint8)
     assert Image.open(io.BytesIO(encode_png(pixels))).size == (6, rendering.MAX_SIDE)
+
+
+def test_directions_are_named_in_the_order_of_minigrid():
+    """Facing the right, down, left and up; a number of another environment stays a number."""
+    vectors = importlib.import_module("minigrid.core.constants").DIR_TO_VEC  # (columns, rows), rows from the top
+    steps = {"right": (1, 0), "down": (0, 1), "left": (-1, 0), "up": (0, -1)}
+    for number, vector in enumerate(vectors):
+        (text,) = value_texts("MiniGrid-Empty-5x5-v0", "direction", DiscreteSpace(4), number)
+        assert steps[text] == tuple(vector)
+        assert value_texts("Other-v0", "direction", DiscreteSpace(4), number) == (str(number),)
