@@ -197,3 +197,8 @@ def test_the_mechanisms_of_the_layers_are_said_and_what_is_not_trained(folder):
     _, said = prepare(make_recipe(folder, attention="kda,kda,dsa", hyperparameters={"layers": 3}))
     assert any("3 layers of 128 with 2 x kda, dsa, " in line for line in said)
     assert sum("does not train the indexer of dsa" in line for line in said) == 1
+
+
+def test_hyperparameters_are_checked_before_the_data_are_looked_for(tmp_path):
+    with pytest.raises(OptionError, match="widht"):
+        LanguageModelTask(make_recipe(tmp_path, "no such file", hyperparameters={"widht": 16})).check()
