@@ -69,7 +69,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.time_shakespeare", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="tinyshakespeare.txt.gz")
     parser.add_argument("--nanogpt", type=Path, required=True, metavar="FOLDER", help="clone of nanoGPT")
-    parser.add_argument("--steps", type=int, default=400, help="steps of a turn")
+    parser.add_argument("--steps", type=int, default=400, help="steps of a turn, at least 80")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
     parser.add_argument("--compile", action="store_true", help="time nanoGPT with compile=True too, which needs g++")
