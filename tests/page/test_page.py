@@ -8,6 +8,7 @@ import networkx
 import numpy as np
 import pytest
 from browser_page import BrowserPage, random_reading
+from playwright.sync_api import Page
 
 import regard.view.page
 from regard.view import mass_of_marks, statistics_of, without_marks
@@ -262,6 +263,49 @@ def test_long_and_signed_texts_have_no_flow(show: Show) -> None:
     opened = show(random_reading(numbered_words(40)), at="#text=0&layer=1&head=flow&token=3")
     assert opened.sentence().startswith("In layer 1, all heads averaged, ")
     assert opened.page.locator("#head option").all_inner_texts()[-2:] == ["all", "rollout"]
+
+
+def test_steps_are_played_paused_and_linked_to(show: Show, browser_window: Page) -> None:
+    browser_window.clock.install()
+    opened = show(random_reading(WORDS), at="#text=0&layer=0&head=1&token=3&key=5&step=4")
+    current = opened.page.locator("#steps > li[aria-current=step]")
+    assert "Scaling" in current.locator("h3").inner_text()
+    assert opened.page.locator("#steps > li.in-focus").count() == 1
+    opened.page.get_by_role("link", name="Link to step 2").click()
+    assert opened.current_url().endswith("&token=3&key=5&step=2")
+    assert "Key:" in current.inner_text()
+    play = opened.page.locator("#play")
+    play.click()
+    assert play.inner_text() == "Pause"
+    assert "&step=3" in opened.current_url()
+    opened.page.clock.run_for(6100)
+    assert "&step=4" in opened.current_url()
+    play.click()
+    opened.page.clock.run_for(20_000)
+    assert "&step=4" in opened.current_url()
+    play.click()
+    opened.page.clock.run_for(20_000)
+    assert opened.current_url().endswith("&key=5&step=6"), "played to the last step, with the chosen key"
+    assert play.inner_text() == "Play the steps"
+
+
+def test_the_heat_map_has_a_table(show: Show) -> None:
+    reading = random_reading(WORDS)
+    opened = show(reading, at="#text=0&layer=1&head=2&token=5")
+    opened.page.locator("#map-table summary").click()
+    table = opened.page.get_by_role("table").filter(has=opened.page.locator("caption"))
+    table.locator("tbody tr").first.wait_for()
+    cells = [float(text) for text in table.locator("tbody td").all_inner_texts()]
+    np.testing.assert_allclose(np.reshape(cells, (13, 13)), 100 * reading.layers[1].weights()[2], atol=0.051)
+    assert table.locator("thead th").all_inner_texts() == ["[CLS]", *WORDS, "[SEP]"]
+    assert table.locator("tr.chosen th").inner_text() == WORDS[4]
+    long = random_reading(numbered_words(80))
+    opened = show(long, at="#text=0&layer=1&head=2&token=5")
+    opened.page.locator("#map-table summary").click()
+    rows = opened.page.locator("#map-table tbody tr")
+    rows.first.wait_for()
+    shown = [float(text) for text in opened.page.locator("#map-table tbody td:last-child").all_inner_texts()]
+    np.testing.assert_allclose(shown, 100 * np.sort(row_of(long, 1, 2, 5))[::-1][:50], atol=0.051)
 
 
 def test_url_stores_the_view(show: Show) -> None:

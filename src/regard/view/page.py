@@ -78,7 +78,7 @@ _TEXTS = _Page(
     scripts=(
         *(*_OF_TEXTS, "through_layers", "previews", "scale", "weight_row", "findings", "alignment", "grid"),
         *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "word_step"),
-        *("weights_alone", "shared_words", "figure", "one_screen", "main"),
+        *("weights_alone", "lesson", "map_table", "shared_words", "figure", "one_screen", "main"),
     ),
     build=build_page_data,
     body=' class="one-screen"',

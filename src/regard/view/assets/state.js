@@ -11,7 +11,7 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
   for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", otherLayer: null, otherHead: null };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", step: null, otherLayer: null, otherHead: null };
 const OTHER_HEAD = { otherLayer: null, otherHead: null }; // of a comparison: the one that the head is compared with
 const views = [];
 let resting = null; // the state that a preview covers
@@ -157,7 +157,8 @@ function redraw(before) {
   return changed.length > 0;
 }
 
-function address() {
+// The address of the shown place, or of another step of it.
+function address(step = state.step) {
   const { attentions } = data.texts[state.text];
   const kind = attentions.length > 1 ? `&kind=${attentions[state.kind].kind}` : "";
   const level = haveWords(shownText()) ? `&level=${state.words ? "words" : "tokens"}` : "";
@@ -166,12 +167,12 @@ function address() {
   const marks = showsMarks(shownText()) ? "" : "&marks=none";
   const other = state.otherLayer === null ? "" : `&other=${state.otherLayer}.${state.otherHead ?? "mean"}`;
   const overlaid = state.overlaid && `&overlaid=${state.overlaid}`;
-  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}${other}&token=${state.query}${key}`;
+  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}${other}&token=${state.query}${key}${step === null ? "" : `&step=${step}`}`;
 }
 
 function readAddress() {
   const query = new URLSearchParams(location.hash.slice(1));
-  const names = { text: "text", layer: "layer", head: "head", token: "query", key: "key" };
+  const names = { text: "text", layer: "layer", head: "head", token: "query", key: "key", step: "step" };
   const change = {};
   for (const [name, field] of Object.entries(names)) {
     const value = query.get(name);
