@@ -223,6 +223,11 @@ function columnsIn(text, layer) {
   return heads.length > 1 ? [...heads, null] : heads;
 }
 
+// Whether the name of a measure through all layers, such as "rollout", stands in place of a head.
+function isThrough(head) {
+  return typeof head === "string";
+}
+
 // Whether the key tokens are written from right to left.
 function keysMirrored(text) {
   return text.key_direction === "rtl";

@@ -58,11 +58,6 @@ function largestApart(text, row) {
   return isApart(text) && first === text.sink && row[second] ? second : first;
 }
 
-// Whether the name of a measure through all layers, such as "rollout", stands in place of a head.
-function isThrough(head) {
-  return typeof head === "string";
-}
-
 function headName(head = state.head) {
   return head === null ? "all heads averaged" : isThrough(head) ? `${head} through the layers up to it` : `head ${head}`;
 }
