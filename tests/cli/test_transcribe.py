@@ -101,7 +101,9 @@ def test_evaluate_counts_texts_that_the_model_cannot_write(model, tmp_path):
 
 
 def test_other_commands_with_the_model(model, tmp_path):
-    assert "A token has 40 ms" in output("view", PATHS[0], "--model", "m", "-o", "page.html")
+    said = output("view", PATHS[0], "--model", "m", "-o", "page.html")
+    assert "A token has 40 ms" in said
+    assert "Times are those of the tokens for which the model wrote a label." in said
     assert "data:image/png" in (tmp_path / "page.html").read_text()
     assert "regard transcribe" in error_message(CheckpointError, "classify", "--model", "m", PATHS[0])
     audio_model(labels=("high", "low")).save("classifier")

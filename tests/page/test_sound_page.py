@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from browser_page import BrowserPage
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
@@ -12,6 +13,12 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 from regard.view import PictureReading, read_file, write_page
 from small_audio_models import audio_model
 from sound_files import tone
+
+OVERLAPPING = """(() => {
+  const boxes = [...document.querySelectorAll("#heard button")].map((node) => node.getBoundingClientRect());
+  const beside = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+  return boxes.some((a, at) => boxes.some((b, to) => at !== to && !beside(a, b)));
+})()"""
 
 
 @pytest.fixture(params=[pytest.param("light", marks=pytest.mark.slow), "dark"])
@@ -65,3 +72,59 @@ def test_page_of_a_sound(opened: BrowserPage) -> None:
     opened.page.get_by_role("tab").nth(1).click()
     assert opened.page.inner_text("#about").startswith("test: 0.06 s, 2 tokens")
     assert opened.page.evaluate(CONTRAST) >= 4.5
+
+
+@pytest.fixture
+def heard(browser_window: Page, tmp_path: Path) -> Iterator[tuple[BrowserPage, PictureReading]]:
+    """The page of a transcriber that hears words, and its reading."""
+    model = audio_model(labels=("a", "b", " "), head="ctc")
+    with torch.no_grad():
+        model.head.bias[0] -= 5.0
+        model.head.weight *= 20.0
+    expected = read_file(model, tone(2.0) + 0.3 * np.random.default_rng(0).normal(size=16000), name="talk.wav")
+    browser_window.set_viewport_size({"width": 1280, "height": 800})
+    shown = BrowserPage(browser_window, write_page([expected], tmp_path / "heard.html", model="test"))
+    shown.listeners["request"] = lambda asked: asked.url.startswith("data:") or shown.requests.append(asked.url)
+    shown.open("#layer=1&head=3&token=0")
+    yield shown, expected
+    shown.close()
+
+
+def test_words_and_player_share_a_place(heard: tuple[BrowserPage, PictureReading]) -> None:
+    """Words stand at their times; a word picks its token and the player's place, and the player picks tokens."""
+    shown, expected = heard
+    words = [label for label in expected.track.labels if label.text.strip()]  # they have room side by side
+    buttons = shown.page.locator("#heard button")
+    assert buttons.all_inner_texts() == [word.text for word in words]
+    picture = shown.page.locator("#picture").bounding_box()
+    for at, word in enumerate(words[:-1]):
+        box = buttons.nth(at).bounding_box()
+        assert abs(box["x"] - picture["x"] - picture["width"] * word.start / expected.axis.seconds) < 1.5
+        assert box["y"] > picture["y"] + picture["height"]
+    assert not shown.page.evaluate(OVERLAPPING)
+    place = "document.querySelector('audio').currentTime"
+    token = lambda: int(shown.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('token')"))  # noqa: E731
+    buttons.nth(2).click()
+    assert token() == words[2].queries.start
+    assert shown.page.evaluate(place) == pytest.approx(words[2].start, abs=1e-3)
+    assert buttons.nth(2).get_attribute("aria-checked") == "true"
+    buttons.nth(2).press("ArrowRight")
+    assert token() == words[3].queries.start
+    shown.page.evaluate(f"{place} = 1.21")
+    shown.wait_until("location.hash.includes('token=30')")  # 40 ms each
+    line = shown.page.locator(".place-in-sound").first.bounding_box()
+    assert abs(line["x"] - picture["x"] - picture["width"] * 1.21 / expected.axis.seconds) < 3
+    shown.page.evaluate("document.querySelector('audio').play()")
+    shown.wait_until("Number(new URLSearchParams(location.hash.slice(1)).get('token')) > 35")
+    shown.page.evaluate("document.querySelector('audio').pause()")
+    shown.wait_until(f"document.querySelector('audio').paused && {place} > 1.4")
+    assert shown.page.evaluate(CONTRAST) >= 4.5
+
+
+def test_whole_words_stand_in_lines_where_their_letters_have_no_room(heard: tuple[BrowserPage, PictureReading]) -> None:
+    shown, expected = heard
+    shown.page.set_viewport_size({"width": 390, "height": 800})
+    shown.wait_until("document.querySelector('#heard').clientHeight > 30")
+    assert shown.page.locator("#heard button").all_inner_texts() == [word.text for word in expected.track.words]
+    assert not shown.page.evaluate(OVERLAPPING)
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

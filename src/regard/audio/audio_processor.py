@@ -122,7 +122,7 @@ class AudioProcessor:
         self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None
     ) -> Float32[Tensor, "frames mels"]:
         """The features of one sound. Raises DataError as ``read_sound``."""
-        samples = torch.from_numpy(self._read_samples(sound, name))
+        samples = torch.from_numpy(self.read_samples(sound, name=name))
         bands = log_mel_spectrogram(samples, self._filters, window=self.window, hop=self.hop, floor=self.floor)
         if not self.normalise:
             return bands
@@ -160,7 +160,10 @@ class AudioProcessor:
             equal_area=self.equal_area,
         )  # fmt: skip
 
-    def _read_samples(self, sound: Sound | np.ndarray[Any, Any], name: str | None) -> Float32[np.ndarray, " samples"]:
+    def read_samples(
+        self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None
+    ) -> Float32[np.ndarray, " samples"]:
+        """The samples of a sound, one channel at ``rate``. Raises DataError as ``read_sound``."""
         if not isinstance(sound, np.ndarray):
             return read_sound(sound, self.rate, name=name, max_seconds=self.max_seconds)
         if sound.ndim != 1 or sound.dtype.kind != "f" or not 1 <= len(sound) <= self.max_seconds * self.rate:

@@ -64,6 +64,8 @@ class _Page:
     readings: str = "Texts"
     """The label of the tabs, one for each reading."""
     images: str = ""
+    sounds: str = ""
+    """The source of sounds that the page may play."""
     body: str = ""
     """Attributes of the body."""
     has_heat_map: bool = True
@@ -88,11 +90,12 @@ _PICTURES = _Page(
     styles=("page", "picture"),
     scripts=(
         *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patches", "patch_heads"),
-        *("labels", "weight_table", "steps", "weights_alone", "picture"),
+        *("heard_words", "sound_player", "labels", "weight_table", "steps", "weights_alone", "picture"),
     ),
     build=build_pictures_data,
     readings="Pictures",
     images="data:",
+    sounds="data:",
 )
 _SIDE_BY_SIDE = _Page(
     "side_by_side.html",
@@ -190,6 +193,7 @@ def _fill_template(page: _Page, *, title: str, data: Json) -> str:
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         + (f"img-src {page.images}; " if page.images else "")
+        + (f"media-src {page.sounds}; " if page.sounds else "")
         + "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     title = escape_text(title).strip()

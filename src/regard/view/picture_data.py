@@ -17,6 +17,7 @@ from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.pack import ALPHABET, Json, pack_fixed, pack_float32
 from regard.view.picture_reading import Cell, PictureLayer, PictureReading
+from regard.view.sound_track import SoundTrack
 from regard.vision.picture_file import load_pillow
 
 MAX_PNG_BYTES = 200_000
@@ -84,11 +85,17 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
         },
         "readout": None if reading.readout is None else pack_float32(reading.readout[None]),
         "no_rollout": reading.no_rollout_reason,
-    } | ({} if reading.axis is None else {"sound": _axis_data(reading.axis)})
+    } | ({} if reading.axis is None else {"sound": _sound_data(reading.axis, reading.track)})
 
 
-def _axis_data(axis: TimeAxis) -> Json:
-    return {"seconds": axis.seconds_per_token, "length": axis.seconds, "marks": [list(mark) for mark in axis.marks]}
+def _sound_data(axis: TimeAxis, track: SoundTrack | None) -> Json:
+    """The axes of a spectrogram, and the sound with what was heard in it."""
+    data: Json = {
+        "seconds": axis.seconds_per_token,
+        "length": axis.seconds,
+        "marks": [list(mark) for mark in axis.marks],
+    }
+    return data if track is None else data | track.pack()
 
 
 def _place(layer: PictureLayer) -> Json:

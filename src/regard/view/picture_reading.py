@@ -22,6 +22,7 @@ from regard.fields import repr_of_fields
 from regard.layers.window_partition import WindowPartition
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer
+from regard.view.sound_track import SoundTrack
 
 Cell: TypeAlias = tuple[int | float, int | float]
 """The (height, width) in pixels of a token; a fraction where convolutions make the tokens."""
@@ -119,6 +120,7 @@ class PictureReading:
         no_rollout_reason: why there is none; "" if there is one.
         noun, note: what a token is called, and a sentence below those with the most attention.
         axis: the time and the frequencies of a picture of a sound; None for other inputs.
+        track: the sound, and what the model heard in it; None for other inputs.
     """
 
     __repr__ = repr_of_fields
@@ -135,6 +137,7 @@ class PictureReading:
     noun: str = "patch"
     note: str = PATCHES_NOTE
     axis: TimeAxis | None = None
+    track: SoundTrack | None = None
 
     @property
     def title(self) -> str:

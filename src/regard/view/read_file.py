@@ -12,6 +12,7 @@ Only the class token is trained to be near a text. That patches are too is an ob
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,20 +20,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float32
 from torch import Tensor
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.classification import ZeroShotClassifier
 from regard.errors import DataError, OptionError, check_kind
-from regard.models import Clip, ImageEncoder
+from regard.models import AudioEncoder, Clip, ImageEncoder
 from regard.models.image_encoder import ImageOutput
-from regard.models.media_encoder import MediaEncoder
+from regard.models.media_encoder import DrawnInput, MediaEncoder
 from regard.recording import record
 from regard.text.tokenizer import check_texts
+from regard.transcription import Transcriber, Transcription
+from regard.transcription.text_labels import TextLabels
 from regard.view.from_recording import layers_of
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read_picture import capture_picture, find_label, rank_labels
+from regard.view.sound_track import HeardWord, SoundTrack, join_labels
 
 MAX_TOKENS = 2048
 """Maximum number of tokens of an input that is no picture, 82 seconds of a Conformer."""
@@ -88,7 +93,8 @@ def read_file(model: Any, file: Any, *, labels: Sequence[str] = (), name: str = 
 def _read_drawn(model: MediaEncoder, file: Any, *, name: str) -> PictureReading:
     """Capture the attention of a model that draws its inputs."""
     name = name or (str(file) if isinstance(file, str | Path) else f"the {model.medium.singular}")
-    content = model.make_input(file, name=name)
+    samples = model.require_processor().read_samples(file, name=name) if isinstance(model, AudioEncoder) else None
+    content = model.make_input(file if samples is None else samples, name=name)
     drawn = model.draw_input(content)
     if drawn.grid.tokens > MAX_TOKENS:
         raise DataError(
@@ -97,18 +103,45 @@ def _read_drawn(model: MediaEncoder, file: Any, *, name: str) -> PictureReading:
             got=f"{drawn.grid.tokens:,}",
             do="cut it into parts",
         )
+    logits = transcription = None
     with record(model) as recording:
-        (output,) = model.run_inputs([content], batch=1)
+        if isinstance(model, AudioEncoder) and model.labels and not model.classifies:
+            (transcription,) = Transcriber(model, batch=1).transcribe_features([content], [name])
+        else:
+            (output,) = model.run_inputs([content], batch=1)
+            logits = output.logits if model.classifies else None
     return PictureReading(
         name,
         drawn.pixels,
         tuple(PictureLayer(drawn.grid, layer, drawn.cell) for layer in layers_of(recording)),
-        rank_labels(model.labels, output.logits if model.classifies else None),
+        rank_labels(model.labels, logits),
         no_rollout_reason=drawn.no_rollout_reason,
         noun=drawn.noun,
         note=drawn.note,
         axis=drawn.axis,
+        track=None if samples is None else _make_track(model, samples, transcription, drawn),
     )
+
+
+def _make_track(
+    model: MediaEncoder,
+    samples: Float32[np.ndarray, " samples"],
+    transcription: Transcription | None,
+    drawn: DrawnInput,
+) -> SoundTrack:
+    """The sound, and what a model with a ctc head wrote for it; such a head writes nothing for a blank."""
+    rate = model.require_processor().rate
+    if transcription is None or drawn.axis is None:
+        return SoundTrack(samples, rate)
+    step = drawn.axis.seconds_per_token
+    labels = tuple(
+        HeardWord(
+            label.text, label.start, label.end, range(round(label.start / step), math.ceil(label.end / step - 1e-6))
+        )
+        for label in transcription.labels
+    )
+    joined = join_labels(labels) if TextLabels(model.labels).tokenizer == "characters" else labels
+    return SoundTrack(samples, rate, labels, joined, "Times are those of the tokens for which the model wrote a label.")
 
 
 def _read_clip(model: Clip, picture: Any, texts: Sequence[str], *, name: str) -> PictureReading:

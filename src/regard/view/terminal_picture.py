@@ -10,7 +10,8 @@ from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.picture_reading import PictureLayer, PictureReading
-from regard.view.terminal_tables import make_share_table
+from regard.view.sound_track import SoundTrack
+from regard.view.terminal_tables import Column, fitted_table, make_share_table
 
 MAX_PATCHES = 8
 MAX_LABELS = 5
@@ -31,11 +32,25 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
         more = len(reading.probabilities) - MAX_LABELS
         if more > 0:
             console.print(f"… and {more:,} less probable labels.", style="dim")
+    if reading.track is not None and reading.track.words:
+        _print_track(reading.track, console)
     if not reading.layers:
         return
     rows, how = strongest_patches(reading)
     console.print(make_share_table(f"\n{reading.noun}", "\nshare", rows, plain=plain))
     console.print(f"{how} {reading.note}\n", style="dim")
+
+
+def _print_track(track: SoundTrack, console: Console) -> None:
+    """Print the words that were heard, each with its times in seconds."""
+    console.print(Text(escape_text(track.text)))
+    columns = (Column("\nword", wraps_from=40), Column("\nfrom", "right"), Column("\nto", "right"))
+    rows = [
+        (Text(escape_and_isolate(word.text), style="bold"), f"{word.start:.2f} s", f"{word.end:.2f} s")
+        for word in track.words
+    ]
+    console.print(fitted_table(columns, rows, console.width))
+    console.print(track.timing, style="dim")
 
 
 def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]], str]:

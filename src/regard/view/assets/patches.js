@@ -235,7 +235,7 @@ function showPicture() {
   outline(drawn, layer, source, colourOf("--accent"));
   const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : "latent"}`;
   byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens${picked}.` : `Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
-  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
+  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light. ${drawn.text.sound.timing ?? ""}` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
 

@@ -53,7 +53,7 @@ loadImages(() => {
   let resizing = 0;
   listen(window, "resize", () => {
     clearTimeout(resizing);
-    resizing = setTimeout(() => { showPicture(); showPatches(); }, 100);
+    resizing = setTimeout(() => { showPicture(); showPatches(); if (isSound) { showHeard(); markPlace(); } }, 100);
   });
   ROOT_ELEMENT.dataset.ready = "yes";
 });
