@@ -60,7 +60,9 @@ class BrowserPage:
 
     def wait_until_painted(self) -> None:
         # With one head the grid is painted, but not shown.
-        self.page.wait_for_selector("#grid[data-painted]", timeout=60_000, state="attached")
+        self.page.wait_for_selector(
+            "#grid[data-painted], .long-text #map[data-painted]", timeout=60_000, state="attached"
+        )
 
     def emulate_theme(self, scheme: str) -> None:
         """Emulate a change of the system to light or dark colours."""

@@ -26,6 +26,7 @@ from regard.cli.view_texts import (
     collect_texts,
     read_pairs,
     read_texts,
+    shorten_texts,
     warn_about_missing_quotes,
 )
 from regard.errors import DataError, OptionError
@@ -343,15 +344,16 @@ def _show(
     from regard.view.terminal import print_readings
 
     written = ""
-    _compare_words(readings)
+    shown: Sequence[Any] = shorten_texts(readings)
+    _compare_words(shown)
     if output.path is not None and not output.is_page:
         written = drawing.write(readings, output.path, overwrite=output.overwrite)
     elif output.path is not None:
         with indeterminate_progress("writing the page"):
-            path = write_page(readings, output.path, model=model, overwrite=output.overwrite)
+            path = write_page(shown, output.path, model=model, overwrite=output.overwrite)
         written = f"Page: {path} ({path.stat().st_size / 1000:,.0f} kB); open it in any browser."
     console = PipedConsole(highlight=False, markup=False)
-    print_readings(readings, console)
+    print_readings(shown, console)
     _print_written(written, console, example=example)
     if output.open_page:
         typer.launch(str(output.path))

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from regard.cli.loaded_model import report_prefix
-from regard.cli.progress import track
+from regard.cli.progress import count_progress, track
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.errors import DataError, OptionError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
     from regard.translation import Translator
+    from regard.view.page import AnyReading
     from regard.view.read import TextModel
     from regard.view.reading import PairReading, Reading
 
@@ -35,6 +36,7 @@ def read_texts(
 
     With ``announces_page`` the size of a large page of them is said after the first text.
     """
+    from regard.view.long_reading import is_long
     from regard.view.read import read
 
     loaded = load_text_reader(model, pairs=False)
@@ -42,9 +44,28 @@ def read_texts(
     with track(lines, "texts") as tracked:
         for line in tracked:
             readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
-            if announces_page and len(readings) == 1:
+            if announces_page and len(readings) == 1 and not is_long(readings[0]):
                 _announce_size(readings[0], lines)
     return readings
+
+
+def shorten_texts(readings: Sequence[AnyReading]) -> Sequence[AnyReading]:
+    """Summarize texts if one is too long for a page with every weight, with progress; say size and time before."""
+    from regard.view.long_data import estimate_bytes
+    from regard.view.long_reading import MAX_WHOLE_TOKENS, estimate_seconds, is_long
+    from regard.view.page import shorten
+    from regard.view.reading import Reading
+
+    texts = [reading for reading in readings if isinstance(reading, Reading)]
+    if not any(map(is_long, texts)):
+        return readings
+    megabytes, minutes = sum(map(estimate_bytes, texts)) / 1e6, sum(map(estimate_seconds, texts)) / 60
+    say(
+        f"A text has more than {MAX_WHOLE_TOKENS:,} tokens: each head is summarized, which takes about "
+        f"{max(1, round(minutes))} min. A page has {megabytes:.1f} MB."
+    )
+    with count_progress(1000 * len(readings), "thousandths of a text") as advance:
+        return shorten(readings, advance)
 
 
 def _announce_size(first: Reading, lines: Sequence[Line]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import final
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 
 from regard.errors import DataError
 from regard.view.pack import FLOAT32, Json
@@ -66,6 +66,13 @@ class AttentionLayer(ABC):
     def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
         """Weights of one head, as ``weights_of_heads``."""
         return np.asarray(self.weights_of_heads(range(head, head + 1), queries)[0])
+
+    def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
+        """Weights of consecutive queries of one head, for sums over a long text: in float32 if that is faster.
+
+        Columns of the last keys are left out if all of these weights are 0, as in a decoder.
+        """
+        return self.weights_of(head, queries)
 
     @final
     def by_head(self) -> Iterator[Float64[np.ndarray, "queries keys"]]:

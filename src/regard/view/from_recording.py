@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.contract import Frame
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
@@ -133,10 +134,16 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
         return UNSUPPORTED_BIAS
     if terms.keys is not None and not _is_dot_product(steps, request):
         return UNSUPPORTED_SCORE
-    allowed = _dense_mask(call, steps.mask)
-    if not bool((allowed == allowed[:1]).all()):
-        return MASKS_PER_HEAD
+    if not _is_band(call, steps.mask):
+        allowed = _dense_mask(call, steps.mask)
+        if not bool((allowed == allowed[:1]).all()):
+            return MASKS_PER_HEAD
     return steps
+
+
+def _is_band(call: LayerCall, mask: Mask | None) -> bool:
+    """Whether a mask is a band, or none: the same for all heads and few numbers, whatever the length of a text."""
+    return mask is None or mask.band(Frame(call.query.shape[2], call.key.shape[2])) is not None
 
 
 def _is_dot_product(steps: Steps, request: Request) -> bool:
@@ -153,7 +160,9 @@ def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
     """Convert a call to the queries, keys and values of its steps."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
-    mask = None if steps.mask is None else masks.keep(_dense_mask(call, steps.mask)[:1][None])
+    mask = steps.mask
+    if mask is not None and not _is_band(call, mask):
+        mask = masks.keep(_dense_mask(call, mask)[:1][None])
     terms = _distance_terms(call) or DistanceTerms()
     table, keys, values = (None if term is None else to_float32(term) for term in terms)
     return LayerReading(

@@ -23,18 +23,24 @@ the head does on this text, not what it is for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Int
 
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading
 from regard.view.words_from_tokens import words_of
 
+_OFFSETS = {"previous token": -1, "next token": 1, "two before": -2, "two after": 2, "itself": 0}
+PATTERN_NAMES = (
+    *_OFFSETS,
+    *("same word", "duplicate token", "induction", "first token", "separators", "punctuation"),
+)
+"""The names of all patterns, in the order of the table above."""
 MIN_EXCESS = 0.3
 """The score less chance from which a head has a pattern's name."""
 MIN_QUERIES = 3
@@ -65,64 +71,96 @@ def name_of_head(patterns: Sequence[HeadPattern]) -> HeadPattern | None:
 
 @final
 class LayerPatterns:
-    """The patterns that are possible in a text under the mask of a layer; ``of`` scores them for a head's shares."""
+    """The patterns that are possible in a text under the mask of a layer."""
 
-    def __init__(self, pairs: Mapping[str, Int[np.ndarray, "pairs 2"]], layer: AttentionLayer) -> None:
-        visible = _visible_keys(layer)
+    def __init__(self, pairs: PatternPairs, layer: AttentionLayer) -> None:
+        self._pairs, self._layer = pairs, layer
+        has_mask = isinstance(layer, LayerReading) and layer.steps.mask is not None
+        self._is_causal = not has_mask and layer.is_causal
+
+    def of_queries(self, rows: range) -> dict[str, PossiblePairs]:
+        """Find the pairs of each pattern that is possible for some of these queries, in order."""
+        visible = self._visible_keys(rows)
         keys = visible.sum(axis=1)
-        self._possible: dict[str, tuple[Any, int, float]] = {}
-        for name, some in pairs.items():
+        possible = {}
+        for name, some in self._pairs.of_queries(rows).items():
             at = tuple(some[visible[some[:, 0], some[:, 1]]].T)
             queries = len(np.unique(at[0]))
             if queries:
-                self._possible[name] = at, queries, float((1 / keys[at[0]]).sum()) / queries
+                possible[name] = PossiblePairs(at, queries, float((1 / keys[at[0]]).sum()))
+        return possible
 
-    def of(self, shares: Float64[np.ndarray, "queries keys"]) -> tuple[HeadPattern, ...]:
-        """Score each pattern that is possible, in the order of the table above."""
-        return tuple(
-            HeadPattern(name, float(shares[at].sum()) / queries, chance, queries)
-            for name, (at, queries, chance) in self._possible.items()
-        )
+    def _visible_keys(self, rows: range) -> Bool[np.ndarray, "rows keys"]:
+        """Whether a query may attend to a key: by the mask, or else by whether any query attends to a later key."""
+        allowed = self._layer.allowed_of(rows) if isinstance(self._layer, LayerReading) else None
+        if allowed is not None:
+            return allowed
+        every = np.ones((len(rows), self._layer.keys), dtype=bool)
+        return np.tril(every, rows.start) if self._is_causal else every
 
 
-def pairs_by_pattern(reading: Reading) -> dict[str, Int[np.ndarray, "pairs 2"]]:
-    """Find the pairs (query, key) of each pattern, in the order of the table above; special tokens are no queries.
+@final
+@dataclass(frozen=True, eq=False)
+class PossiblePairs:
+    """The pairs of a pattern among some queries, as indices of their rows, and the sum of the queries' chances."""
+
+    at: tuple[Any, ...]
+    queries: int
+    chance: float
+
+
+@final
+class PatternPairs:
+    """The pairs (query, key) of each pattern in a text; special tokens are no queries.
 
     The attention of one text to another has no patterns.
     """
-    if reading.keys is not None:
-        return {}
-    tokens, size = reading.tokens, len(reading.tokens)
-    queries = np.array([at for at, special in enumerate(tokens.special) if not special], dtype=np.int64)
-    earlier: dict[str, list[int]] = {}
-    duplicates: list[tuple[int, int]] = []
-    for token in queries.tolist():
-        duplicates += [(token, other) for other in earlier.setdefault(tokens.pieces[token], [])]
-        earlier[tokens.pieces[token]].append(token)
-    words = words_of(tokens)
-    separators = [token for token, special in enumerate(tokens.special) if special and token > 0]
-    offsets = {"previous token": -1, "next token": 1, "two before": -2, "two after": 2, "itself": 0}
-    pairs: dict[str, Any] = {
-        **{name: np.stack([queries, queries + step], axis=1) for name, step in offsets.items()},
-        "same word": [(a, b) for word in words for a in word.pieces for b in word.pieces if a != b],
-        "duplicate token": duplicates,
-        "induction": [(token, other + 1) for token, other in duplicates if other + 1 != token],
-        "first token": _every_pair(queries[queries > 0], [0]),
-        "separators": _every_pair(queries, separators),
-        "punctuation": _every_pair(queries, [token for word in words if not word.is_word for token in word.pieces]),
-    }
-    arrays = {name: np.asarray(some, dtype=np.int64).reshape(-1, 2) for name, some in pairs.items()}
-    return {name: some[(some[:, 1] >= 0) & (some[:, 1] < size)] for name, some in arrays.items()}
+
+    def __init__(self, reading: Reading) -> None:
+        tokens = reading.tokens
+        self._has_patterns, self._size = reading.keys is None, len(tokens)
+        self._special = np.array(tokens.special, dtype=bool)
+        self._separators = np.flatnonzero(self._special)
+        self._separators = self._separators[self._separators > 0]
+        numbers = {piece: number for number, piece in enumerate(dict.fromkeys(tokens.pieces))}
+        self._piece = np.array([numbers[piece] for piece in tokens.pieces], dtype=np.int32)
+        words = words_of(tokens) if self._has_patterns else ()
+        self._punctuation = [token for word in words if not word.is_word for token in word.pieces]
+        same = [(a, b) for word in words for a in word.pieces for b in word.pieces if a != b]
+        self._same_word = np.array(sorted(same), dtype=np.int64).reshape(-1, 2)
+
+    def of_queries(self, rows: range) -> dict[str, Int[np.ndarray, "pairs 2"]]:
+        """Find the pairs of some queries, counted from the first of them, in the order of the table above."""
+        if not self._has_patterns:
+            return {}
+        queries = rows.start + np.flatnonzero(~self._special[rows.start : rows.stop])
+        duplicates = self._duplicates(queries)
+        following = duplicates + np.array([0, 1])
+        same = self._same_word
+        pairs = {
+            **{name: np.stack([queries, queries + step], axis=1) for name, step in _OFFSETS.items()},
+            "same word": same[slice(*np.searchsorted(same[:, 0], [rows.start, rows.stop]))],
+            "duplicate token": duplicates,
+            "induction": following[following[:, 0] != following[:, 1]],
+            "first token": _every_pair(queries[queries > 0], [0]),
+            "separators": _every_pair(queries, self._separators),
+            "punctuation": _every_pair(queries, self._punctuation),
+        }
+        return {
+            name: some[(some[:, 1] >= 0) & (some[:, 1] < self._size)] - np.array([rows.start, 0])
+            for name, some in pairs.items()
+        }
+
+    def _duplicates(self, queries: Int[np.ndarray, " queries"]) -> Int[np.ndarray, "pairs 2"]:
+        """The pairs of a query and an earlier token that is equal and not special."""
+        last = int(queries[-1]) if len(queries) else 0
+        is_equal = (self._piece[queries, None] == self._piece[:last]) & ~self._special[:last]
+        is_equal &= np.arange(last) < queries[:, None]
+        row, key = np.nonzero(is_equal)
+        return np.stack([queries[row], key], axis=1)
 
 
-def _every_pair(queries: Int[np.ndarray, " queries"], keys: Sequence[int]) -> Int[np.ndarray, "pairs 2"]:
+def _every_pair(
+    queries: Int[np.ndarray, " queries"], keys: Sequence[int] | Int[np.ndarray, " keys"]
+) -> Int[np.ndarray, "pairs 2"]:
     return np.stack([np.repeat(queries, len(keys)), np.tile(keys, len(queries)).astype(np.int64)], axis=1)
-
-
-def _visible_keys(layer: AttentionLayer) -> Bool[np.ndarray, "queries keys"]:
-    """Whether a query may attend to a key: by the mask, or else by whether any query attends to a later key."""
-    allowed = layer.allowed if isinstance(layer, LayerReading) else None
-    if allowed is not None:
-        return allowed
-    every = np.ones((layer.queries, layer.keys), dtype=bool)
-    return np.tril(every) if layer.is_causal else every

@@ -14,18 +14,25 @@ absolute size (``shares``).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 
 from regard.arguments import explain_arguments
 from regard.errors import check_kind
-from regard.view.head_patterns import HeadPattern, LayerPatterns, name_of_head, pairs_by_pattern
-from regard.view.reading import Reading, Tokens
-from regard.view.shares import shares_by_head
+from regard.view.head_patterns import (
+    PATTERN_NAMES,
+    HeadPattern,
+    LayerPatterns,
+    PatternPairs,
+    PossiblePairs,
+    name_of_head,
+)
+from regard.view.reading import Reading
+from regard.view.shares import shares_by_block
 from regard.view.usual_weights import row_blocks, sum_diagonals
 
 FIRST_TOKEN = "first token"
@@ -64,12 +71,16 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     Those of ``without_marks(reading)`` show what heads do beside their attention to special tokens.
     """
     check_kind("reading", reading, Reading, do="make one with regard.view.read")
-    pairs = pairs_by_pattern(reading)
-    found = []
+    pairs = PatternPairs(reading)
+    found: list[HeadStatistics] = []
     for number, layer in enumerate(reading.layers):
         patterns = LayerPatterns(pairs, layer)
-        for head, shares in enumerate(shares_by_head(layer)):
-            found.append(_head_statistics(shares, number, head, patterns.of(shares), reading.key_tokens, reading.sink))
+        heads = [HeadSums(reading) for _ in range(layer.heads)]
+        for rows, by_head in shares_by_block(layer):
+            possible = patterns.of_queries(rows)
+            for head, shares in zip(heads, by_head, strict=True):
+                head.add(shares, rows, possible)
+        found += [sums.statistics(number, head) for head, sums in enumerate(heads)]
     return tuple(found)
 
 
@@ -84,47 +95,69 @@ def describe_uniform(reading: Reading, heads: Sequence[HeadStatistics]) -> str:
     return f"ln {keys} = {math.log(keys):.2f}"
 
 
-def _head_statistics(
-    weights: Float64[np.ndarray, "queries keys"],
-    layer: int,
-    head: int,
-    patterns: tuple[HeadPattern, ...],
-    keys: Tokens,
-    sink: int | None,
-) -> HeadStatistics:
-    queries = len(weights)
-    sums = sum_diagonals(weights)
-    distances = np.arange(len(sums)) - (queries - 1)
-    at_distance = dict(zip(distances.tolist(), sums.tolist(), strict=True))
-    return HeadStatistics(
-        layer=layer,
-        head=head,
-        entropy=max(0.0, sum(_sum_of_entropies(weights[block]) for block in row_blocks(*weights.shape)) / queries),
-        distance=float(sums @ np.abs(distances)) / queries,
-        itself=at_distance[0] / queries,
-        previous=at_distance.get(-1, 0.0) / queries,
-        next=at_distance.get(1, 0.0) / queries,
-        later=float(sums[distances > 0].sum()) / queries,
-        special=_special_token_shares(weights, keys, sink),
-        patterns=patterns,
-    )
+@final
+class HeadSums:
+    """Sums of the shares of one head over blocks of its queries, from which its statistics follow.
+
+    ``by_distance`` are the sums at each distance from query to key, in the order of ``sum_diagonals``.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        keys, sink = reading.key_tokens, reading.sink
+        self._queries = len(reading.tokens)
+        self._special: dict[int, tuple[str, float]] = {}
+        if sink is not None and not keys.special[sink]:
+            self._special[sink] = FIRST_TOKEN, 0.0
+        self._special |= {token: (keys.pieces[token], 0.0) for token, special in enumerate(keys.special) if special}
+        self._patterns: dict[str, tuple[float, float, int]] = {}
+        self._entropy = 0.0
+        self.by_distance: Float64[np.ndarray, " distances"] = np.zeros(self._queries + len(keys) - 1)
+
+    def add(
+        self, shares: Float[np.ndarray, "rows first_keys"], rows: range, possible: Mapping[str, PossiblePairs]
+    ) -> None:
+        """Add the shares of some consecutive queries, and the pairs of patterns that are possible for them."""
+        sums = sum_diagonals(shares)
+        first = self._queries - rows.stop
+        self.by_distance[first : first + len(sums)] += sums
+        self._entropy += sum(_sum_of_entropies(shares[block]) for block in row_blocks(*shares.shape))
+        for token, (name, share) in self._special.items():
+            if token < shares.shape[1]:
+                self._special[token] = name, share + float(shares[:, token].sum())
+        for name, pairs in possible.items():
+            score, chance, queries = self._patterns.get(name, (0.0, 0.0, 0))
+            score += float(shares[pairs.at].sum())
+            self._patterns[name] = score, chance + pairs.chance, queries + pairs.queries
+
+    def statistics(self, layer: int, head: int) -> HeadStatistics:
+        """Compute the statistics of the head of this number in the layer of this number."""
+        sums, queries = self.by_distance, self._queries
+        distances = np.arange(len(sums)) - (queries - 1)
+        at_distance = dict(zip((-1, 0, 1), (float(sums[distances == step].sum()) for step in (-1, 0, 1)), strict=True))
+        special: dict[str, float] = {}
+        for name, share in self._special.values():
+            special[name] = special.get(name, 0.0) + share / queries
+        return HeadStatistics(
+            layer=layer,
+            head=head,
+            entropy=max(0.0, self._entropy / queries),
+            distance=float(sums @ np.abs(distances)) / queries,
+            itself=at_distance[0] / queries,
+            previous=at_distance[-1] / queries,
+            next=at_distance[1] / queries,
+            later=float(sums[distances > 0].sum()) / queries,
+            special=special,
+            patterns=tuple(
+                HeadPattern(name, score / count, chance / count, count)
+                for name, (score, chance, count) in sorted(
+                    self._patterns.items(), key=lambda pattern: PATTERN_NAMES.index(pattern[0])
+                )
+            ),
+        )
 
 
-def _sum_of_entropies(weights: Float64[np.ndarray, "queries keys"]) -> float:
+def _sum_of_entropies(weights: Float[np.ndarray, "queries keys"]) -> float:
     total = weights.sum(axis=1, keepdims=True)
     shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
     logarithms = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     return -float(np.vdot(shares, logarithms))
-
-
-def _special_token_shares(
-    weights: Float64[np.ndarray, "queries keys"], keys: Tokens, sink: int | None
-) -> dict[str, float]:
-    shares: dict[str, float] = {}
-    if sink is not None and not keys.special[sink]:
-        shares[FIRST_TOKEN] = float(weights[:, sink].mean())
-    for token, special in enumerate(keys.special):
-        if special:
-            share = float(weights[:, token].mean())
-            shares[keys.pieces[token]] = shares.get(keys.pieces[token], 0.0) + share
-    return shares

@@ -78,7 +78,8 @@ class LayerReading(AttentionLayer):
             shape = (1 if kinds == 1 else heads, distances | 1, steps.query.shape[3])
             self._check_shape("relative keys", self.relative_vectors.key, shape)
             self._check_shape("relative values", self.relative_vectors.value, (distances, self.value.shape[2]))
-        _ = self.allowed  # a mask of other lengths raises
+        if steps.mask is not None:
+            steps.mask.check(1, 1, queries, keys)
         check_finite(self.name, *self._arrays, expected="finite queries, keys and values")
 
     def _check_shape(self, part: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -111,8 +112,20 @@ class LayerReading(AttentionLayer):
     @property
     def allowed(self) -> Bool[np.ndarray, "queries keys"] | None:
         """Whether a query may attend to a key; None allows everything."""
-        mask = self.steps.mask
-        return None if mask is None else np.asarray(mask.dense(self.queries, self.keys).expand(1, 1, -1, -1)[0, 0])
+        return self.allowed_of(range(self.queries))
+
+    def allowed_of(self, queries: range) -> Bool[np.ndarray, "rows keys"] | None:
+        """Whether some consecutive queries may attend to a key, as ``allowed``."""
+        if self.steps.mask is None:
+            return None
+        band = self.steps.mask.band(Frame(self.queries, self.keys))
+        if band is not None:
+            distance = np.arange(self.keys, dtype=np.int32) - np.array(queries, dtype=np.int32)[:, None]
+            low, high = (-self.queries if band[0] is None else band[0]), (self.keys if band[1] is None else band[1])
+            return np.asarray((low <= distance) & (distance <= high))
+        rows = None if len(queries) == self.queries else torch.arange(queries.start, queries.stop)
+        allowed = self.steps.mask.dense(self.queries, self.keys, rows=rows)
+        return np.asarray(allowed.expand(1, 1, len(queries), self.keys)[0, 0])
 
     @property
     def heads(self) -> int:
@@ -148,6 +161,21 @@ class LayerReading(AttentionLayer):
         rows = torch.arange(self.queries) if queries is None else torch.tensor(list(queries), dtype=torch.long)
         steps = self.steps.of_heads(some, "cpu", torch.float64)
         return np.asarray(steps.weights(rows=rows, bias=self._make_bias(some, rows))[0])
+
+    def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
+        """Weights of consecutive queries of one head. See ``AttentionLayer.weights_of_block``."""
+        steps, rows = self.steps, slice(queries.start, queries.stop)
+        if not (steps.vector is None and steps.gate is None and self.bias is None and self.relative_vectors is None):
+            return self.weights_of(head, queries)
+        last = min(self.keys, queries.stop) if self._is_causal_by_band else self.keys
+        scores = (steps.query[0, head, rows] * steps.scale) @ steps.key[0, head, :last].T
+        allowed = self.allowed_of(queries)
+        if allowed is not None:
+            scores.masked_fill_(~torch.from_numpy(allowed[:, :last]), -torch.inf)
+        weights = torch.softmax(scores, dim=-1)
+        if not weights.sum().isfinite():  # a query without keys, or scores beyond float32
+            return self.weights_of(head, queries)
+        return np.asarray(weights)
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
@@ -190,8 +218,17 @@ class LayerReading(AttentionLayer):
     @property
     def is_causal(self) -> bool:
         """Whether the mask lets no query attend to a later token."""
+        if self._is_causal_by_band:
+            return True
         allowed = self.allowed
         return allowed is not None and not np.triu(allowed, 1).any()
+
+    @property
+    def _is_causal_by_band(self) -> bool:
+        """Whether the mask is a band without later tokens."""
+        mask = self.steps.mask
+        band = None if mask is None else mask.band(Frame(self.queries, self.keys))
+        return band is not None and band[1] is not None and band[1] <= 0
 
     def _make_bias(self, heads: slice, rows: Int[Tensor, " rows"]) -> Float[Tensor, "some_heads rows keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""

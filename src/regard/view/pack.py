@@ -1,6 +1,7 @@
 """Encoding of vectors as text that is safe inside an HTML script element, exact if the page stays small.
 
 - float32: little-endian float32 in base64, 5.3 characters per number, exact.
+- logarithms: see ``pack_logarithms``.
 - fixed point: L letters per number, L = 2 (13 bits) or 3 (19 bits). In the alphabet of 91 printable letters they encode
   an integer from 0 to 2h, h = (91^L - 1) / 2, and a vector is
 
@@ -39,12 +40,27 @@ def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
 def pack_fixed(vectors: Float[np.ndarray, "tokens head_dim"], letters: int) -> str:
     """Encode each vector as its scale and its numbers, ``letters`` characters each. Raises DataError beyond 2^65."""
     scale, integers = _to_fixed_point(vectors, letters)
-    rest = np.concatenate([scale[:, None], integers], axis=1)
-    digits = []
+    return pack_integers(np.concatenate([scale[:, None], integers], axis=1), letters)
+
+
+def pack_integers(integers: Int[np.ndarray, "..."], letters: int) -> str:
+    """Encode integers from 0 to 91^letters - 1 in ``letters`` characters each."""
+    rest, digits = integers, []
     for _ in range(letters):
         rest, digit = np.divmod(rest, len(ALPHABET))
         digits.append(_ALPHABET_BYTES[digit])
     return np.stack(digits[::-1], axis=-1).tobytes().decode("ascii")
+
+
+def pack_logarithms(shares: Float[np.ndarray, "..."], letters: int) -> str:
+    """Encode shares from 0 to 1 in even steps of their logarithm: 0, then 2^-20L to 1 for ``letters`` L.
+
+    A share from 2^-20L on is off by at most 8 % of itself with one letter, and by 0.2 % with two.
+    """
+    steps, lowest = len(ALPHABET) ** letters - 2, 20 * letters
+    logarithms = np.log2(shares, out=np.full(shares.shape, -np.inf), where=shares > 0)
+    levels = np.rint(1 + steps * (np.maximum(logarithms, -2.0 * lowest) + lowest) / lowest)
+    return pack_integers(np.clip(levels, 0, steps + 1).astype(np.int64), letters)
 
 
 def round_to_fixed(

@@ -31,6 +31,8 @@ from regard.escape_text import escape_text
 from regard.view.comparison_data import build_comparisons_data
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
+from regard.view.long_data import build_long_data
+from regard.view.long_reading import LongReading, is_long, summarize_long
 from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
@@ -45,7 +47,9 @@ MAX_VECTOR_CHARACTERS = 880_000
 """Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
 
 
-AnyReading: TypeAlias = Reading | PairReading | PictureReading | SideBySide | ReadingComparison | EpisodeReading
+AnyReading: TypeAlias = (
+    Reading | LongReading | PairReading | PictureReading | SideBySide | ReadingComparison | EpisodeReading
+)
 """Readings of texts, translations, pictures and other files, texts under several mechanisms, comparisons, episodes."""
 
 
@@ -127,9 +131,17 @@ _EPISODES = _Page(
     images="data:",
     has_heat_map=False,
 )
+_LONG = _Page(
+    "long.html",
+    styles=("page", "one_screen", "long"),
+    scripts=("decode", "colour", "dom", "long_state", *_CONTROLS, "one_screen", "long_map", "long"),
+    build=build_long_data,
+    body=' class="one-screen long-text"',
+)
 _SKIP = '<button id="skip" type="button">Skip to the heat map</button>\n'
 _PAGES: Mapping[type, _Page] = {
     Reading: _TEXTS,
+    LongReading: _LONG,
     PairReading: _TEXTS,
     PictureReading: _PICTURES,
     SideBySide: _SIDE_BY_SIDE,
@@ -164,6 +176,7 @@ def write_page(
 
 def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
     """Render the page as HTML text. Raises as ``write_page``, and DataError for a reading without layers."""
+    readings = shorten(readings)
     if not readings:
         raise DataError("there is nothing to show", expected="at least one reading", got="none", do="pass a reading")
     kinds = {id(_PAGES[type(reading)]): type(reading).__name__ for reading in readings}
@@ -183,6 +196,21 @@ def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
         )
     page = _PAGES[type(readings[0])]
     return _fill_template(page, title=readings[0].title, data=page.build(readings, model, MAX_VECTOR_CHARACTERS))
+
+
+def shorten(readings: Sequence[AnyReading], advance: Callable[[int], None] = lambda done: None) -> Sequence[AnyReading]:
+    """Summarize all texts if one of them is too long for a page with every weight, and no text is a translation.
+
+    ``advance`` is called with the work done, in thousandths of a text.
+    """
+    if not any(map(is_long, readings)) or any(isinstance(reading, PairReading) for reading in readings):
+        return readings
+    return [
+        summarize_long(reading, lambda done, before=1000 * number: advance(before + done))  # type: ignore[misc]
+        if isinstance(reading, Reading)
+        else reading
+        for number, reading in enumerate(readings)
+    ]
 
 
 def _fill_template(page: _Page, *, title: str, data: Json) -> str:

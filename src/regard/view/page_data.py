@@ -114,12 +114,13 @@ def _tokens_and_words(prefix: str, tokens: Tokens) -> Json:
     """Encode the tokens, and the words made of several tokens."""
     words = [word for word in words_of(tokens) if len(word.pieces) > 1]
     return {
-        f"{prefix}tokens": _token_entries(tokens, words),
+        f"{prefix}tokens": token_entries(tokens, words),
         f"{prefix}words": [escape_text(word.text) for word in words],
     }
 
 
-def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json | str]:
+def token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json | str]:
+    """Encode tokens: the text alone for one that follows a space and has nothing else to say."""
     word_of = {token: number for number, word in enumerate(words) for token in word.pieces}
     end = 0
     shown: list[Json | str] = []
@@ -141,12 +142,17 @@ def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json | str]:
 def _statistics(reading: Reading) -> Json:
     """Encode a table of ten-thousandths with one row per head, in order; columns are named once, to save space."""
     heads = statistics_of(reading)
+    return statistics_table(heads, describe_uniform(reading, heads), is_alone=reading.keys is None)
+
+
+def statistics_table(heads: Sequence[HeadStatistics], uniform: str, *, is_alone: bool) -> Json:
+    """Encode the statistics of heads; ``is_alone`` says whether a text attends to itself."""
     # Positions in two texts are not comparable, so there is no distance and no neighbour.
-    places = ("distance", "itself", "previous", "next") if reading.keys is None else ()
+    places = ("distance", "itself", "previous", "next") if is_alone else ()
     names = ("entropy", *places)
     special = list(heads[0].special) if heads else []
     return {
-        "uniform": describe_uniform(reading, heads),
+        "uniform": uniform,
         "columns": [*names, *map(escape_text, special)],
         "rows": [_statistics_row(head, names, special) for head in heads],
         "patterns": [

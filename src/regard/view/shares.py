@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 
 from regard.view.attention_layer import AttentionLayer
 from regard.view.reading import Reading
@@ -40,7 +40,28 @@ def shares_by_head(layer: AttentionLayer) -> Iterator[Float64[np.ndarray, "queri
     return (_to_shares(weights, layer) for weights in layer.by_head())
 
 
-def _to_shares(weights: Float64[np.ndarray, "rows keys"], layer: AttentionLayer) -> Float64[np.ndarray, "rows keys"]:
+_MAX_SHARES = 2**22
+"""Shares of a head that are held at once, about: 32 MiB."""
+
+
+def shares_by_block(
+    layer: AttentionLayer,
+) -> Iterator[tuple[range, Iterator[Float[np.ndarray, "rows first_keys"]]]]:
+    """Compute the shares of consecutive queries, block by block, and of each block those of each head in turn.
+
+    A text of up to 2,048 tokens is one block. Of a longer one no block is larger, so that memory stays bounded, and
+    shares are those of ``weights_of_block``.
+    """
+    size = max(1, _MAX_SHARES // max(1, layer.keys))
+    if size >= layer.queries:
+        yield range(layer.queries), shares_by_head(layer)
+        return
+    for first in range(0, layer.queries, size):
+        rows = range(first, min(layer.queries, first + size))
+        yield rows, (_to_shares(layer.weights_of_block(head, rows), layer) for head in range(layer.heads))
+
+
+def _to_shares(weights: Float[np.ndarray, "rows keys"], layer: AttentionLayer) -> Float[np.ndarray, "rows keys"]:
     if not layer.is_signed:
         return weights
     sizes = np.abs(weights)

@@ -11,7 +11,7 @@ from rich.text import Text
 from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import findings, strongest_finding_per_word
-from regard.view.head_statistics import statistics_of
+from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
 from regard.view.terminal_tables import Column, bar, fitted_table
@@ -136,9 +136,15 @@ def _finding_cells(finding: Finding, pairs: WordPairs, *, plain: bool) -> tuple[
 
 def _print_patterns(reading: Reading, console: Console) -> None:
     """Print the heads that follow a named pattern beside the attention to marks; nothing if no head does."""
+    left_out = ", without special tokens and a first token that is kept apart"
+    print_named_heads(statistics_of(without_marks(reading)), console, left_out=left_out)
+
+
+def print_named_heads(statistics: Sequence[HeadStatistics], console: Console, *, left_out: str = "") -> None:
+    """Print the heads that follow a named pattern; nothing if no head does. ``left_out`` says what does not count."""
     heads: dict[str, list[tuple[float, str]]] = {}
     chances = {}
-    for head in statistics_of(without_marks(reading)):
+    for head in statistics:
         if head.pattern is not None:
             heads.setdefault(head.pattern.name, []).append((head.pattern.score, f"{head.layer}·{head.head}"))
             chances[head.pattern.name] = head.pattern.chance
@@ -153,7 +159,6 @@ def _print_patterns(reading: Reading, console: Console) -> None:
         rows.append((name, f"{100 * chances[name]:.0f} %", ", ".join(shown + more)))
     console.print(fitted_table(columns, rows, console.width))
     console.print(
-        "The share of attention that follows the pattern, without special tokens and a first token that is kept apart; "
-        'uniform attention would have "chance".',
+        f'The share of attention that follows the pattern{left_out}; uniform attention would have "chance".',
         style="dim",
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import final
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float, Float32, Float64
 
 from regard.view.words_from_tokens import Word
 
@@ -79,14 +79,14 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     return (slice(first, min(rows, first + size)) for first in range(0, rows, size))
 
 
-def sum_diagonals(weights: Float64[np.ndarray, "queries keys"]) -> Float64[np.ndarray, " distances"]:
+def sum_diagonals(weights: Float[np.ndarray, "queries keys"]) -> Float64[np.ndarray, " distances"]:
     """Sum the weights at each distance, from the last query and the first key to the first query and the last key."""
     queries, keys = weights.shape
     sums = np.zeros(max(0, queries + keys - 1))
     for block in row_blocks(queries, keys):
         rows = block.stop - block.start
         # Rows of keys + rows numbers, read as rows of one number less, are shifted by one against each other.
-        shifted = np.zeros((rows, keys + rows))
+        shifted = np.zeros((rows, keys + rows), dtype=weights.dtype)
         shifted[:, :keys] = weights[block][::-1]
         diagonals = shifted.reshape(-1)[: rows * (keys + rows - 1)].reshape(rows, -1)
         first = queries - block.stop

@@ -28,6 +28,7 @@ from regard.errors import (
 from regard.models import load
 from shell_command import shell_message
 from small_checkpoints import save_checkpoint
+from small_language_models import language_model
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
 Run = Callable[..., Result]
@@ -368,3 +369,27 @@ def test_comparisons_that_have_no_meaning_are_refused(run: Run, translators: Pat
     assert "--compare-model cannot be used with --mechanism" in both
     pairs = refusal_message(run, OptionError, str(translators / "transformer"), "--source", SOURCE, "--compare")
     assert "--compare cannot be used with --source" in pairs
+
+
+def test_a_long_text_is_summarized_and_size_and_time_are_said(run: Run, tmp_path: Path) -> None:
+    model = language_model("llama", max_length=2000)
+    model.save(tmp_path / "model")
+    text = "the cat sees the old oak. " * 60
+    (tmp_path / "text.txt").write_text(text)
+    arguments = (
+        "--data",
+        str(tmp_path / "text.txt"),
+        "--model",
+        str(tmp_path / "model"),
+        "-o",
+        str(tmp_path / "long.html"),
+    )
+    result = run(*arguments)
+    assert (
+        "A text has more than 1,024 tokens: each head is summarized, which takes about 1 min. A page has 0.2 MB."
+        in (result.stderr)
+    )
+    assert "2 layers, 10 heads." in result.stdout
+    page = (tmp_path / "long.html").read_text()
+    assert 'class="one-screen long-text"' in page
+    assert len(page) == pytest.approx(0.28e6, rel=0.15)

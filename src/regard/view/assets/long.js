@@ -1,0 +1,121 @@
+// The page of long texts: what it holds, the sentence, the strongest keys, the notable pairs and the statistics.
+
+const AROUND = 40; // tokens before and after the query that are shown
+const BESIDE = 6; // tokens before and after a key in the list
+const MEASURES = ["largest", "mean"];
+
+function count(number, name) {
+  return `${number.toLocaleString("en")} ${name}${number === 1 ? "" : "s"}`;
+}
+
+function showAbout() {
+  const text = shownText();
+  byId("about").textContent = `${data.model || "Model"}: ${count(sizeOf(text.tokens), "token")}, ${count(text.layers.length, "layer")}, ${count(text.heads.length, "head")}.`;
+  byId("cut").hidden = text.dropped === 0;
+  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${count(text.dropped, "token")} were removed.`;
+  const { size: [rows, columns], row_keys: stored } = shownHead();
+  byId("holds").textContent = `The text is long, so this page holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
+    `${stored} strongest keys of ${count(text.queries.length, "token")}, underlined in the text. It leaves out the other ` +
+    `${count(sizeOf(text.tokens) - text.queries.length, "token")} as queries, weaker keys, and all vectors.`;
+  byId("even").textContent = text.statistics.uniform;
+  byId("query").max = sizeOf(text.tokens) - 1;
+  byId("foot").textContent = `Statistics are of all weights. Shares of the overview are rounded by up to 8 %, those of the list by 0.2 %. ` +
+    `${text.signed ? "Weights may be below 0 in this model: shares are of absolute values. " : ""}This page loads nothing and sends nothing. Layers, heads and tokens are counted from 0.`;
+  showFindings();
+}
+
+function named(tokens, token) {
+  return word(textOf(tokens, token, token + 1).trim());
+}
+
+function showRow() {
+  const [text, row] = [shownText(), shownRow()];
+  const keys = keysOf(text);
+  const [first] = row;
+  const query = [named(text.tokens, state.query), ` (token ${state.query.toLocaleString("en")})`];
+  const place = ` in layer ${state.layer}, head ${state.head}.`;
+  byId("sentence").replaceChildren(...query, ...(first ? [" attends most to ", named(keys, first.key), ` (token ${first.key.toLocaleString("en")}): `, percent(first.share), place] : [" attends to nothing", place]));
+  byId("keys").replaceChildren(...row.map(({ key, share }) => {
+    const context = [make("small", {}, textOf(keys, key - BESIDE, key)), word(textOf(keys, key, key + 1)), make("small", {}, textOf(keys, key + 1, key + 1 + BESIDE))];
+    const where = make("small", {}, `  token ${key.toLocaleString("en")}`);
+    return make("li", {}, make("button", { type: "button", onclick: () => go({ query: key }) }, make("b", {}, shareText(share)), make("bdi", {}, ...context), where));
+  }));
+  showPassage();
+}
+
+function showPassage() {
+  const { tokens, queries, direction } = shownText();
+  const held = new Set(queries);
+  const [first, last] = [Math.max(0, state.query - AROUND), Math.min(sizeOf(tokens), state.query + AROUND + 1)];
+  const parts = Array.from({ length: last - first }, (_, at) => {
+    const token = first + at;
+    const surface = textOf(tokens, token, token + 1);
+    if (token === state.query) return make("b", {}, surface);
+    return held.has(token) ? make("span", { class: "held", onclick: () => go({ query: token }) }, surface) : surface;
+  });
+  byId("passage").dir = direction;
+  byId("passage").replaceChildren(first ? "… " : "", ...parts, last < sizeOf(tokens) ? " …" : "");
+}
+
+function showPlace() {
+  const text = shownText();
+  options(byId("layer"), text.layers.map((_, layer) => layer), state.layer);
+  options(byId("head"), Array.from({ length: text.layers[state.layer] }, (_, head) => head), state.head);
+  byId("query").value = state.query;
+}
+
+function showFindings() {
+  const text = shownText();
+  byId("outstanding").hidden = text.pairs.length === 0;
+  byId("findings").replaceChildren(...text.pairs.map(({ query, key, looks: [look] }) =>
+    make("li", {}, make("button", { type: "button", onclick: () => go({ query, layer: look.layer, head: look.head }) },
+      make("span", {}, named(text.tokens, query), " → ", named(keysOf(text), key)), make("small", {}, `${percent(look.weight)}, usual ${percent(look.usual)} · layer ${look.layer}, head ${look.head}`)))));
+}
+
+let sorted = 0;
+
+function showNumbers() {
+  const { places, statistics: { columns, rows, patterns } } = shownText();
+  const shown = (name, value) => (name === "entropy" ? (value / 1e4).toFixed(2) : name === "distance" ? (value / 1e4).toFixed(1) : `${(value / 100).toFixed(0)}\u00a0%`);
+  const titles = ["layer · head", ...columns, "pattern"];
+  const values = (at) => [-at, ...rows[at], patterns[at]?.[1] ?? 0];
+  const order = places.map((_, at) => at).sort((a, b) => values(b)[sorted] - values(a)[sorted]);
+  const heading = titles.map((name, column) => make("th", { scope: "col", "aria-sort": column === sorted ? (column ? "descending" : "ascending") : undefined },
+    make("button", { type: "button", onclick: () => { sorted = column; showNumbers(); byId("numbers").querySelectorAll("th button")[column].focus(); } }, name === "itself" ? "self" : name)));
+  const body = order.map((at) => {
+    const place = places[at];
+    const cells = columns.map((name, column) => make("td", {}, shown(name, rows[at][column])));
+    const pattern = patterns[at] ? `${patterns[at][0]} ${(patterns[at][1] / 10).toFixed(0)}\u00a0%` : "";
+    const name = make("button", { type: "button" }, `${place.layer} · ${place.head}`);
+    return make("tr", { onclick: () => go(place), "aria-current": place.layer === state.layer && place.head === state.head ? "true" : undefined }, make("td", {}, name), ...cells, make("td", {}, pattern));
+  });
+  byId("numbers").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...heading)), make("tbody", {}, ...body)));
+}
+
+function showMeasures() {
+  showSwitch(byId("measures"), ["largest share", "mean of all keys"], MEASURES.indexOf(state.measure), (at) => go({ measure: MEASURES[at] }));
+}
+
+const repaint = buildMap();
+buildTheme(repaint);
+buildPrinting(repaint);
+buildTabs();
+watch(["text"], showAbout);
+watch(["text", "layer"], showPlace);
+watch(["head", "query"], showPlace);
+watch(["text", "layer", "head", "query"], showRow);
+watch(["text", "layer", "head"], showNumbers);
+watch(["measure"], showMeasures);
+listen(byId("layer"), "change", ({ target }) => go({ layer: Number(target.value) }));
+listen(byId("head"), "change", ({ target }) => go({ head: Number(target.value) }));
+listen(byId("query"), "change", ({ target }) => { go({ query: Number(target.value) }); showPlace(); });
+listen(byId("passage"), "keydown", (event) => {
+  const { queries } = shownText();
+  moveByKey(event, shownText().direction, queries.length, queries.indexOf(state.query), (at) => go({ query: queries[at] }));
+});
+Object.assign(state, openingPlace(0));
+move(readAddress());
+repaint();
+views.forEach(({ show }) => show());
+listen(window, "hashchange", () => go(readAddress()));
+ROOT_ELEMENT.dataset.ready = "yes";
