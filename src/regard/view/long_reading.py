@@ -47,6 +47,8 @@ MAX_PAIRS = 24
 """Notable pairs, at most."""
 MIN_SURPRISE = 0.1
 """The surprise from which a pair is notable."""
+FIRST_QUERIES = 64
+"""The first queries of a decoder, none of which is notable: each of their few keys has a large share."""
 _CANDIDATES = 4096
 """The most surprising pairs of a head that are compared with those of other heads."""
 
@@ -236,6 +238,7 @@ class _WordPlaces:
         )
         if reading.sink is not None:
             self._is_key[reading.sink] = False
+            self._is_query[:FIRST_QUERIES] = False
         self._near = _neighbours(self.words, len(reading.tokens)) if reading.keys is None else None
 
     def hide_near(
