@@ -63,14 +63,14 @@ def test_zooming_shows_a_part_and_a_click_the_nearest_stored_query(show: Show, s
     page = show(summary)
     page.page.focus("#map")
     page.page.keyboard.press("+")
-    page.page.wait_for_function("document.getElementById('map').getAttribute('aria-label').includes('375–1,125')")
+    page.wait_until("document.getElementById('map').getAttribute('aria-label').includes('375–1,125')")
     box = page.page.locator("#map").bounding_box()
     assert box is not None
     page.page.mouse.click(box["x"] + 5, box["y"] + 1)
     chosen = int(page.page.input_value("#query"))
     assert chosen == min(summary.queries, key=lambda query: abs(query - 376))
     page.page.click("#whole")
-    page.page.wait_for_function("document.getElementById('map').getAttribute('aria-label').includes('0–1,500')")
+    page.wait_until("document.getElementById('map').getAttribute('aria-label').includes('0–1,500')")
 
 
 def test_a_patch_says_its_largest_and_its_mean_share(show: Show, summary: LongReading) -> None:

@@ -63,6 +63,7 @@ def choose(frame: Frame, layer: int, head: int) -> str:
 def test_two_views_in_one_document(browser_window: Page, tmp_path: Path) -> None:
     """Each has its own state, no origin and no address; text of the user stays text."""
     views = [AttentionView(random_reading(WORDS, seed=seed)) for seed in (7, 8)]
+    browser_window.emulate_media(color_scheme="light")
     with open_document(browser_window, tmp_path / "two.html", [view._repr_html_() for view in views]) as (
         first,
         second,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import networkx
 import numpy as np
@@ -11,7 +12,7 @@ from browser_page import BrowserPage, random_reading
 from playwright.sync_api import Page
 
 import regard.view.page
-from regard.view import mass_of_marks, statistics_of, without_marks
+from regard.view import mass_of_marks, statistics_of, without_marks, write_page
 from regard.view.reading import Reading
 from regard.view.word_pairs import word_pairs
 
@@ -265,9 +266,13 @@ def test_long_and_signed_texts_have_no_flow(show: Show) -> None:
     assert opened.page.locator("#head option").all_inner_texts()[-2:] == ["all", "rollout"]
 
 
-def test_steps_are_played_paused_and_linked_to(show: Show, browser_window: Page) -> None:
-    browser_window.clock.install()
-    opened = show(random_reading(WORDS), at="#text=0&layer=0&head=1&token=3&key=5&step=4")
+def test_steps_are_played_paused_and_linked_to(browser_window: Page, tmp_path: Path) -> None:
+    """In a window of its own, whose clock the test sets forward."""
+    browser = browser_window.context.browser
+    assert browser is not None
+    opened = BrowserPage(browser.new_page(), write_page(random_reading(WORDS), tmp_path / "page.html"))
+    opened.page.clock.install()
+    opened.open("#text=0&layer=0&head=1&token=3&key=5&step=4")
     current = opened.page.locator("#steps > li[aria-current=step]")
     assert "Scaling" in current.locator("h3").inner_text()
     assert opened.page.locator("#steps > li.in-focus").count() == 1
@@ -287,6 +292,8 @@ def test_steps_are_played_paused_and_linked_to(show: Show, browser_window: Page)
     opened.page.clock.run_for(20_000)
     assert opened.current_url().endswith("&key=5&step=6"), "played to the last step, with the chosen key"
     assert play.inner_text() == "Play the steps"
+    opened.close()
+    opened.page.close()
 
 
 def test_the_heat_map_has_a_table(show: Show) -> None:
