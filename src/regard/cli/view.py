@@ -26,6 +26,7 @@ from regard.cli.view_texts import (
     collect_texts,
     read_pairs,
     read_texts,
+    serve_texts,
     shorten_texts,
     warn_about_missing_quotes,
 )
@@ -182,10 +183,16 @@ class _Output:
         False, "Open the page in your browser. Without --out it is written to attention.html.", option="--open"
     )
 
+    serve: bool = option_field(
+        False,
+        "Show texts from a server on this computer that computes any weight when you zoom; no file is written. It ends "
+        "when the page is closed.",
+    )
+
     @property
     def path(self) -> Path | None:
         """The file of the page, the figure or the table; None for the terminal alone."""
-        return Path("attention.html") if self.open_page and self.out is None else self.out
+        return Path("attention.html") if self.open_page and self.out is None and not self.serve else self.out
 
     @property
     def is_page(self) -> bool:
@@ -196,6 +203,11 @@ class _Output:
         """Raise what ``check_output_path`` raises, before a model is loaded."""
         from regard.view.output_path import VIEW, check_output_path
 
+        if self.serve and self.out is not None:
+            raise OptionError(
+                "--serve writes no file", expected="--serve, or -o", got=f"--serve and -o {self.out}",
+                do="leave out one of them",
+            )  # fmt: skip
         if self.path is not None:
             check_output_path(self.path, VIEW, overwrite=self.overwrite)
 
@@ -235,14 +247,22 @@ def view(
     for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary} | comparison.given
     others = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
     if summary:
-        unused = others | {"--open": output.open_page, "--picture": media.picture, "--label": media.label}
+        unused = others | {
+            "--open": output.open_page,
+            "--serve": output.serve,
+            "--picture": media.picture,
+            "--label": media.label,
+        }
         check_summary_options(output.path, unused | comparison.given | drawing.given, overwrite=output.overwrite)
     output.check()
     drawing.check(output.path)
     given = texts or []
+    if output.serve:
+        unused = others | {"--picture": media.picture, "--summary": summary} | comparison.given
+        _check_only_texts("--serve", unused)
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
-        _check_only_media(for_texts | others, kind)
+        _check_only_media(for_texts | others | {"--serve": output.serve}, kind)
         drawing.check_inputs(output.path, kind.plural, figures=True)
         shown = read_media(kind, [*given, *media.picture], opened, [*media.label])
         _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
@@ -316,6 +336,15 @@ def _find_kind(
     return opened, kind
 
 
+def _check_only_texts(option: str, others: dict[str, Any]) -> None:
+    names = sorted(name for name, value in others.items() if value)
+    if names:
+        raise OptionError(
+            f"{option} shows texts alone", expected="texts, --model and --open", got=", ".join(names),
+            do=f"leave out {names[0]}, or {option}",
+        )  # fmt: skip
+
+
 def _check_only_media(others: dict[str, Any], kind: Medium) -> None:
     names = {name for name, value in others.items() if value}
     if names:
@@ -341,10 +370,11 @@ def _show(
     """
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
+    from regard.view.reading import Reading
     from regard.view.terminal import print_readings
 
     written = ""
-    shown: Sequence[Any] = shorten_texts(readings)
+    shown: Sequence[Any] = shorten_texts(readings, always=output.serve)
     _compare_words(shown)
     if output.path is not None and not output.is_page:
         written = drawing.write(readings, output.path, overwrite=output.overwrite)
@@ -354,6 +384,11 @@ def _show(
         written = f"Page: {path} ({path.stat().st_size / 1000:,.0f} kB); open it in any browser."
     console = PipedConsole(highlight=False, markup=False)
     print_readings(shown, console)
+    if output.serve:
+        serve_texts(
+            [reading for reading in readings if isinstance(reading, Reading)], shown, model, opens=output.open_page
+        )
+        return
     _print_written(written, console, example=example)
     if output.open_page:
         typer.launch(str(output.path))

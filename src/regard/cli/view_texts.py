@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -49,23 +50,43 @@ def read_texts(
     return readings
 
 
-def shorten_texts(readings: Sequence[AnyReading]) -> Sequence[AnyReading]:
-    """Summarize texts if one is too long for a page with every weight, with progress; say size and time before."""
+def shorten_texts(readings: Sequence[AnyReading], *, always: bool = False) -> Sequence[AnyReading]:
+    """Summarize texts if one is too long for a page with every weight, with progress; say size and time before.
+
+    ``always`` summarizes texts of any length.
+    """
     from regard.view.long_data import estimate_bytes
     from regard.view.long_reading import MAX_WHOLE_TOKENS, estimate_seconds, is_long
     from regard.view.page import shorten
     from regard.view.reading import Reading
 
     texts = [reading for reading in readings if isinstance(reading, Reading)]
-    if not any(map(is_long, texts)):
+    if not always and not any(map(is_long, texts)):
         return readings
     megabytes, minutes = sum(map(estimate_bytes, texts)) / 1e6, sum(map(estimate_seconds, texts)) / 60
-    say(
-        f"A text has more than {MAX_WHOLE_TOKENS:,} tokens: each head is summarized, which takes about "
-        f"{max(1, round(minutes))} min. A page has {megabytes:.1f} MB."
-    )
+    if any(map(is_long, texts)):
+        say(
+            f"A text has more than {MAX_WHOLE_TOKENS:,} tokens: each head is summarized, which takes about "
+            f"{max(1, round(minutes))} min. A page has {megabytes:.1f} MB."
+        )
     with count_progress(1000 * len(readings), "thousandths of a text") as advance:
-        return shorten(readings, advance)
+        return shorten(readings, advance, always=always)
+
+
+def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], model: str, *, opens: bool) -> None:
+    """Serve the page of texts, with all weights on demand, until it is closed or the command is interrupted."""
+    import typer
+
+    from regard.view.long_reading import LongReading
+    from regard.view.serve import PageServer
+
+    server = PageServer(readings, [summary for summary in summaries if isinstance(summary, LongReading)], model=model)
+    print(f"Page: {server.address}", flush=True)
+    say("The server ends when the page is closed, or with Ctrl-C.")
+    if opens:
+        typer.launch(server.address)
+    with suppress(KeyboardInterrupt):
+        server.serve()
 
 
 def _announce_size(first: Reading, lines: Sequence[Line]) -> None:

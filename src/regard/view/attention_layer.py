@@ -68,7 +68,7 @@ class AttentionLayer(ABC):
         return np.asarray(self.weights_of_heads(range(head, head + 1), queries)[0])
 
     def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
-        """Weights of consecutive queries of one head, for sums over a long text: in float32 if that is faster.
+        """Weights of queries at even steps of one head, for sums over a long text: in float32 if that is faster.
 
         Columns of the last keys are left out if all of these weights are 0, as in a decoder.
         """

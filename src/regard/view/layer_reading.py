@@ -115,7 +115,7 @@ class LayerReading(AttentionLayer):
         return self.allowed_of(range(self.queries))
 
     def allowed_of(self, queries: range) -> Bool[np.ndarray, "rows keys"] | None:
-        """Whether some consecutive queries may attend to a key, as ``allowed``."""
+        """Whether some queries at even steps may attend to a key, as ``allowed``."""
         if self.steps.mask is None:
             return None
         band = self.steps.mask.band(Frame(self.queries, self.keys))
@@ -123,7 +123,7 @@ class LayerReading(AttentionLayer):
             distance = np.arange(self.keys, dtype=np.int32) - np.array(queries, dtype=np.int32)[:, None]
             low, high = (-self.queries if band[0] is None else band[0]), (self.keys if band[1] is None else band[1])
             return np.asarray((low <= distance) & (distance <= high))
-        rows = None if len(queries) == self.queries else torch.arange(queries.start, queries.stop)
+        rows = None if len(queries) == self.queries else torch.tensor(queries)
         allowed = self.steps.mask.dense(self.queries, self.keys, rows=rows)
         return np.asarray(allowed.expand(1, 1, len(queries), self.keys)[0, 0])
 
@@ -163,11 +163,11 @@ class LayerReading(AttentionLayer):
         return np.asarray(steps.weights(rows=rows, bias=self._make_bias(some, rows))[0])
 
     def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
-        """Weights of consecutive queries of one head. See ``AttentionLayer.weights_of_block``."""
-        steps, rows = self.steps, slice(queries.start, queries.stop)
+        """Weights of queries at even steps of one head. See ``AttentionLayer.weights_of_block``."""
+        steps, rows = self.steps, slice(queries.start, queries.stop, queries.step)
         if not (steps.vector is None and steps.gate is None and self.bias is None and self.relative_vectors is None):
             return self.weights_of(head, queries)
-        last = min(self.keys, queries.stop) if self._is_causal_by_band else self.keys
+        last = min(self.keys, queries[-1] + 1) if self._is_causal_by_band else self.keys
         scores = (steps.query[0, head, rows] * steps.scale) @ steps.key[0, head, :last].T
         allowed = self.allowed_of(queries)
         if allowed is not None:

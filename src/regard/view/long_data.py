@@ -26,7 +26,12 @@ _MAX_TITLE = 200
 def build_long_data(readings: Sequence[LongReading], model: str, room: int) -> Json:
     """Build all data that the page's script reads. It does not depend on ``room``: a text takes what its heads take."""
     del room
-    return {"model": escape_text(model), "alphabet": ALPHABET, "texts": [_text(reading) for reading in readings]}
+    return {
+        "model": escape_text(model),
+        "alphabet": ALPHABET,
+        "served": any(reading.is_served for reading in readings),
+        "texts": [_text(reading) for reading in readings],
+    }
 
 
 def estimate_bytes(reading: Reading) -> float:

@@ -84,7 +84,8 @@ class LongReading:
     """One text of any length in few numbers: its tokens, and ``heads`` in order of layer and head.
 
     ``layers`` are names, ``queries`` the chosen queries, ``uniform`` is the entropy of uniform attention. ``signed``
-    says for each layer whether its weights may be below 0, so that shares are of their absolute values.
+    says for each layer whether its weights may be below 0, so that shares are of their absolute values. ``is_served``
+    says that a server computes the other weights when the page asks for them (``serve``).
     """
 
     __repr__ = repr_of_fields
@@ -98,6 +99,7 @@ class LongReading:
     pairs: tuple[LongPair, ...]
     uniform: str
     dropped: int = 0
+    is_served: bool = False
 
     @property
     def title(self) -> str:

@@ -14,7 +14,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -73,6 +73,8 @@ class _Page:
     body: str = ""
     """Attributes of the body."""
     has_heat_map: bool = True
+    connect: str = ""
+    """Where the page may ask for data, besides its own."""
 
 
 _WEIGHTS = ("decode", "attention", "colour", "dom")
@@ -138,6 +140,7 @@ _LONG = _Page(
     build=build_long_data,
     body=' class="one-screen long-text"',
 )
+_SERVED = replace(_LONG, scripts=(*_LONG.scripts[:-1], "long_served", "long"), connect="'self'")
 _SKIP = '<button id="skip" type="button">Skip to the heat map</button>\n'
 _PAGES: Mapping[type, _Page] = {
     Reading: _TEXTS,
@@ -194,16 +197,18 @@ def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
             got=f"none, for {reading.title[:40]!r}",
             do="record a call of the model, and convert its layers with layers_of",
         )
-    page = _PAGES[type(readings[0])]
+    page = _SERVED if isinstance(readings[0], LongReading) and readings[0].is_served else _PAGES[type(readings[0])]
     return _fill_template(page, title=readings[0].title, data=page.build(readings, model, MAX_VECTOR_CHARACTERS))
 
 
-def shorten(readings: Sequence[AnyReading], advance: Callable[[int], None] = lambda done: None) -> Sequence[AnyReading]:
+def shorten(
+    readings: Sequence[AnyReading], advance: Callable[[int], None] = lambda done: None, *, always: bool = False
+) -> Sequence[AnyReading]:
     """Summarize all texts if one of them is too long for a page with every weight, and no text is a translation.
 
-    ``advance`` is called with the work done, in thousandths of a text.
+    ``advance`` is called with the work done, in thousandths of a text. ``always`` summarizes texts of any length.
     """
-    if not any(map(is_long, readings)) or any(isinstance(reading, PairReading) for reading in readings):
+    if not (always or any(map(is_long, readings))) or any(isinstance(reading, PairReading) for reading in readings):
         return readings
     return [
         summarize_long(reading, lambda done, before=1000 * number: advance(before + done))  # type: ignore[misc]
@@ -222,6 +227,7 @@ def _fill_template(page: _Page, *, title: str, data: Json) -> str:
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         + (f"img-src {page.images}; " if page.images else "")
         + (f"media-src {page.sounds}; " if page.sounds else "")
+        + (f"connect-src {page.connect}; " if page.connect else "")
         + "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     title = escape_text(title).strip()

@@ -58,7 +58,12 @@ def shares_by_block(
         return
     for first in range(0, layer.queries, size):
         rows = range(first, min(layer.queries, first + size))
-        yield rows, (_to_shares(layer.weights_of_block(head, rows), layer) for head in range(layer.heads))
+        yield rows, (shares_of_block(layer, head, rows) for head in range(layer.heads))
+
+
+def shares_of_block(layer: AttentionLayer, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
+    """Compute the shares of some queries of one head. See ``AttentionLayer.weights_of_block``."""
+    return _to_shares(layer.weights_of_block(head, queries), layer)
 
 
 def _to_shares(weights: Float[np.ndarray, "rows keys"], layer: AttentionLayer) -> Float[np.ndarray, "rows keys"]:

@@ -26,6 +26,7 @@ from regard.errors import (
     RegardError,
 )
 from regard.models import load
+from regard.view.serve import PageServer
 from shell_command import shell_message
 from small_checkpoints import save_checkpoint
 from small_language_models import language_model
@@ -393,3 +394,33 @@ def test_a_long_text_is_summarized_and_size_and_time_are_said(run: Run, tmp_path
     page = (tmp_path / "long.html").read_text()
     assert 'class="one-screen long-text"' in page
     assert len(page) == pytest.approx(0.28e6, rel=0.15)
+
+
+def test_serve_prints_the_address_and_writes_no_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends, original = iter((None, KeyboardInterrupt)), PageServer.serve
+
+    def serve(self: PageServer) -> None:
+        self.stop()
+        original(self)
+        end = next(ends)
+        if end:
+            raise end
+
+    monkeypatch.setattr(PageServer, "serve", serve)
+    for _ in range(2):  # the page is closed; Ctrl-C
+        result = run("The cat sat on the mat.", "--serve")
+        assert result.exit_code == 0, result.output
+        assert "Page: http://127.0.0.1:" in result.stdout
+    assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (("A cat.", "-o", "page.html"), "--serve writes no file"),
+        (("A cat.", "--mechanism", "performer"), "--serve shows texts alone"),
+        (("A cat.", "--summary"), "has no effect with --summary"),
+    ],
+)
+def test_serve_is_for_texts_alone(run: Run, arguments: tuple[str, ...], part: str) -> None:
+    assert part in refusal_message(run, OptionError, *arguments, "--serve")

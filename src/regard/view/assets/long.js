@@ -14,13 +14,13 @@ function showAbout() {
   byId("cut").hidden = text.dropped === 0;
   byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${count(text.dropped, "token")} were removed.`;
   const { size: [rows, columns], row_keys: stored } = shownHead();
-  byId("holds").textContent = `The text is long, so this page holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
+  byId("holds").textContent = data.served ? "The weights of all tokens are computed when you look at them: choose any token, and zoom into the overview." : `The text is long, so this page holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
     `${stored} strongest keys of ${count(text.queries.length, "token")}, underlined in the text. It leaves out the other ` +
     `${count(sizeOf(text.tokens) - text.queries.length, "token")} as queries, weaker keys, and all vectors.`;
   byId("even").textContent = text.statistics.uniform;
   byId("query").max = sizeOf(text.tokens) - 1;
   byId("foot").textContent = `Statistics are of all weights. Shares of the overview are rounded by up to 8 %, those of the list by 0.2 %. ` +
-    `${text.signed ? "Weights may be below 0 in this model: shares are of absolute values. " : ""}This page loads nothing and sends nothing. Layers, heads and tokens are counted from 0.`;
+    `${text.signed ? "Weights may be below 0 in this model: shares are of absolute values. " : ""}${data.served ? "This page asks only the server on this computer." : "This page loads nothing and sends nothing."} Layers, heads and tokens are counted from 0.`;
   showFindings();
 }
 
@@ -30,6 +30,7 @@ function named(tokens, token) {
 
 function showRow() {
   const [text, row] = [shownText(), shownRow()];
+  if (!row) return;
   const keys = keysOf(text);
   const [first] = row;
   const query = [named(text.tokens, state.query), ` (token ${state.query.toLocaleString("en")})`];
@@ -51,7 +52,7 @@ function showPassage() {
     const token = first + at;
     const surface = textOf(tokens, token, token + 1);
     if (token === state.query) return make("b", {}, surface);
-    return held.has(token) ? make("span", { class: "held", onclick: () => go({ query: token }) }, surface) : surface;
+    return data.served || held.has(token) ? make("span", { class: "held", onclick: () => go({ query: token }) }, surface) : surface;
   });
   byId("passage").dir = direction;
   byId("passage").replaceChildren(first ? "… " : "", ...parts, last < sizeOf(tokens) ? " …" : "");
@@ -110,8 +111,9 @@ listen(byId("layer"), "change", ({ target }) => go({ layer: Number(target.value)
 listen(byId("head"), "change", ({ target }) => go({ head: Number(target.value) }));
 listen(byId("query"), "change", ({ target }) => { go({ query: Number(target.value) }); showPlace(); });
 listen(byId("passage"), "keydown", (event) => {
-  const { queries } = shownText();
-  moveByKey(event, shownText().direction, queries.length, queries.indexOf(state.query), (at) => go({ query: queries[at] }));
+  const { queries, direction, tokens } = shownText();
+  if (data.served) moveByKey(event, direction, sizeOf(tokens), state.query, (query) => go({ query }));
+  else moveByKey(event, direction, queries.length, queries.indexOf(state.query), (at) => go({ query: queries[at] }));
 });
 Object.assign(state, openingPlace(0));
 move(readAddress());

@@ -9,13 +9,18 @@ function logShade(share) {
   return shadeAt(share > 0 ? 1 + Math.log2(share) / 20 : 0, ramp("share"));
 }
 
-function paintPatches() {
-  const { size: [rows, columns], [state.measure]: shares } = shownHead();
+// A picture with a pixel for each share.
+function pictureOf(shares, rows, columns) {
   const picture = Object.assign(document.createElement("canvas"), { width: columns, height: rows });
   const pixels = new ImageData(columns, rows);
   shares.forEach((share, at) => pixels.data.set([...logShade(share), 255], 4 * at));
   picture.getContext("2d").putImageData(pixels, 0, 0);
-  painted = picture;
+  return picture;
+}
+
+function paintPatches() {
+  const { size: [rows, columns], [state.measure]: shares } = shownHead();
+  painted = pictureOf(shares, rows, columns);
 }
 
 // Draws in the next frame, however often the part changes before.
@@ -32,6 +37,7 @@ function drawMap() {
   const { top, left, size } = state.part;
   context.imageSmoothingEnabled = false;
   context.drawImage(painted, left * painted.width, top * painted.height, size * painted.width, size * painted.height, 0, 0, side, side);
+  onDemand.draw?.(context, side);
   const text = shownText();
   const at = (((state.query + 0.5) / sizeOf(text.tokens) - top) / size) * side;
   context.fillStyle = colourOf("--accent");
@@ -57,7 +63,7 @@ function see(top, left, size) {
 // Zooms by a factor; the place stays where it is on the screen.
 function zoom(factor, { row, column } = { row: state.part.top + state.part.size / 2, column: state.part.left + state.part.size / 2 }) {
   const { top, left, size } = state.part;
-  const next = Math.min(1, Math.max(CLOSEST, size * factor));
+  const next = Math.min(1, Math.max(onDemand.smallest?.(shownText()) ?? CLOSEST, size * factor));
   see(row - ((row - top) * next) / size, column - ((column - left) * next) / size, next);
 }
 
@@ -72,7 +78,8 @@ function describePatch({ row, column }) {
   const text = shownText();
   const [y, x] = [bounded(Math.floor(row * rows), rows), bounded(Math.floor(column * columns), columns)];
   const range = (at, count, all) => `${Math.floor((at * all) / count).toLocaleString("en")}–${(Math.floor(((at + 1) * all) / count) - 1).toLocaleString("en")}`;
-  byId("map-value").textContent = `queries ${range(y, rows, sizeOf(text.tokens))}, keys ${range(x, columns, sizeOf(keysOf(text)))}: ` +
+  const exact = onDemand.describe?.({ row, column });
+  byId("map-value").textContent = exact || `queries ${range(y, rows, sizeOf(text.tokens))}, keys ${range(x, columns, sizeOf(keysOf(text)))}: ` +
     `largest share ${shareText(largest[y * columns + x])}, all keys together ${shareText(mean[y * columns + x])}`;
 }
 

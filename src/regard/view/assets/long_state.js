@@ -8,6 +8,7 @@ data.texts.forEach((text) => {
   text.places = text.layers.flatMap((heads, layer) => Array.from({ length: heads }, (_, head) => ({ layer, head })));
 });
 
+const onDemand = {}; // what a page with a server asks it for (long_served.js); empty in a saved page
 const WHOLE = { top: 0, left: 0, size: 1 };
 const state = { text: 0, layer: 0, head: 0, query: 0, measure: "largest", part: WHOLE };
 const views = [];
@@ -62,10 +63,17 @@ function nearestQuery(text, token) {
   return text.queries.reduce((best, query) => (Math.abs(query - token) < Math.abs(best - token) ? query : best), text.queries[0]);
 }
 
-// The strongest keys of the displayed query with their shares, the largest first.
+// The strongest keys of the displayed query with their shares, the largest first; null while the server is asked for them.
 function shownRow() {
   const { keys, shares, row_keys: count } = shownHead();
-  const start = shownText().queries.indexOf(state.query) * count;
+  const stored = shownText().queries.indexOf(state.query);
+  if (stored < 0) {
+    const { received } = onDemand;
+    if (received && ["text", "layer", "head", "query"].every((part) => received[part] === state[part])) return received.row;
+    onDemand.row(count);
+    return null;
+  }
+  const start = stored * count;
   return Array.from({ length: count }, (_, at) => ({ key: keys[start + at], share: shares[start + at] })).filter(({ share }) => share > 0);
 }
 
@@ -92,7 +100,7 @@ function move(change) {
   const shown = shownText();
   state.layer = bounded(state.layer, shown.layers.length);
   state.head = bounded(state.head, shown.layers[state.layer]);
-  state.query = nearestQuery(shown, state.query);
+  state.query = onDemand.row ? bounded(state.query, sizeOf(shown.tokens)) : nearestQuery(shown, state.query);
 }
 
 function go(change) {
