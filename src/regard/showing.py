@@ -9,7 +9,8 @@ show(readings)                             readings of ``regard.view``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 from regard.arguments import explain_arguments
+from regard.audio.sound_file import SOUNDS
 from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, class_and_line, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder, ImageEncoder
@@ -37,6 +39,7 @@ from regard.view.from_weights import layers_of_weights, name_tokens, read_layers
 from regard.view.layer_weights import WeightsAre
 from regard.view.page import AnyReading
 from regard.view.read import TextModel, make_reading
+from regard.view.read_speech import SpeechModel
 from regard.view.reading import PairReading, Reading
 
 _OF_TOKENS = ("tokens", "key_tokens", "picture", "grid")
@@ -113,7 +116,7 @@ def show(
         _check_arguments("a recording", given, _OF_TOKENS)
         layers = layers_of([source] if isinstance(source, LayerCall) else source)
         return AttentionView(_read_layers(layers, given), name=name)
-    if isinstance(source, str | Path | nn.Module | TextModel | Translator):
+    if isinstance(source, str | Path | nn.Module | TextModel | SpeechModel | Translator):
         return _show_model(source, given, name)
     raise OptionError(
         "nothing that can be shown",
@@ -130,16 +133,35 @@ def load_text_model(folder: ModelFolder) -> Model | TextModel:
     """
     if has_class(folder):
         return load(folder)
-    try:
+    with _explain_missing_package(folder):
         from regard.hf.load_checkpoint import load_checkpoint
-    except MissingPackageError as error:
+
+        return load_checkpoint(folder)
+
+
+def load_speech_model(folder: ModelFolder) -> SpeechModel:
+    """Load the folder of a speech model of ``transformers`` with cross-attention.
+
+    Raises MissingPackageError without ``transformers``, RefusedError for another model.
+    """
+    with _explain_missing_package(folder):
+        from regard.hf.speech_checkpoint import load_speech_checkpoint
+
+        return load_speech_checkpoint(folder)
+
+
+@contextmanager
+def _explain_missing_package(folder: ModelFolder) -> Iterator[None]:
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
         raise MissingPackageError(
             f"{folder.path} has an architecture that is read by transformers, so it needs a package",
             expected="transformers",
             got="it is not installed",
             do="pip install 'regard[hf]'",
         ) from error
-    return load_checkpoint(folder)
+    yield
 
 
 def _check_arguments(kind: str, given: Mapping[str, Any], valid: Sequence[str]) -> None:
@@ -170,12 +192,11 @@ def _is_recording(source: Any) -> bool:
 
 
 def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionView:
-    model = source
-    if isinstance(source, str | Path):
-        model = load_text_model(ModelFolder.open(source))
-        name = name or Path(source).name
-    inputs = given["inputs"]
+    model, inputs = source, given["inputs"]
     several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if isinstance(source, str | Path):
+        model = _load_reader(ModelFolder.open(source), several)
+        name = name or Path(source).name
     if inputs is None or not several:
         raise OptionError(
             "there is nothing for the model to read", expected="`inputs`: a text, or the path of a picture or a sound",
@@ -188,6 +209,9 @@ def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionVi
         _check_arguments("a translator", given, ("inputs", "targets"))
         targets = [given["targets"]] if isinstance(given["targets"], str) else given["targets"]
         return AttentionView(_read_pairs(model, several, targets), name=name)
+    if isinstance(model, SpeechModel):
+        _check_arguments("a speech model", given, ("inputs",))
+        return AttentionView([read_file(model, sound) for sound in several], name=name)
     if isinstance(model, Model) and any(_is_file(model, entry) for entry in several):
         _check_arguments("a model of files", given, ("inputs", "labels"))
         return AttentionView([read_file(model, file, labels=given["labels"]) for file in several], name=name)
@@ -197,6 +221,12 @@ def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionVi
     _check_arguments("a model of another package", given, ("inputs", "tokenizer"))
     own = _make_tokenizer(given["tokenizer"], model)
     return AttentionView([_read_module(model, own, text) for text in several], name=name)
+
+
+def _load_reader(folder: ModelFolder, inputs: Sequence[Any]) -> Model | TextModel | SpeechModel:
+    """Load a folder; one of transformers as a speech model if all inputs are paths of sounds."""
+    are_sounds = all(isinstance(entry, str | Path) and SOUNDS.is_name(Path(entry)) for entry in inputs)
+    return load_speech_model(folder) if are_sounds and not has_class(folder) else load_text_model(folder)
 
 
 def _is_file(model: Model, source: Any) -> bool:

@@ -7,10 +7,12 @@ import pytest
 import soundfile
 
 from regard.classification import MediaClassifier, embed_files
-from regard.errors import DataError, OptionError
+from regard.errors import DataError, OptionError, RefusedError
 from shell_command import error_message, output, run, shell_message
 from small_audio_models import audio_model
-from sound_files import tone
+from small_checkpoints import save_checkpoint
+from small_speech_models import save_speech_model
+from sound_files import sound_bytes, tone
 
 PATHS = ["tones/high/0.wav", "tones/low/0.wav", "tones/low/1.wav"]
 
@@ -88,3 +90,21 @@ def test_view_shows_labels_and_times(model, tmp_path):
         ([PATHS[0], "--model", "m", "--mechanism", "linear"], "--mechanism cannot be used with sounds"),
     ):
         assert facts in error_message(OptionError, "view", *arguments)
+
+
+def test_view_with_a_speech_model_of_transformers(tmp_path, monkeypatch):
+    """Words with their times in the terminal and a page; texts and other models are refused."""
+    monkeypatch.chdir(tmp_path)
+    save_speech_model("whisper", tmp_path / "whisper")
+    (tmp_path / "talk.wav").write_bytes(sound_bytes(tone(0.8, rate=16000), 16000))
+    said = output("view", "talk.wav", "--model", "whisper/", "-o", "talk.html")
+    assert "dynamic time warping: layer " in said
+    assert "Page: talk.html" in said
+    assert "data:audio/wav" in (tmp_path / "talk.html").read_text()
+    output("view", "talk.wav", "--model", "whisper/", "-o", "talk.svg", "--layer", "1", "--head", "2")
+    assert (tmp_path / "talk.svg").exists()
+    assert "reads sounds and not texts" in error_message(RefusedError, "view", "a text", "--model", "whisper/")
+    save_checkpoint("gpt_neo", tmp_path / "neo")
+    assert "reads no sounds" in error_message(RefusedError, "view", "talk.wav", "--model", "neo/")
+    save_checkpoint("bert", tmp_path / "bert")
+    assert "the model reads no sounds" in error_message(OptionError, "view", "talk.wav", "--model", "bert/")

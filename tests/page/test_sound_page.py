@@ -10,6 +10,7 @@ from browser_page import BrowserPage
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
+from known_speech import STARTS, WORDS, KnownSpeech
 from regard.view import PictureReading, read_file, write_page
 from small_audio_models import audio_model
 from sound_files import tone
@@ -128,3 +129,41 @@ def test_whole_words_stand_in_lines_where_their_letters_have_no_room(heard: tupl
     assert shown.page.locator("#heard button").all_inner_texts() == [word.text for word in expected.track.words]
     assert not shown.page.evaluate(OVERLAPPING)
     assert shown.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_words_of_a_speech_model_lie_under_the_spectrogram(browser_window: Page, tmp_path: Path) -> None:
+    """The page opens at the head that follows the sound; word, time of the player and picked frame go together."""
+    expected = read_file(KnownSpeech(), tone(2.0, rate=16000), name="talk.wav")
+    browser_window.set_viewport_size({"width": 1280, "height": 800})
+    shown = BrowserPage(browser_window, write_page([expected], tmp_path / "talk.html", model="test"))
+    shown.listeners["request"] = lambda asked: asked.url.startswith("data:") or shown.requests.append(asked.url)
+    shown.open("")
+    largest = 100 * expected.layers[1].attention.weights_of(2, [0]).max()
+    assert shown.sentence().startswith("In layer 1, head 2, the time to which We attends most is 0.")
+    assert f"{largest:.1f}" in shown.sentence()
+    assert shown.page.inner_text("#about") == "test: 2.00 s, 8 tokens written, 2 layers with 3 heads each."
+    buttons = shown.page.locator("#heard button")
+    assert buttons.all_inner_texts() == ["We", "sat", ",", "near", "tre", "es", "."]
+    picture = shown.page.locator("#picture").bounding_box()
+    for at, start in enumerate(STARTS[:-1]):
+        box = buttons.nth(at).bounding_box()
+        assert abs(box["x"] - picture["x"] - picture["width"] * 0.02 * start / 2.0) < 1.5
+    buttons.nth(3).click()
+    place = "document.querySelector('audio').currentTime"
+    assert shown.page.evaluate(place) == pytest.approx(0.74, abs=1e-3)
+    assert "to which near attends most" in shown.sentence()
+    shown.page.evaluate(f"{place} = 1.999")  # every place is found
+    shown.wait_until("document.querySelector('#sentence').textContent.includes('to which . attends')")
+    shown.page.locator("#map").click(position={"x": picture["width"] * 1.45 / 2, "y": 20})
+    shown.wait_until("document.querySelector('#sentence').textContent.includes('to which es attends')")
+    assert shown.page.evaluate(place) == pytest.approx(1.45, abs=0.02)
+    shown.page.locator("#picture").press("ArrowLeft")
+    assert "to which tre attends most" in shown.sentence()
+    shown.page.set_viewport_size({"width": 300, "height": 800})
+    shown.wait_until("document.querySelectorAll('#heard button').length === 4")
+    assert buttons.all_inner_texts() == [text for text, _, _ in WORDS]
+    text = shown.page.inner_text("body")
+    assert "patch" not in text.lower()
+    assert "latent" not in text.lower()
+    assert shown.page.evaluate(CONTRAST) >= 4.5
+    shown.close()

@@ -81,6 +81,8 @@ EXAMPLES = """
   regard view cat.png --model clip/ --label "a photo of a cat." --label "a photo of a dog." -o cat.html
 
   regard view dawn.wav --model birds-model/ -o dawn.html
+
+  regard view talk.wav --model whisper/ -o talk.html
 """
 
 

@@ -14,8 +14,10 @@ from regard.errors import DataError, OptionError, renamed_arguments
 
 if TYPE_CHECKING:
     from regard.media import Medium
+    from regard.models.model import Model
     from regard.models.model_folder import ModelFolder
     from regard.view.picture_reading import PictureReading
+    from regard.view.read_speech import SpeechModel
 
 MAX_FILES = 12
 """Maximum number of pictures or sounds: a page holds every head of each, 7 MB for a ViT base."""
@@ -58,19 +60,17 @@ def read_media(
         raise OptionError(
             "--label belongs to pictures", expected="a picture", got=medium.plural, do="leave --label out"
         )
-    opened, paths = _check_files(model, arguments, medium)
-    from regard.models.load import load
+    loaded, paths = _load_reader(model, arguments, medium)
     from regard.view.read_file import read_file
 
-    loaded = load(opened)
     with renamed_arguments(labels="label"), track(paths, medium.plural) as tracked:
         return [read_file(loaded, Path(path), labels=labels, name=path) for path in tracked]
 
 
-def _check_files(
+def _load_reader(
     model: str | ModelFolder | None, arguments: list[str], medium: Medium
-) -> tuple[str | ModelFolder, list[str]]:
-    """The model, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
+) -> tuple[Model | SpeechModel, list[str]]:
+    """The loaded model, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, medium)
     if not paths:
         raise DataError(
@@ -79,8 +79,12 @@ def _check_files(
             got="none",
             do=f"regard view {medium.example} ..",
         )
+    from regard.audio.sound_file import SOUNDS
+    from regard.models.load import load
+
     opened, model_kind = open_model(model or "")
-    if model_kind is None or model_kind.files is not medium:
+    is_of_transformers = medium is SOUNDS and model_kind is None and not isinstance(opened, str)
+    if not is_of_transformers and (model_kind is None or model_kind.files is not medium):
         raise _no_model_error(model, paths[0], medium)
     if len(paths) > MAX_FILES:
         raise OptionError(
@@ -89,7 +93,11 @@ def _check_files(
             got=f"{len(paths):,}",
             do="view some of them; or embed them all: regard embed",
         )
-    return opened, paths
+    if not isinstance(opened, str) and is_of_transformers:
+        from regard.showing import load_speech_model
+
+        return load_speech_model(opened), paths
+    return load(opened), paths
 
 
 def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) -> Exception:

@@ -6,7 +6,7 @@ set), and nothing is fetched. Weights that the folder lacks are refused, since t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,28 @@ def load_checkpoint(folder: PathLike | ModelFolder) -> Checkpoint:
     Raises CheckpointError for a folder that cannot be used, RefusedError for a model that does not read text.
     """
     opened = folder if isinstance(folder, ModelFolder) else ModelFolder(to_path(folder))
+    model, tokenizer_file = load_model_and_tokenizer(opened, _find_text_class)
+    if model.main_input_name != "input_ids":
+        raise RefusedError(
+            f"{opened.path} is a model that does not read text",
+            expected="a model of token ids",
+            got=f"a {type(model).__name__}, which reads {model.main_input_name}",
+            do="record it from Python: with regard.record(model) as seen",
+        )
+    return Checkpoint(
+        opened.path,
+        model,
+        Tokenizer.from_file(tokenizer_file, limit=_token_limit(model)),
+        tokenizers.Tokenizer.from_str(tokenizer_file.read_text(encoding="utf-8")),
+        check(model).uses_regard,
+    )
+
+
+def load_model_and_tokenizer(opened: ModelFolder, find_class: Callable[[Path, Any], Any]) -> tuple[Any, Path]:
+    """Load a model, which computes with regard if its layers use the interface, and find its tokenizer.json.
+
+    ``find_class`` returns the class of transformers that loads a folder with a config, or raises an error.
+    """
     if opened.adapters is not None:
         raise CheckpointError(
             f"{opened.adapters} holds adapters of a model that transformers reads",
@@ -44,7 +66,7 @@ def load_checkpoint(folder: PathLike | ModelFolder) -> Checkpoint:
     tokenizer_file = folder / "tokenizer.json"
     if not tokenizer_file.is_file():
         raise CheckpointError(
-            f"{folder} has no tokenizer.json, so the model cannot read text",
+            f"{folder} has no tokenizer.json, so the model cannot read or write text",
             expected="tokenizer.json beside config.json",
             got=abbreviate_names(sorted(path.name for path in folder.iterdir())),
             do="save it: transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
@@ -57,24 +79,11 @@ def load_checkpoint(folder: PathLike | ModelFolder) -> Checkpoint:
             do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
         )
     _ = opened.stored  # refuses pickles and damaged files
-    model = _load_model(folder, config)
+    model = _load_model(folder, config, find_class(folder, config))
     layers = check(model)
     if layers.through_interface and not layers.own_code:
         model.set_attn_implementation(_NAME)
-    if model.main_input_name != "input_ids":
-        raise RefusedError(
-            f"{folder} is a model that does not read text",
-            expected="a model of token ids",
-            got=f"a {type(model).__name__}, which reads {model.main_input_name}",
-            do="record it from Python: with regard.record(model) as seen",
-        )
-    return Checkpoint(
-        folder,
-        model,
-        Tokenizer.from_file(tokenizer_file, limit=_token_limit(model)),
-        tokenizers.Tokenizer.from_str(tokenizer_file.read_text(encoding="utf-8")),
-        check(model).uses_regard,
-    )
+    return model, tokenizer_file
 
 
 def _read_config(opened: ModelFolder) -> Any:
@@ -88,14 +97,21 @@ def _read_config(opened: ModelFolder) -> Any:
             got=f"model_type {kind!r}" + (code if "auto_map" in opened.config.fields else ""),
             do="install a newer transformers, if it has this type",
         )
-    with _explain_errors(folder), quiet_transformers():
+    with explain_folder_errors(folder), quiet_transformers():
         config = transformers.CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
         config.use_cache = False
         return config
 
 
-def _load_model(folder: Path, config: Any) -> Any:
-    """Load a model with "eager", which every type knows; some that ignore other names raise an error for them."""
+def _find_text_class(folder: Path, config: Any) -> Any:
+    """The class that loads a text model. Raises RefusedError for a model of sounds, CheckpointError for others."""
+    if reads_speech(config):
+        raise RefusedError(
+            f"{folder} is a speech model, which reads sounds and not texts",
+            expected="a sound, such as talk.wav",
+            got=f"a text, and model_type {config.model_type!r}",
+            do=f"regard view talk.wav --model {folder}",
+        )
     auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
     if type(config) not in auto._model_mapping:
         raise CheckpointError(
@@ -104,7 +120,17 @@ def _load_model(folder: Path, config: Any) -> Any:
             got=f"model_type {config.model_type!r}",
             do="record it from Python: with regard.record(model) as seen",
         )
-    with _explain_errors(folder), quiet_transformers():
+    return auto
+
+
+def reads_speech(config: Any) -> bool:
+    """Whether a config of transformers is one of an encoder-decoder that reads sounds and writes texts."""
+    return bool(config.is_encoder_decoder) and type(config) in transformers.AutoModelForSpeechSeq2Seq._model_mapping
+
+
+def _load_model(folder: Path, config: Any, auto: Any) -> Any:
+    """Load a model with "eager", which every type knows; some that ignore other names raise an error for them."""
+    with explain_folder_errors(folder), quiet_transformers():
         model, loading = auto.from_pretrained(
             folder,
             config=config,
@@ -168,7 +194,7 @@ def _without_numbers(name: str) -> str:
 
 
 @contextmanager
-def _explain_errors(folder: Path) -> Iterator[None]:
+def explain_folder_errors(folder: Path) -> Iterator[None]:
     """Turn any error of ``transformers`` into a CheckpointError."""
     try:
         yield

@@ -7,6 +7,7 @@ row t within the target          the token y_t-1 that this step read
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tokenizers
@@ -55,10 +56,10 @@ def read_source_and_target(
     with checkpoint.explain_errors(source_name):
         written = _write(checkpoint, ids) if given is None else given
         encoder, own, crossed = _record(checkpoint, ids, torch.tensor([[start, *written[:-1]]]))
-    special = frozenset({start, *_end_ids(checkpoint)})
+    special = frozenset({start, *end_ids(checkpoint.model)})
     source_tokens = tokens_of(read)
-    target_tokens = _ids_to_tokens(checkpoint.decoder, written, special)
-    read_tokens = _ids_to_tokens(checkpoint.decoder, [start, *written[:-1]], special)
+    target_tokens = ids_to_tokens(checkpoint.decoder, written, special)
+    read_tokens = ids_to_tokens(checkpoint.decoder, [start, *written[:-1]], special)
     return PairReading(
         alignment=Reading(target_tokens, crossed, keys=source_tokens),
         alignment_layer=max(0, len(crossed) - 2),
@@ -91,8 +92,9 @@ def _start_id(checkpoint: Checkpoint) -> int:
     )
 
 
-def _end_ids(checkpoint: Checkpoint) -> Sequence[int]:
-    end = checkpoint.model.generation_config.eos_token_id
+def end_ids(model: Any) -> Sequence[int]:
+    """The tokens that end a text."""
+    end = model.generation_config.eos_token_id
     return [] if end is None else [end] if isinstance(end, int) else list(end)
 
 
@@ -125,19 +127,19 @@ def _record(
             encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
         with record(model) as seen_later:
             model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=target)
-    own, crossed = _split_decoder(number_calls(seen_later), source.shape[1], target.shape[1], checkpoint)
+    own, crossed = split_decoder(number_calls(seen_later), source.shape[1], target.shape[1], checkpoint.folder)
     return layers_of(number_calls(calls)), layers_of(own), layers_of(crossed)
 
 
-def _split_decoder(
-    calls: Sequence[LayerCall], source: int, target: int, checkpoint: Checkpoint
+def split_decoder(
+    calls: Sequence[LayerCall], source: int, target: int, folder: Path
 ) -> tuple[Sequence[LayerCall], Sequence[LayerCall]]:
     """Split the calls of a decoder: each layer attends to the target first, then to the source."""
     own, crossed = calls[::2], calls[1::2]
     fits = [call.key.shape[2] == target for call in own] + [call.key.shape[2] == source for call in crossed]
     if not calls or len(own) != len(crossed) or not all(fits):
         raise RefusedError(
-            f"{checkpoint.folder} has a decoder of another form",
+            f"{folder} has a decoder of another form",
             expected="layers of self-attention and cross-attention in turns",
             got=", ".join(call.name for call in calls[:4]) or "no attention layers",
             do="record it from Python: with regard.record(model) as seen",
@@ -145,7 +147,7 @@ def _split_decoder(
     return own, crossed
 
 
-def _ids_to_tokens(decoder: tokenizers.Tokenizer, ids: Sequence[int], special_ids: frozenset[int]) -> Tokens:
+def ids_to_tokens(decoder: tokenizers.Tokenizer, ids: Sequence[int], special_ids: frozenset[int]) -> Tokens:
     """Convert ids to tokens, whose spans are found by decoding longer and longer beginnings, with any tokenizer.
 
     Special tokens, of ``special_ids`` and of the tokenizer, have no characters.

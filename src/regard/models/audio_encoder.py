@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any, ClassVar, final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
@@ -102,27 +102,19 @@ class AudioEncoder(MediaEncoder, ABC):
         """The number of tokens of a sound of so many frames."""
 
     def draw_input(self, content: Float[Tensor, "frames bands"]) -> DrawnInput:
-        """Draw features as a spectrogram, from the least energy to the largest, dark to light; low bands are below.
-
-        Each frame and each band has some whole pixels.
-        """
-        features, processor = content.numpy(), self.require_processor()
-        smallest, largest = float(features.min()), float(features.max())
-        shades = np.round(255 * (features - smallest) / ((largest - smallest) or 1.0)).astype(np.uint8)
-        frames, bands = shades.shape
-        wide = max(1, math.ceil(_LEAST_WIDTH / frames))
-        high = max(1, round(_PROPORTION * frames * wide / bands))
-        pixels = np.repeat(np.repeat(shades.T[::-1], high, axis=0), wide, axis=1)[None]
+        """Draw features as a spectrogram, with the tokens over it."""
+        processor, frames = self.require_processor(), len(content)
+        pixels = draw_spectrogram(content)
         tokens, seconds = self.count_tokens(frames), processor.hop / processor.rate
         step = self.frames_per_token * seconds
         return DrawnInput(
             pixels,
             TokenGrid(1, tokens, names=tuple(f"{token * step:.2f} s" for token in range(tokens))),
-            (pixels.shape[1], self.frames_per_token * wide),
+            (pixels.shape[1], self.frames_per_token * pixels.shape[2] // frames),
             "time",
             f"A token has {step * 1000:.0f} ms. Attention shows which times a model uses, not why it decides.",
             "A sound has no rollout: convolutions mix neighbouring tokens between the layers of attention.",
-            TimeAxis(step, frames * seconds, _find_marks(processor)),
+            TimeAxis(step, frames * seconds, find_marks(processor)),
         )
 
     @property
@@ -145,7 +137,21 @@ class AudioEncoder(MediaEncoder, ABC):
             yield {"features": padded.to(self.device, dtype), "mask": mask}
 
 
-def _find_marks(processor: AudioProcessor) -> tuple[tuple[int, float], ...]:
+def draw_spectrogram(features: Float[Tensor, "frames bands"]) -> UInt8[np.ndarray, "channels height width"]:
+    """Draw features in grey, from the least energy to the largest, dark to light; low bands are below.
+
+    Each frame and each band has some whole pixels.
+    """
+    numbers = features.numpy()
+    smallest, largest = float(numbers.min()), float(numbers.max())
+    shades = np.round(255 * (numbers - smallest) / ((largest - smallest) or 1.0)).astype(np.uint8)
+    frames, bands = shades.shape
+    wide = max(1, math.ceil(_LEAST_WIDTH / frames))
+    high = max(1, round(_PROPORTION * frames * wide / bands))
+    return np.asarray(np.repeat(np.repeat(shades.T[::-1], high, axis=0), wide, axis=1)[None])
+
+
+def find_marks(processor: AudioProcessor) -> tuple[tuple[int, float], ...]:
     """Frequencies, and how far from the top of the spectrogram each is, as a share of its height."""
     centres = band_centres(
         processor.mels, processor.rate, lowest=processor.lowest, highest=processor.highest, scale=processor.scale

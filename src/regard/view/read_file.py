@@ -37,6 +37,7 @@ from regard.transcription.text_labels import TextLabels
 from regard.view.from_recording import layers_of
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read_picture import capture_picture, find_label, rank_labels
+from regard.view.read_speech import SpeechModel, read_speech
 from regard.view.sound_track import HeardWord, SoundTrack, join_labels
 
 MAX_TOKENS = 2048
@@ -51,7 +52,8 @@ def read_file(model: Any, file: Any, *, labels: Sequence[str] = (), name: str = 
 
     Args:
         model: from ``regard.load``: an image encoder, a CLIP, or another model that draws its inputs, such as a
-            Conformer, which reads sounds.
+            Conformer, which reads sounds; or a speech model of transformers, such as a Whisper, from
+            ``regard.hf.speech_checkpoint.load_speech_checkpoint``.
         file: a path, or another form that the model reads, such as the bytes of a file, or an array of uint8 for a
             picture.
         labels: of an image encoder, a label whose gradient is shown beside the gradients of the ``MAX_LABELS`` most
@@ -85,6 +87,8 @@ def read_file(model: Any, file: Any, *, labels: Sequence[str] = (), name: str = 
             compute_logits=lambda output: output.logits,
             chosen=chosen,
         )[0]
+    if isinstance(model, SpeechModel):
+        return read_speech(model, file, name=name)
     check_kind("model", model, MediaEncoder, do='model = regard.load("conformer/")')
     assert isinstance(model, MediaEncoder)
     return _read_drawn(model, file, name=name)
@@ -141,7 +145,8 @@ def _make_track(
         for label in transcription.labels
     )
     joined = join_labels(labels) if TextLabels(model.labels).tokenizer == "characters" else labels
-    return SoundTrack(samples, rate, labels, joined, "Times are those of the tokens for which the model wrote a label.")
+    timing = "Times are those of the tokens for which the model wrote a label."
+    return SoundTrack(samples, rate, labels, joined, transcription.text, timing)
 
 
 def _read_clip(model: Clip, picture: Any, texts: Sequence[str], *, name: str) -> PictureReading:

@@ -1,6 +1,8 @@
 """Words that were heard in a sound, with times, and the sound itself, which a page plays.
 
-A page holds the sound as FLAC with one channel and 16,000 samples per second, some 20 kB per second of speech.
+A page holds the sound as WAV with one channel and 16,000 samples per second of 16 bits, 43 kB of the page per second.
+FLAC would be smaller, but browsers do not find every place in a file without a table of places (Chromium: "demuxer seek
+failed"), and libsndfile writes none.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from regard.view.pack import Json
 
 PLAYED_RATE = 16_000
 """Samples per second of the sound in a page."""
-MAX_PLAYED_SECONDS = 90
+MAX_PLAYED_SECONDS = 60
 """The longest sound that a page plays."""
 
 
@@ -52,6 +54,7 @@ class SoundTrack:
         rate: the sampling rate of ``samples``.
         labels: what the model wrote, with times: characters or parts of words; () for a model that writes nothing.
         words: the same, joined to words.
+        text: what was written.
         timing: a sentence that says where the times come from.
         best_head: the layer and the head whose weights the times follow most closely; None if weights give no times.
     """
@@ -62,13 +65,9 @@ class SoundTrack:
     rate: int
     labels: tuple[HeardWord, ...] = ()
     words: tuple[HeardWord, ...] = ()
+    text: str = ""
     timing: str = ""
     best_head: tuple[int, int] | None = None
-
-    @property
-    def text(self) -> str:
-        """The words, with single spaces between them."""
-        return " ".join(word.text for word in self.words)
 
     def pack(self) -> Json:
         """Encode the sound and the words for a page."""
@@ -81,29 +80,26 @@ class SoundTrack:
 
 
 def join_labels(labels: Iterable[HeardWord]) -> tuple[HeardWord, ...]:
-    """Join labels to words: a word begins at a label that begins with white space, or after one that is white space."""
+    """Join characters to words, between which there is white space."""
     words: list[list[HeardWord]] = [[]]
     for label in labels:
-        if label.text[:1].isspace():
+        if label.text.isspace():
             words.append([])
-        if label.text.strip():
+        else:
             words[-1].append(label)
-    return tuple(
-        HeardWord(
-            "".join(part.text for part in parts).strip(),
-            parts[0].start,
-            parts[-1].end,
-            range(parts[0].queries.start, parts[-1].queries.stop),
-        )
-        for parts in words
-        if parts
-    )
+    return tuple(join_word("".join(part.text for part in parts), parts) for parts in words if parts)
+
+
+def join_word(text: str, parts: Sequence[HeardWord]) -> HeardWord:
+    """The word of these parts, one after the other."""
+    queries = range(parts[0].queries.start, parts[-1].queries.stop)
+    return HeardWord(text, parts[0].start, parts[-1].end, queries)
 
 
 def encode_sound(samples: Float32[np.ndarray, " samples"], rate: int) -> str:
-    """Encode a sound as a data URI of FLAC; "" for one of more than ``MAX_PLAYED_SECONDS``.
+    """Encode a sound as a data URI of WAV; "" for one of more than ``MAX_PLAYED_SECONDS``.
 
-    Samples beyond -1 to 1, which FLAC does not hold, make the whole sound quieter.
+    Samples beyond -1 to 1, which 16 bits do not hold, make the whole sound quieter.
     """
     import soundfile
     import soxr
@@ -113,9 +109,9 @@ def encode_sound(samples: Float32[np.ndarray, " samples"], rate: int) -> str:
     played = samples if rate == PLAYED_RATE else soxr.resample(samples, rate, PLAYED_RATE, quality="HQ")
     file = io.BytesIO()
     soundfile.write(
-        file, played / max(1.0, float(np.abs(played).max(initial=0.0))), PLAYED_RATE, format="FLAC", subtype="PCM_16"
+        file, played / max(1.0, float(np.abs(played).max(initial=0.0))), PLAYED_RATE, format="WAV", subtype="PCM_16"
     )
-    return f"data:audio/flac;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
 def _pack_words(words: Sequence[HeardWord]) -> list[list[str | float | int]]:

@@ -34,8 +34,8 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
             console.print(f"… and {more:,} less probable labels.", style="dim")
     if reading.track is not None and reading.track.words:
         _print_track(reading.track, console)
-    if not reading.layers:
-        return
+    if not reading.layers or (reading.track is not None and not reading.layers[-1].grid.rows):
+        return  # the words of a speech model have times instead
     rows, how = strongest_patches(reading)
     console.print(make_share_table(f"\n{reading.noun}", "\nshare", rows, plain=plain))
     console.print(f"{how} {reading.note}\n", style="dim")

@@ -29,7 +29,7 @@ def transcriber(labels=("a", "b", " ")):
 
 
 def decoded(data: str) -> tuple[np.ndarray, int]:
-    assert data.startswith("data:audio/flac;base64,")
+    assert data.startswith("data:audio/wav;base64,")
     return soundfile.read(io.BytesIO(base64.b64decode(data.partition(",")[2])))
 
 
@@ -49,12 +49,12 @@ def test_labels_are_those_of_the_transcriber_at_the_tokens_of_the_path():
 
 
 def test_labels_are_joined_to_words():
-    texts = ["a", "b", " ", " ", "c", " d", "e"]
+    texts = ["a", "b", " ", " ", "c", " ", "d", "e"]
     labels = [HeardWord(text, float(at), at + 1.0, range(at, at + 1)) for at, text in enumerate(texts)]
     assert join_labels(labels) == (
         HeardWord("ab", 0.0, 2.0, range(2)),
         HeardWord("c", 4.0, 5.0, range(4, 5)),
-        HeardWord("de", 5.0, 7.0, range(5, 7)),
+        HeardWord("de", 6.0, 8.0, range(6, 8)),
     )
     assert join_labels([]) == ()
 

@@ -233,9 +233,9 @@ function showPicture() {
   if (state.view === "attention") outlineWindow(drawn, layer);
   const source = sourceToken();
   outline(drawn, layer, source, colourOf("--accent"));
-  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : "latent"}`;
-  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens${picked}.` : `Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
-  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light. ${drawn.text.sound.timing ?? ""}` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
+  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : QUERY}`;
+  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${plural(grid.columns, hasPlace(layer) ? "token" : "frame")}${picked}.` : `Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
+  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram${hasPlace(layer) ? " as the model saw it" : ""}, loud is light. ${drawn.text.sound.timing ?? ""}` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
 
@@ -252,6 +252,7 @@ function sourceName() {
 
 // What the tokens of a map are called: patches, or the places that latents read, such as pixels.
 function placeWord(layer, several = false) {
+  if (isSound && !hasPlace(layer)) return several ? "frames" : "frame";
   if (hasPlace(layer)) return several ? PLACE.many : PLACE.one;
   return several ? "places" : "place";
 }
@@ -319,7 +320,7 @@ function showMapSentence(found) {
   const target = found.layer === gridLayer() && best === sourceToken() ? "itself" : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
-    attention: () => [`In layer ${state.layer}, ${headName()}, the ${shownLayer().keys_place ? "key" : PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
+    attention: () => [`In layer ${state.layer}, ${headName()}, the ${isSpeech() ? "time" : shownLayer().keys_place ? "key" : PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
     rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
     readout: () => [isPlaced ? "In the vector that the head reads" : "Through all layers to the answer", `, the ${patch} that counts most is `, word(names[best].surface), ": ", share, "."],
     gradient: () => !found.values[best] ? [`No ${patch} counts for the label `, word(labels[state.label][0]), ": a larger weight on any of them would not raise its logit."] : ["For the label ", word(labels[state.label][0]), `, the ${patch} that counts most is `, target, ": ", share, ` of all ${placeWord(gridLayer(), true)}.`],
@@ -345,6 +346,13 @@ const HOW_OF_LATENTS = {
   readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100\u00a0%.",
 };
 
+// The same for a speech model, whose queries are the steps that wrote a text.
+const HOW_OF_SPEECH = "The picked word, or part of one, is the query: the step of the decoder that wrote it. The map has its weight on each frame of the encoder; pick another under the spectrogram, with the arrow keys, or with the mouse by its time. Frames after the end of the sound are left out.";
+
+function isSpeech() {
+  return isSound && !hasPlace(gridLayer());
+}
+
 function showMapScale(found) {
   const [scale, { signed }, [least, highest]] = [byId("scale"), found, endsOfScale(found)];
   const colourAt = (at) => (signed ? shadeAt(Math.abs(2 * at - 1), ramp(at < 0.5 ? "below" : "above")) : shadeAt(at, ramp("share")));
@@ -360,7 +368,7 @@ function showMapScale(found) {
   }));
   const isPlaced = hasPlace(gridLayer());
   byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: isPlaced ? "weight" : "share", gradient: `share of all ${placeWord(gridLayer(), true)}`, similarity: "cosine less its mean" }[state.view];
-  byId("map-how").textContent = `${(isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""}${coloursHow(found)} ${shownText().no_rollout}`;
+  byId("map-how").textContent = `${isSpeech() ? HOW_OF_SPEECH : (isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""}${coloursHow(found)} ${shownText().no_rollout}`;
 }
 
 // Where the colours begin and end.
@@ -415,6 +423,7 @@ function pickLatentByKey(event, latents) {
 function pickByMouse(event, canvas) {
   const layer = gridLayer();
   if (hasPlace(layer) && state.view !== "gradient") go({ query: tokenUnder(canvas, event, layer) });
+  if (isSpeech() && seekTo(event, canvas)) return;
   if (!hasPlace(layer) && state.view === "attention") go({ key: tokenUnder(canvas, event, placeOfKeys(layer)) });
 }
 

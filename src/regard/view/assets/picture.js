@@ -3,7 +3,7 @@
 function showPictureFacts() {
   const text = shownText();
   const [first] = text.layers;
-  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : placesIn(first)}, ${layersAndHeads(text)}.`;
+  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${hasPlace(first) ? plural(first.columns, "token") : `${plural(first.prefix.length, "token")} written`}` : placesIn(first)}, ${layersAndHeads(text)}.`;
   const alone = text.layers.every((_, layer) => isAlone(text, layer));
   const how = data.letters
     ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`

@@ -10,13 +10,14 @@ const views = [];
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
 const isSound = Boolean(data.texts[0].sound);
 const PLACE = isSound ? { one: "token", many: "tokens", image: "Spectrogram" } : { one: "patch", many: "patches", image: "Picture" };
+const QUERY = isSound ? "word" : "latent"; // a query that has no place in the picture
 ROOT_ELEMENT.classList.toggle("sound", isSound);
 
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
 data.texts.forEach((text, number) => {
   text.number = number;
   for (const layer of text.layers) {
-    if (text.sound) layer.seconds = text.sound.seconds;
+    if (text.sound) placeOfKeys(layer).seconds = text.sound.seconds;
     if (layer.keys_place && hasPlace(layer)) layer.keys_place.kind = "key ";
     layer.sizes = [tokensIn(layer).length, layer.window ? layer.window ** 2 : tokensIn(placeOfKeys(layer)).length];
   }
@@ -133,7 +134,8 @@ function openingPlace(number) {
   const { layers } = text;
   const last = layers[layers.length - 1];
   const view = !hasPlace(last) ? "readout" : hasView(text, "gradient") ? "gradient" : "attention";
-  return { text: number, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0, view };
+  const [layer, head] = text.sound?.best_head ?? [layers.length - 1, null];
+  return { text: number, layer, head, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0, view };
 }
 
 function hasView(text, view) {

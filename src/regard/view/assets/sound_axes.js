@@ -6,7 +6,7 @@ const MOST_TIMES = 8;
 function drawAxes({ context, scale, text }) {
   const { length, marks } = text.sound;
   const [width, height] = [text.width * scale, text.height * scale];
-  const perSecond = (text.layers[0].cell[1] * scale) / text.sound.seconds;
+  const perSecond = (placeOfKeys(text.layers[0]).cell[1] * scale) / text.sound.seconds;
   const step = TIME_STEPS.find((one) => length / one <= MOST_TIMES) ?? TIME_STEPS[TIME_STEPS.length - 1];
   context.font = `12px ${colourOf("--sans")}`;
   context.textAlign = "left";

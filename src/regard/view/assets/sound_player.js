@@ -60,6 +60,14 @@ function seekPicked() {
   markPlace();
 }
 
+// Moves the player to the time under the mouse, and picks the word there; false without a player.
+function seekTo(event, canvas) {
+  const [{ sound }, box] = [shownText(), canvas.getBoundingClientRect()];
+  if (!sound.audio) return false;
+  audio.currentTime = Math.max(0, ((event.clientX - box.left) / box.width) * sound.length);
+  return true;
+}
+
 function showPlayer() {
   const { sound } = shownText();
   byId("player").hidden = sound.audio === undefined;
