@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from browser_page import BrowserPage
+from browser_page import BrowserPage, random_reading
+from test_page import MALICIOUS_TOKENS
 
 from layer_readings import layer_reading
 from regard.view.long_reading import MAX_WHOLE_TOKENS, LongReading, summarize_long
@@ -97,3 +98,17 @@ def test_a_text_beyond_the_limit_gets_this_page_without_asking() -> None:
 def test_the_page_fits_a_phone_and_dark_colours(show: Show, summary: LongReading) -> None:
     page = show(summary, width=390, scheme="dark")
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hostile_tokens_are_text(show: Show) -> None:
+    page = show(summarize_long(random_reading(MALICIOUS_TOKENS)), at="#layer=0&head=0&token=1")
+    shown = page.page.locator("#passage").text_content() or ""
+    assert all(token in shown for token in MALICIOUS_TOKENS[:7])
+    assert "a⟨U+2028⟩b⟨U+2029⟩c" in shown
+    assert page.page.evaluate("document.scripts.length") == 2
+    assert page.page.evaluate("document.querySelectorAll('img, svg[onload], iframe, object, embed, link').length") == 0
+    for code in (0x202E, 0x2066, 0x2028, 0x0000, 0x001B):
+        assert not page.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
+    refused = page.page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')")
+    assert refused == "refused"
+    page.errors.clear()  # the browser reports the refusal

@@ -85,7 +85,7 @@ class LayerPatterns:
         possible = {}
         for name, some in self._pairs.of_queries(rows).items():
             at = tuple(some[visible[some[:, 0], some[:, 1]]].T)
-            queries = len(np.unique(at[0]))
+            queries = int(np.count_nonzero(np.diff(at[0], prepend=-1)))  # pairs are in the order of their queries
             if queries:
                 possible[name] = PossiblePairs(at, queries, float((1 / keys[at[0]]).sum()))
         return possible

@@ -27,6 +27,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.fields import repr_of_fields
+from regard.masks import causal
 from regard.mechanisms.steps import Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
@@ -114,18 +115,19 @@ class LayerReading(AttentionLayer):
         """Whether a query may attend to a key; None allows everything."""
         return self.allowed_of(range(self.queries))
 
-    def allowed_of(self, queries: range) -> Bool[np.ndarray, "rows keys"] | None:
-        """Whether some queries at even steps may attend to a key, as ``allowed``."""
+    def allowed_of(self, queries: range, keys: range | None = None) -> Bool[np.ndarray, "rows some_keys"] | None:
+        """Whether some queries at even steps may attend to some consecutive keys (default: all), as ``allowed``."""
+        keys = range(self.keys) if keys is None else keys
         if self.steps.mask is None:
             return None
         band = self.steps.mask.band(Frame(self.queries, self.keys))
         if band is not None:
-            distance = np.arange(self.keys, dtype=np.int32) - np.array(queries, dtype=np.int32)[:, None]
+            distance = np.arange(keys.start, keys.stop, dtype=np.int32) - np.array(queries, dtype=np.int32)[:, None]
             low, high = (-self.queries if band[0] is None else band[0]), (self.keys if band[1] is None else band[1])
             return np.asarray((low <= distance) & (distance <= high))
         rows = None if len(queries) == self.queries else torch.tensor(queries)
         allowed = self.steps.mask.dense(self.queries, self.keys, rows=rows)
-        return np.asarray(allowed.expand(1, 1, len(queries), self.keys)[0, 0])
+        return np.asarray(allowed.expand(1, 1, len(queries), self.keys)[0, 0, :, keys.start : keys.stop])
 
     @property
     def heads(self) -> int:
@@ -168,10 +170,12 @@ class LayerReading(AttentionLayer):
         if not (steps.vector is None and steps.gate is None and self.bias is None and self.relative_vectors is None):
             return self.weights_of(head, queries)
         last = min(self.keys, queries[-1] + 1) if self._is_causal_by_band else self.keys
+        # In a plain decoder every query of the block sees the keys before the block.
+        seen = min(last, queries.start) if steps.mask == causal() and self.queries == self.keys else 0
         scores = (steps.query[0, head, rows] * steps.scale) @ steps.key[0, head, :last].T
-        allowed = self.allowed_of(queries)
+        allowed = self.allowed_of(queries, range(seen, last))
         if allowed is not None:
-            scores.masked_fill_(~torch.from_numpy(allowed[:, :last]), -torch.inf)
+            scores[:, seen:].masked_fill_(~torch.from_numpy(allowed), -torch.inf)
         weights = torch.softmax(scores, dim=-1)
         if not weights.sum().isfinite():  # a query without keys, or scores beyond float32
             return self.weights_of(head, queries)

@@ -120,8 +120,7 @@ def is_long(reading: object) -> bool:
 
 def estimate_seconds(reading: Reading) -> float:
     """The time that ``summarize_long`` takes, about, on a core of a laptop."""
-    weights = reading.heads * len(reading.tokens) * len(reading.key_tokens)
-    return 15e-9 * (weights if reading.sink is None else weights / 2)
+    return 15e-9 * reading.heads * len(reading.tokens) * len(reading.key_tokens)
 
 
 def summarize_long(reading: Reading, advance: Callable[[int], None] = lambda done: None) -> LongReading:
