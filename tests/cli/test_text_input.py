@@ -223,11 +223,11 @@ def test_view_refuses_too_many_texts_before_the_model_is_loaded(folder, monkeypa
     (folder / "many.txt").write_text("one two\n\n" * (view_texts.MAX_TEXTS + 1))
     message = refusal_message("view", "--data", "many.txt", "--model", "none")
     assert "at most 200" in message
-    do = "view some of them: head -n 20 many.txt | regard view; or embed them all: regard embed --data many.txt"
-    assert do in message
+    assert "view some of them: head -n 20 many.txt | regard view; or what each head does on all of them" in message
+    assert "or embed them: regard embed --data many.txt" in message
     (folder / "many.csv").write_text("text\n" + "one two\n" * (view_texts.MAX_TEXTS + 1))
     message = refusal_message("view", "--data", "many.csv", "--field", "text", "--model", "none")
-    assert "view some of them, from a file with fewer rows; or embed them all: regard embed --data many.csv" in message
+    assert "view some of them, from a file with fewer rows; or what each head does on all of them: --summary" in message
     (folder / "all.txt").write_text("one two\n\n" * view_texts.MAX_TEXTS)
     result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
     assert isinstance(result.exception, CheckpointError), result.output
