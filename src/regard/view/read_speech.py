@@ -18,19 +18,23 @@ import torch
 from jaxtyping import Float32
 from numpy import ndarray
 from torch import Tensor
+from torch.nn import functional
 
 from regard.audio import AudioProcessor
 from regard.errors import DataError
 from regard.models.audio_encoder import draw_spectrogram, find_marks
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.transcription.attention_times import FollowingHead, find_attention_times
-from regard.view.from_recording import MAX_WEIGHTS
 from regard.view.layer_weights import LayerWeights
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.reading import Tokens
 from regard.view.sound_track import HeardWord, SoundTrack, join_word
 from regard.view.words_from_tokens import words_of
 
+MAX_WEIGHTS = 2**22
+"""The most weights of a sound on a page, some 10 MB; of more, those of neighbouring frames are added."""
+MAX_MERGED = 25
+"""The most frames that are added, half a second of a Whisper."""
 MAX_SPEECH_SECONDS = 60.0
 """The longest sound of a model that does not limit it."""
 _ALONE = "Each step of the decoder attends to the frames of the encoder, which are many."
@@ -95,37 +99,45 @@ def read_speech(model: SpeechModel, file: Any, *, name: str = "") -> PictureRead
             got="an empty text",
             do="listen to it, or try another model",
         )
-    _check_size(name, layers)
+    merged = _count_merged(name, layers)
+    step, columns = merged * written.seconds_per_frame, -(-frames // merged)
     pixels = draw_spectrogram(processor.to_features(samples))
-    cell = (pixels.shape[1], pixels.shape[2] * written.seconds_per_frame / seconds)
+    cell = (pixels.shape[1], pixels.shape[2] * step / seconds)
     steps = TokenGrid(0, 0, tuple(map(written.tokens.surface, range(len(written.tokens)))))
-    times = tuple(f"{frame * written.seconds_per_frame:.2f} s" for frame in range(frames))
-    grid = TokenGrid(1, frames, names=times)
+    grid = TokenGrid(1, columns, names=tuple(f"{column * step:.2f} s" for column in range(columns)))
     return PictureReading(
         name,
         pixels,
         tuple(
-            PictureLayer(steps, LayerWeights(layer, weights.contiguous(), "non-negative", _ALONE),
+            PictureLayer(steps, LayerWeights(layer, _merge_frames(weights, merged), "non-negative", _ALONE),
                          (pixels.shape[1], pixels.shape[2]), key_grid=grid, key_cell=cell)
             for layer, weights in layers.items()
         ),
         no_rollout_reason="The weights are of cross-attention, from the text to the sound, layer by layer.",
         noun="time",
-        note=f"A frame has {1000 * written.seconds_per_frame:.0f} ms.",
-        axis=TimeAxis(written.seconds_per_frame, seconds, find_marks(processor)),
+        note=f"A cell of the map has {1000 * step:.0f} ms.",
+        axis=TimeAxis(step, seconds, find_marks(processor)),
         track=_make_track(written, layers, samples, model.rate, seconds),
     )  # fmt: skip
 
 
-def _check_size(name: str, layers: dict[str, Float32[Tensor, "heads steps frames"]]) -> None:
+def _count_merged(name: str, layers: dict[str, Float32[Tensor, "heads steps frames"]]) -> int:
+    """The number of frames that a cell of the map has, so that a page stays small. Raises DataError for too many."""
     size = sum(weights.numel() for weights in layers.values())
-    if size > MAX_WEIGHTS:
+    if size > MAX_MERGED * MAX_WEIGHTS:
         raise DataError(
             f"{name} is too long to show with this model",
-            expected=f"at most {MAX_WEIGHTS:,} weights of cross-attention",
+            expected=f"at most {MAX_MERGED * MAX_WEIGHTS:,} weights of cross-attention",
             got=f"{size:,}",
             do="cut it into parts",
         )
+    return max(1, -(-size // MAX_WEIGHTS))
+
+
+def _merge_frames(weights: Float32[Tensor, "heads steps frames"], count: int) -> Float32[Tensor, "heads steps columns"]:
+    """The weights of each ``count`` frames together: their sum."""
+    padded = functional.pad(weights, (0, -weights.shape[2] % count))
+    return padded.unflatten(2, (-1, count)).sum(dim=3)
 
 
 def _make_track(

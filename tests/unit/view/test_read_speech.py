@@ -57,6 +57,23 @@ def test_page_opens_at_the_head_that_follows():
     assert text["layers"][0]["keys_place"]["columns"] == FRAMES
 
 
+def test_weights_of_neighbouring_frames_are_added_where_a_page_would_be_large(monkeypatch):
+    """Times stay those of single frames; here 4,800 weights, of which 3 frames become a cell."""
+    exact = reading()
+    monkeypatch.setattr(reader, "MAX_WEIGHTS", 1700)
+    merged = reading()
+    assert [(word.start, word.end) for word in merged.track.words] == [
+        (word.start, word.end) for word in exact.track.words
+    ]
+    assert merged.axis.seconds_per_token == pytest.approx(0.06)
+    assert merged.layers[0].name_of_key(2) == "0.12 s"
+    for layer, single in zip(merged.layers, exact.layers, strict=True):
+        weights = single.attention.weights()
+        expected = [weights[:, :, begin : begin + 3].sum(axis=2) for begin in range(0, FRAMES, 3)]
+        np.testing.assert_allclose(layer.attention.weights(), np.stack(expected, axis=2), atol=1e-6)
+    assert merged.note == "A cell of the map has 60 ms."
+
+
 def test_too_many_weights_are_refused(monkeypatch):
     monkeypatch.setattr(reader, "MAX_WEIGHTS", 100)
     with pytest.raises(DataError, match=r"(?s)talk.wav is too long to show.*4,800"):

@@ -347,7 +347,7 @@ const HOW_OF_LATENTS = {
 };
 
 // The same for a speech model, whose queries are the steps that wrote a text.
-const HOW_OF_SPEECH = "The picked word, or part of one, is the query: the step of the decoder that wrote it. The map has its weight on each frame of the encoder; pick another under the spectrogram, with the arrow keys, or with the mouse by its time. Frames after the end of the sound are left out.";
+const HOW_OF_SPEECH = "The picked word, or part of one, is the query: the step of the decoder that wrote it. The map has its weight on each frame of the encoder, or on several frames together in a large model; pick another under the spectrogram, with the arrow keys, or with the mouse by its time. Frames after the end of the sound are left out.";
 
 function isSpeech() {
   return isSound && !hasPlace(gridLayer());
