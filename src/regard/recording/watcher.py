@@ -149,6 +149,7 @@ def watch(
 
 
 @final
+@explain_arguments
 class Watcher:
     """An open measurement: see ``watch``. ``rows`` are the statistics of all measured steps."""
 

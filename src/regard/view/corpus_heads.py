@@ -31,6 +31,7 @@ _MEANS = ("entropy", "distance", "itself", "previous", "next", "later")
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class CorpusHead:
     """One head over a corpus: entropy in nats, distance in tokens, shares from 0 to 1, each the mean of all queries.
@@ -73,6 +74,7 @@ class CorpusHead:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class CorpusStatistics:
     """Every head over the texts of a corpus, in order of layer and head, and how many texts and tokens there were."""

@@ -30,6 +30,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Bool, Int
 
+from regard.arguments import explain_arguments
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading
@@ -48,6 +49,7 @@ MIN_QUERIES = 3
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class HeadPattern:
     """One pattern in one head: its score, the score of uniform attention, and the queries for which it is possible."""

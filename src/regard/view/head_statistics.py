@@ -40,6 +40,7 @@ FIRST_TOKEN = "first token"
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class HeadStatistics:
     """Statistics of one head over one text: entropy in nats, distance in tokens, the rest shares from 0 to 1.

@@ -40,6 +40,7 @@ Place = tuple[int | None, int | None]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class HeadChange:
     """A head of the first reading and one of the second, and the share of attention that moved, from 0 to 1.
@@ -56,6 +57,7 @@ class HeadChange:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class WordMove:
     """How the row of one word changed in one head: the words that lost and gained most, with both of their shares.
@@ -73,6 +75,7 @@ class WordMove:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ReadingComparison:
     """Two readings, the words that are aligned, and the changes of heads, the largest first.

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final, get_args
 
+from regard.arguments import explain_arguments
 from regard.atomic_write import write_text_file
 from regard.errors import OptionError, RefusedError, check_choice, check_flag, check_kind, short_repr
 from regard.view.findings import findings
@@ -31,6 +32,7 @@ _ROWS_IN_NOTEBOOK = 30
 
 
 @final
+@explain_arguments
 class Table(Sequence[Row]):
     """Rows with the same columns, each a dict: ``save`` writes them, a notebook shows the first ones.
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.atomic_write import write_bytes_file
 from regard.errors import MissingPackageError, check_flag, check_kind, check_number
 from regard.view.figures.colours import INK
@@ -48,6 +49,7 @@ _METADATA: dict[str, dict[str, str | None]] = {
 
 
 @final
+@explain_arguments
 class Figure:
     """A figure: ``save`` writes it, and a notebook shows it. ``drawing`` is its ``Figure`` of matplotlib.
 
