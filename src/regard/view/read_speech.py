@@ -39,7 +39,7 @@ MAX_SPEECH_SECONDS = 60.0
 """The longest sound of a model that does not limit it."""
 _ALONE = "Each step of the decoder attends to the frames of the encoder, which are many."
 _LOW_SCORE = 0.1
-"""Times by heads with a lower score say little; a head that looks at a tenth of 100 frames, and moves on, has 0.5."""
+"""Times by heads with a lower score say little; a head that moves on over 100 frames, and looks at ten, has 0.45."""
 _SHOWN_HEADS = 4
 """Heads that a sentence names."""
 
