@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.cli import view, view_texts
 from regard.errors import DataError, OptionError
 from shell_command import error_message, output, run
 
@@ -14,9 +15,11 @@ ANIMALS = ["cat", "dog", "bird", "horse"]
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A file of 210 sentences."""
+    """A file of 21 sentences, one more than a page holds here."""
     monkeypatch.chdir(tmp_path)
-    texts = [f"The {ANIMALS[n % 4]} saw the {ANIMALS[n % 3]} in street {n}." for n in range(210)]
+    monkeypatch.setattr(view, "MAX_TEXTS", 20)
+    monkeypatch.setattr(view_texts, "ANNOUNCED_MEGABYTES", 1)
+    texts = [f"The {ANIMALS[n % 4]} saw the {ANIMALS[n % 3]} in street {n}." for n in range(21)]
     Path("corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     return texts
 
@@ -24,7 +27,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_summarizes_more_texts_than_a_page_holds(corpus: list[str]) -> None:
     assert "--summary" in error_message(OptionError, "view", "--data", "corpus.txt")
     printed = output("view", "--data", "corpus.txt", "--summary", "-o", "heads.csv")
-    assert printed.startswith("210 texts, ")
+    assert printed.startswith("21 texts, ")
     # The head of MiniLM that is known for the previous token, in every text.
     (row,) = [line.split() for line in printed.splitlines() if line.startswith("0·2 ")]
     assert row[1:5] == ["previous", "token", "100", "%"]
@@ -39,9 +42,9 @@ def test_summarizes_more_texts_than_a_page_holds(corpus: list[str]) -> None:
 
 def test_says_how_large_a_page_will_be(corpus: list[str]) -> None:
     """Within a third: the sentences have about the same length."""
-    Path("some.txt").write_text("\n".join(corpus[:40]) + "\n", encoding="utf-8")
+    Path("some.txt").write_text("\n".join(corpus[:8]) + "\n", encoding="utf-8")
     result = run("view", "--data", "some.txt", "-o", "page.html")
-    said = re.search(r"The page of 40 texts will have about (\d+) MB\.", result.stderr)
+    said = re.search(r"The page of 8 texts will have about ([\d.]+) MB\.", result.stderr)
     assert said is not None
     assert float(said[1]) == pytest.approx(Path("page.html").stat().st_size / 1e6, rel=1 / 3)
 

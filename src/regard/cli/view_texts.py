@@ -94,7 +94,7 @@ def _announce_size(first: Reading, lines: Sequence[Line]) -> None:
     characters = 2 * sum(layer.size for layer in first.layers)  # a large page stores a number in two letters
     megabytes = characters * sum(len(line.text) for line in lines) / max(1, len(lines[0].text)) / 1e6
     if megabytes >= ANNOUNCED_MEGABYTES:
-        say(f"The page of {len(lines)} texts will have about {megabytes:.0f} MB.")
+        say(f"The page of {len(lines)} texts will have about {megabytes:.{1 if megabytes < 10 else 0}f} MB.")
 
 
 def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
