@@ -38,8 +38,8 @@ class CorpusHead:
 
     ``marks`` is the share of attention that other tokens give to special tokens and to a first token that is kept
     apart, and ``special`` its shares by token, empty if marks are left out of the other numbers.
-    ``pattern`` is the pattern that names the head, None without one; ``agreement`` is the share of the texts long
-    enough for it in which the head has this name.
+    ``agreement`` is the share of the texts long enough for its ``pattern`` in which the head has this name, None
+    without a pattern.
     """
 
     layer: int
@@ -53,8 +53,12 @@ class CorpusHead:
     marks: float
     special: Mapping[str, float]
     patterns: tuple[HeadPattern, ...]
-    pattern: HeadPattern | None
     agreement: float | None
+
+    @property
+    def pattern(self) -> HeadPattern | None:
+        """The pattern that names the head: well above chance; None for a head without such a pattern."""
+        return name_of_head(self.patterns)
 
     def row(self) -> dict[str, str | int | float | None]:
         """Give the head as a row of a table."""
@@ -166,7 +170,6 @@ class _Totals:
             marks=self.marks / queries,
             special={token: share / queries for token, share in self.special.items()},
             patterns=patterns,
-            pattern=named,
             agreement=self.patterns[named.name].agreement if named else None,
         )
 

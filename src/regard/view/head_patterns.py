@@ -61,7 +61,7 @@ class HeadPattern:
 
     @property
     def excess(self) -> float:
-        """The score less chance."""
+        """The score less that of uniform attention, from -1 to 1."""
         return self.score - self.chance
 
 

@@ -78,7 +78,7 @@ class _Page:
 
 
 _WEIGHTS = ("decode", "attention", "colour", "dom")
-_CONTROLS = ("theme", "print", "skip", "text_list", "tabs")
+_CONTROLS = ("theme", "print", "skip", "text_list", "tabs", "start")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = _Page(
     "page.html",
@@ -125,7 +125,7 @@ _EPISODES = _Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "episode_frame"),
+        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "start", "episode_frame"),
         *("alternatives", "observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,

@@ -59,11 +59,4 @@ watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showHeadSel
 watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showMarkSwitch);
 Object.assign(state, openingPlace(0, 0));
 move(readAddress());
-showAll();
-listen(window, "hashchange", () => go(readAddress()));
-let resizing = 0;
-listen(window, "resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(showMaps, 100);
-});
-ROOT_ELEMENT.dataset.ready = "yes";
+startPage(showMaps);

@@ -17,11 +17,4 @@ buildPrinting(repaintEpisode);
 buildTabs();
 watch(["text"], showEpisodeFacts);
 move(readAddress());
-showAll();
-listen(window, "hashchange", () => go(readAddress()));
-let resizing = 0;
-listen(window, "resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(repaintEpisode, 100);
-});
-ROOT_ELEMENT.dataset.ready = "yes";
+startPage(repaintEpisode);

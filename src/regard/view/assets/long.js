@@ -118,6 +118,4 @@ listen(byId("passage"), "keydown", (event) => {
 Object.assign(state, openingPlace(0));
 move(readAddress());
 repaint();
-views.forEach(({ show }) => show());
-listen(window, "hashchange", () => go(readAddress()));
-ROOT_ELEMENT.dataset.ready = "yes";
+startPage();

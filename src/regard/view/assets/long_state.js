@@ -116,3 +116,7 @@ function readAddress() {
   const names = Object.entries({ text: "text", layer: "layer", head: "head", token: "query" });
   return Object.fromEntries(names.flatMap(([name, part]) => (/^\d{1,7}$/.test(given.get(name) ?? "") ? [[part, Number(given.get(name))]] : [])));
 }
+
+function showAll() {
+  views.forEach(({ show }) => show());
+}

@@ -76,12 +76,5 @@ watch(["text"], showAbout);
 watch(["text", "layer"], showWeightsAre);
 Object.assign(state, openingPlace(0, 0));
 move(readAddress());
-showAll();
+startPage(() => { showMap(); showLines(); showShared(); });
 showShared();
-listen(window, "hashchange", () => go(readAddress()));
-let resizing = 0;
-listen(window, "resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(() => { showMap(); showLines(); showShared(); }, 100);
-});
-ROOT_ELEMENT.dataset.ready = "yes";

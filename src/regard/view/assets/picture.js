@@ -48,12 +48,5 @@ watch(["view"], showWalk);
 Object.assign(state, openingPlace(0));
 move(readAddress());
 loadImages(() => {
-  showAll();
-  listen(window, "hashchange", () => go(readAddress()));
-  let resizing = 0;
-  listen(window, "resize", () => {
-    clearTimeout(resizing);
-    resizing = setTimeout(() => { showPicture(); showPatches(); if (isSound) { showHeard(); markPlace(); } }, 100);
-  });
-  ROOT_ELEMENT.dataset.ready = "yes";
+  startPage(() => { showPicture(); showPatches(); if (isSound) { showHeard(); markPlace(); } });
 });

@@ -29,11 +29,4 @@ buildPlace();
 watch(["text"], showSideBySideFacts);
 Object.assign(state, openingPlace(0, 0));
 move(readAddress());
-showAll();
-listen(window, "hashchange", () => go(readAddress()));
-let resizing = 0;
-listen(window, "resize", () => {
-  clearTimeout(resizing);
-  resizing = setTimeout(() => { showPanels(); showMasses(); }, 100);
-});
-ROOT_ELEMENT.dataset.ready = "yes";
+startPage(() => { showPanels(); showMasses(); });

@@ -21,9 +21,9 @@ function throughNames(text) {
 
 function matrixThrough(text, layer, name) {
   const key = `${text.number} ${name}`;
-  if (!throughLayers.has(key)) throughLayers.set(key, name === "rollout" ? rolloutsOf(text) : []);
+  if (!throughLayers.has(key)) throughLayers.set(key, []);
   const matrices = throughLayers.get(key);
-  matrices[layer] ??= flowThrough(text, layer);
+  matrices[layer] ??= name === "rollout" ? rolloutThrough(text, layer) : flowThrough(text, layer);
   return matrices[layer];
 }
 
@@ -40,14 +40,10 @@ function mixedWeights(text, layer) {
   return mixed;
 }
 
-function rolloutsOf(text) {
-  const size = text.tokens.length;
-  let rolled = null;
-  return text.layers.map((_, layer) => {
-    const mixed = mixedWeights(text, layer);
-    rolled = rolled ? productOf(mixed, rolled, size) : mixed;
-    return Float32Array.from(rolled);
-  });
+// One layer at a time, so that the page responds while thumbnails are painted.
+function rolloutThrough(text, layer) {
+  const mixed = mixedWeights(text, layer);
+  return Float32Array.from(layer === 0 ? mixed : productOf(mixed, matrixThrough(text, layer - 1, "rollout"), text.tokens.length));
 }
 
 function productOf(left, right, size) {
