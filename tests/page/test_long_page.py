@@ -8,8 +8,9 @@ from browser_page import BrowserPage, random_reading
 from test_page import MALICIOUS_TOKENS
 
 from layer_readings import layer_reading
-from regard.view.long_reading import MAX_WHOLE_TOKENS, LongReading, summarize_long
+from regard.view.long_reading import LongReading, summarize_long
 from regard.view.page import render_page
+from regard.view.page_size import MAX_WHOLE_TOKENS
 from regard.view.reading import Reading, Tokens
 
 Show = Callable[..., BrowserPage]

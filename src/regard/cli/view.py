@@ -372,12 +372,18 @@ def _show(
     """
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
+    from regard.view.page_size import has_many_tokens
     from regard.view.reading import Reading
     from regard.view.terminal import print_readings
 
     written = ""
-    shown: Sequence[Any] = shorten_texts(readings, always=output.serve)
-    _compare_words(shown)
+    # The size of a page does not concern the terminal, which shows a summary of too many tokens alone.
+    in_few_words = output.serve or any(map(has_many_tokens, readings))
+    shown: Sequence[Any] = readings
+    if in_few_words or output.is_page:
+        shown = shorten_texts(readings, always=output.serve)
+    printed = shown if in_few_words else readings
+    _compare_words(printed)
     if output.path is not None and not output.is_page:
         written = drawing.write(readings, output.path, overwrite=output.overwrite)
     elif output.path is not None:
@@ -385,7 +391,7 @@ def _show(
             path = write_page(shown, output.path, model=model, overwrite=output.overwrite)
         written = f"Page: {path} ({path.stat().st_size / 1000:,.0f} kB); open it in any browser."
     console = PipedConsole(highlight=False, markup=False)
-    print_readings(shown, console)
+    print_readings(printed, console)
     if output.serve:
         serve_texts(
             [reading for reading in readings if isinstance(reading, Reading)], shown, model, opens=output.open_page

@@ -37,7 +37,7 @@ def read_texts(
 
     With ``announces_page`` the size of a large page of them is said after the first text.
     """
-    from regard.view.long_reading import is_long
+    from regard.view.page_size import is_summarized
     from regard.view.read import read
 
     loaded = load_text_reader(model, pairs=False)
@@ -45,30 +45,42 @@ def read_texts(
     with track(lines, "texts") as tracked:
         for line in tracked:
             readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
-            if announces_page and len(readings) == 1 and not is_long(readings[0]):
+            if announces_page and len(readings) == 1 and not is_summarized(readings[0]):
                 _announce_size(readings[0], lines)
     return readings
 
 
 def shorten_texts(readings: Sequence[AnyReading], *, always: bool = False) -> Sequence[AnyReading]:
-    """Summarize texts if one is too long for a page with every weight, with progress; say size and time before.
+    """Summarize texts if one is too large for a page with every weight, with progress; say why, size and time before.
 
     ``always`` summarizes texts of any length.
     """
-    from regard.view.long_data import estimate_bytes
-    from regard.view.long_reading import MAX_WHOLE_TOKENS, estimate_seconds, is_long
+    from regard.view.long_reading import estimate_seconds
     from regard.view.page import shorten
+    from regard.view.page_size import (
+        MAX_BYTES,
+        MAX_WHOLE_TOKENS,
+        bytes_of_summary,
+        bytes_of_whole,
+        has_many_tokens,
+        is_summarized,
+    )
     from regard.view.reading import Reading
 
     texts = [reading for reading in readings if isinstance(reading, Reading)]
-    if not always and not any(map(is_long, texts)):
+    large = [text for text in texts if is_summarized(text)]
+    if not always and not large:
         return readings
-    megabytes, minutes = sum(map(estimate_bytes, texts)) / 1e6, sum(map(estimate_seconds, texts)) / 60
-    if any(map(is_long, texts)):
-        say(
-            f"A text has more than {MAX_WHOLE_TOKENS:,} tokens: each head is summarized, which takes about "
-            f"{max(1, round(minutes))} min. A page has {megabytes:.1f} MB."
+    if large:
+        seconds, megabytes = sum(map(estimate_seconds, texts)), sum(map(bytes_of_summary, texts)) / 1e6
+        time = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, seconds):.0f} s"
+        reason = (
+            f"A text has more than {MAX_WHOLE_TOKENS:,} tokens"
+            if any(map(has_many_tokens, large))
+            else f"A page with every weight of a text would have {max(map(bytes_of_whole, large)) / 1e6:.0f} MB, more "
+            f"than {MAX_BYTES / 1e6:.0f} MB"
         )
+        say(f"{reason}: each head is summarized, which takes about {time}. A page has {megabytes:.1f} MB.")
     with count_progress(1000 * len(readings), "thousandths of a text") as advance:
         return shorten(readings, advance, always=always)
 
@@ -91,8 +103,9 @@ def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], mo
 
 def _announce_size(first: Reading, lines: Sequence[Line]) -> None:
     """Say how large the page will be, about, by the first text and the lengths of all."""
-    characters = 2 * sum(layer.size for layer in first.layers)  # a large page stores a number in two letters
-    megabytes = characters * sum(len(line.text) for line in lines) / max(1, len(lines[0].text)) / 1e6
+    from regard.view.page_size import bytes_of_whole
+
+    megabytes = bytes_of_whole(first) * sum(len(line.text) for line in lines) / max(1, len(lines[0].text)) / 1e6
     if megabytes >= ANNOUNCED_MEGABYTES:
         say(f"The page of {len(lines)} texts will have about {megabytes:.{1 if megabytes < 10 else 0}f} MB.")
 

@@ -4,7 +4,8 @@
     overviews   one letter for the largest share of a patch and one for its mean: ``pack_logarithms``
     rows        of each chosen query the numbers of keys in three letters, and their shares in two
 
-About 22 kB for a head and 4 bytes for a token: 0.5 MB for 100,000 tokens with four heads, 3.4 MB for a GPT-2 small.
+About 21 kB for a head at most, and 4 bytes for a token: 0.5 MB for 100,000 tokens with four heads, 3.0 MB for a GPT-2
+small (``page_size``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from regard.escape_text import direction_of, escape_text
 from regard.view.long_reading import LongHead, LongPair, LongReading
 from regard.view.pack import ALPHABET, Json, pack_integers, pack_logarithms
 from regard.view.page_data import statistics_table, token_entries
-from regard.view.reading import Reading, Tokens
+from regard.view.reading import Tokens
 
 _MAX_TITLE = 200
 """Characters of a text that stand in its tab and in the list of texts."""
@@ -32,11 +33,6 @@ def build_long_data(readings: Sequence[LongReading], model: str, room: int) -> J
         "served": any(reading.is_served for reading in readings),
         "texts": [_text(reading) for reading in readings],
     }
-
-
-def estimate_bytes(reading: Reading) -> float:
-    """The size of the data of one text, about."""
-    return 22_000 * reading.heads + 4.5 * len(reading.tokens)
 
 
 def _text(reading: LongReading) -> Json:

@@ -3,10 +3,12 @@
 For each head:
 
     statistics    as of any text (``head_statistics``), over all queries and keys
-    overview      at most 64 x 64 patches of queries x keys, in each the largest share of attention of a key, and the
+    overview      patches of queries x keys, at most 64 x 64, in each the largest share of attention of a key, and the
                   mean over the queries of the share of all keys of the patch
-    rows          of chosen queries the ``ROW_KEYS`` keys with the largest shares: ``QUERIES`` queries at even
-                  distances, and those of the notable pairs
+    rows          of chosen queries the ``ROW_KEYS`` keys with the largest shares: queries at even distances, and those
+                  of the notable pairs
+
+``page_size`` decides how many of them.
 
 All weights are computed once, block by block, so that memory is linear in the length of the text. A notable pair is
 
@@ -30,21 +32,12 @@ from regard.view.attention_layer import AttentionLayer
 from regard.view.findings import AGREEMENT
 from regard.view.head_patterns import LayerPatterns, PatternPairs
 from regard.view.head_statistics import HeadStatistics, HeadSums, describe_uniform
+from regard.view.page_size import ROW_KEYS, choose_detail
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_by_block, shares_of
 from regard.view.word_pairs import Look
 from regard.view.words_from_tokens import Word, is_mostly_unknown, words_of
 
-MAX_WHOLE_TOKENS = 1024
-"""Tokens of a text, at most, of which a page holds all queries, keys and values, and computes every weight."""
-PATCHES = 64
-"""Patches of an overview along each side, at most."""
-QUERIES = 128
-"""Queries at even distances whose strongest keys are stored."""
-ROW_KEYS = 16
-"""Keys of such a query that are stored, at most."""
-MAX_PAIRS = 24
-"""Notable pairs, at most."""
 MIN_SURPRISE = 0.1
 """The surprise from which a pair is notable."""
 FIRST_QUERIES = 64
@@ -112,12 +105,6 @@ class LongReading:
         return not self.layers
 
 
-def is_long(reading: object) -> bool:
-    """Whether a reading is of one text, and too long for a page with all of its queries, keys and values."""
-    longest = max(len(reading.tokens), len(reading.key_tokens)) if isinstance(reading, Reading) else 0
-    return longest > MAX_WHOLE_TOKENS
-
-
 def estimate_seconds(reading: Reading) -> float:
     """The time that ``summarize_long`` takes, about, on a core of a laptop."""
     return 15e-9 * reading.heads * len(reading.tokens) * len(reading.key_tokens)
@@ -125,8 +112,8 @@ def estimate_seconds(reading: Reading) -> float:
 
 def summarize_long(reading: Reading, advance: Callable[[int], None] = lambda done: None) -> LongReading:
     """Compute the few numbers of a text. ``advance`` is called with the share of the work done, in thousandths."""
-    pairs, words = PatternPairs(reading), _WordPlaces(reading)
-    edges = [_edges(len(reading.tokens)), _edges(len(reading.key_tokens))]
+    pairs, words, detail = PatternPairs(reading), _WordPlaces(reading), choose_detail(reading)
+    edges = [_edges(len(tokens), detail.patches) for tokens in (reading.tokens, reading.key_tokens)]
     heads: list[_HeadParts] = []
     for number, layer in enumerate(reading.layers):
         patterns = LayerPatterns(pairs, layer)
@@ -142,8 +129,8 @@ def summarize_long(reading: Reading, advance: Callable[[int], None] = lambda don
             part.keep_candidates()
         heads += parts
     places = [(number, head) for number, layer in enumerate(reading.layers) for head in range(layer.heads)]
-    notable = () if is_mostly_unknown(words.words) else _notable_pairs(heads, places, words)
-    queries = _choose_queries(len(reading.tokens), notable)
+    notable = () if is_mostly_unknown(words.words) else _notable_pairs(heads, places, words)[: detail.pairs]
+    queries = _choose_queries(len(reading.tokens), detail.queries, notable)
     made = tuple(
         part.finish(reading.layers[layer], layer, head, queries)
         for part, (layer, head) in zip(heads, places, strict=True)
@@ -290,15 +277,15 @@ def _notable_pairs(
             found.append(LongPair(query, key, tuple(best), float(np.mean(surprises))))
     found.sort(key=lambda pair: (-pair.surprise, pair.query))
     first = {pair.query: pair for pair in reversed(found) if pair.surprise >= MIN_SURPRISE}
-    return tuple(pair for pair in found if first.get(pair.query) is pair)[:MAX_PAIRS]
+    return tuple(pair for pair in found if first.get(pair.query) is pair)
 
 
-def _choose_queries(tokens: int, pairs: Sequence[LongPair]) -> tuple[int, ...]:
-    even = np.linspace(0, tokens - 1, min(tokens, QUERIES)).round().astype(int).tolist()
+def _choose_queries(tokens: int, count: int, pairs: Sequence[LongPair]) -> tuple[int, ...]:
+    even = np.linspace(0, tokens - 1, min(tokens, count)).round().astype(int).tolist()
     return tuple(sorted({*even, *(pair.query for pair in pairs)}))
 
 
-def _edges(tokens: int) -> Int[np.ndarray, " edges"]:
-    """The first tokens of the patches, and the number of tokens."""
-    patches = min(tokens, PATCHES)
+def _edges(tokens: int, limit: int) -> Int[np.ndarray, " edges"]:
+    """The first tokens of at most ``limit`` patches, and the number of tokens."""
+    patches = min(tokens, limit)
     return np.asarray(np.arange(patches + 1) * tokens // patches)

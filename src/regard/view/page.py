@@ -32,10 +32,11 @@ from regard.view.comparison_data import build_comparisons_data
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
 from regard.view.long_data import build_long_data
-from regard.view.long_reading import LongReading, is_long, summarize_long
+from regard.view.long_reading import LongReading, summarize_long
 from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
+from regard.view.page_size import is_summarized
 from regard.view.picture_data import build_pictures_data
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
@@ -204,11 +205,13 @@ def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
 def shorten(
     readings: Sequence[AnyReading], advance: Callable[[int], None] = lambda done: None, *, always: bool = False
 ) -> Sequence[AnyReading]:
-    """Summarize all texts if one of them is too long for a page with every weight, and no text is a translation.
+    """Summarize all texts if one of them is too large for a page with every weight, and no text is a translation.
 
     ``advance`` is called with the work done, in thousandths of a text. ``always`` summarizes texts of any length.
     """
-    if not (always or any(map(is_long, readings))) or any(isinstance(reading, PairReading) for reading in readings):
+    if not (always or any(map(is_summarized, readings))) or any(
+        isinstance(reading, PairReading) for reading in readings
+    ):
         return readings
     return [
         summarize_long(reading, lambda done, before=1000 * number: advance(before + done))  # type: ignore[misc]

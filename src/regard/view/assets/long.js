@@ -14,9 +14,10 @@ function showAbout() {
   byId("cut").hidden = text.dropped === 0;
   byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${count(text.dropped, "token")} were removed.`;
   const { size: [rows, columns], row_keys: stored } = shownHead();
-  byId("holds").textContent = data.served ? "The weights of all tokens are computed when you look at them: choose any token, and zoom into the overview." : `The text is long, so this page holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
-    `${stored} strongest keys of ${count(text.queries.length, "token")}, underlined in the text. It leaves out the other ` +
-    `${count(sizeOf(text.tokens) - text.queries.length, "token")} as queries, weaker keys, and all vectors.`;
+  const others = sizeOf(text.tokens) - text.queries.length;
+  byId("holds").textContent = data.served ? "The weights of all tokens are computed when you look at them: choose any token, and zoom into the overview." : `A page with every weight of this text would be too large. This one holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
+    `${stored} strongest keys of ${count(text.queries.length, "token")}, underlined in the text. It leaves out ` +
+    `${others ? `the other ${count(others, "token")} as queries, ` : ""}weaker keys, and all vectors.`;
   byId("even").textContent = text.statistics.uniform;
   byId("query").max = sizeOf(text.tokens) - 1;
   byId("foot").textContent = `Statistics are of all weights. Shares of the overview are rounded by up to 8 %, those of the list by 0.2 %. ` +
