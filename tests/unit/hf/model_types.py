@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VOCAB = 97
+from tiny_transformers import VOCAB, draw_weights
+
 TEXT = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 WIDE = {
     "hidden_size": 32,
@@ -118,17 +119,9 @@ class ModelType:
         with torch.random.fork_rng():
             torch.manual_seed(29)
             model = getattr(transformers, self.auto).from_config(config, attn_implementation="eager")
-        generator = torch.Generator().manual_seed(31)
+        draw_weights(model)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                noise = torch.randn(parameter.shape, generator=generator)
-                if name.endswith("A_log"):
-                    # Of linear mixers: decays far below 1 make gradients of torch's scans differ by 1e-4 from float64.
-                    parameter.copy_(noise * 0.1)
-                elif parameter.dim() > 1:
-                    parameter.copy_(noise * parameter.shape[-1] ** -0.5)
-                else:
-                    parameter.add_(noise * 0.1)
                 if name.endswith("q_norm.weight"):
                     parameter.mul_(self.query_norm_scale)
         return model.eval()
