@@ -13,7 +13,7 @@ from torch import Tensor
 import regard
 from conformance.claims import CATALOGUE_ROWS, DTYPES, Claim
 from conformance.mask_cases import Layout
-from conformance.mechanism_oracles import ORACLES
+from regard.conformance.mechanism_oracles import ORACLES
 from regard.mechanisms import ExtraInput
 
 NamedTensors = dict[str, Tensor]

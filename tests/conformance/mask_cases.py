@@ -1,7 +1,7 @@
 """The sizes and the masks that every promise is tested with.
 
 Sizes are primes, so that a swapped axis is detected, except where heads share keys. Each mask comes with the same mask
-from ``oracles.masks``, a double loop over queries and keys.
+from ``regard.conformance.oracles.masks``, a double loop over queries and keys.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from oracles import masks as oracle
 from regard import masks
+from regard.conformance.oracles import masks as oracle
 
 
 class Layout(NamedTuple):

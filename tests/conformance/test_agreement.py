@@ -25,7 +25,7 @@ from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases, sample_groups
 from conformance.claims import PORTABLE_CLAIMS, Claim
 from conformance.mask_cases import LAYOUTS, Layout, MaskCase, expand_allowed
-from conformance.mechanism_oracles import ORACLES, directional_derivative
+from regard.conformance.mechanism_oracles import ORACLES, directional_derivative
 
 DIRECTIONS = 4
 """Directions for each input and parameter in a complete case; a sample uses only the first."""

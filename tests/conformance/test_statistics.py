@@ -17,9 +17,9 @@ from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases
 from conformance.claims import Claim
 from conformance.mask_cases import Layout, expand_allowed
-from conformance.mechanism_oracles import ORACLES
 from conformance.test_agreement import to_numpy, tolerance
-from oracles import attention as oracle
+from regard.conformance.mechanism_oracles import ORACLES
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.reference import query_tiles
 
 TOP, QUERY_ROWS = 4, (0, 3, -1)

@@ -33,6 +33,7 @@ IMPORT_ORDER = (
     "huge_pages",
     "interleaved_timing",
     "parse_value",
+    "conformance",
     "contract",
     "masks",
     "positions",
@@ -150,11 +151,11 @@ def test_implementations_do_not_import_one_another():
             assert f"implementations.{other}" not in text
 
 
-def test_oracles_import_neither_regard_nor_torch():
-    for oracle in (ROOT / "tests" / "oracles").glob("[!t]*.py"):
-        assert not re.search(
-            r"^\s*(?:import|from) (?:regard|torch)\b", oracle.read_text(encoding="utf-8"), re.MULTILINE
-        )
+def test_conformance_shares_no_code_with_the_kernels_that_it_checks():
+    """From regard it imports only what has no subject of its own, such as errors; its oracles import nothing of it."""
+    modules = sorted((SOURCE / "conformance").rglob("*.py"))
+    assert len(modules) > 30
+    assert {area for module in modules for area in imported_areas(module)} <= {"conformance", "errors"}
 
 
 def test_file_names_avoid_utility_words():

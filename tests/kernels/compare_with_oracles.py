@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 import regard
-from oracles import additive as additive_oracle
-from oracles import attention as oracle
-from oracles import dropout as dropout_oracle
-from oracles import scan as scan_oracle
-from oracles import sigmoid as sigmoid_oracle
-from oracles import talking_heads as talking_heads_oracle
 from regard import masks
+from regard.conformance.oracles import additive as additive_oracle
+from regard.conformance.oracles import attention as oracle
+from regard.conformance.oracles import dropout as dropout_oracle
+from regard.conformance.oracles import scan as scan_oracle
+from regard.conformance.oracles import sigmoid as sigmoid_oracle
+from regard.conformance.oracles import talking_heads as talking_heads_oracle
 from regard.kernels import extension, results
 from regard.kernels.implementations import scan
 from regard.kernels.operators import (  # the first two define operators

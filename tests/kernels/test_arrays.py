@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import regard
-from oracles import attention as oracle
 from regard import arrays, masks, positions
+from regard.conformance.oracles import attention as oracle
 from regard.errors import DtypeError, ShapeError
 
 SHAPES = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import regard
 from kernels.opcheck_cases import parametrize_opcheck
-from oracles import attention as oracle
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.extension import native
 from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.operators.chosen_blocks_op import CHOSEN_BLOCKS, CHOSEN_BLOCKS_BACKWARD

@@ -15,8 +15,8 @@ from torch import Tensor
 
 import regard
 from any_threads import assert_same_bits
-from oracles import attention as oracle
 from regard import masks, positions
+from regard.conformance.oracles import attention as oracle
 from regard.kernels import extension
 from sixteenths import sixteenths
 

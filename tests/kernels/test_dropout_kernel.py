@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from any_threads import assert_same_bits
-from oracles import dropout as oracle
+from regard.conformance.oracles import dropout as oracle
 from regard.kernels import extension, results
 from regard.kernels.operators.dropout_op import drop
 from sampled_parameters import parametrize_sample

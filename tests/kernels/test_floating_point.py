@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import regard
-from oracles import attention as oracle
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.operators import cross_entropy_op, dropout_op  # noqa: F401  (they define operators)
 
 # C's FE_UPWARD, FE_DOWNWARD and FE_TOWARDZERO.

@@ -7,8 +7,8 @@ import torch
 import regard
 from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
-from oracles import attention as oracle
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 from regard.errors import RefusedError
 from regard.kernels.implementations.gathered_keys import MASKED, NATIVE, GatheredKeysRequest
 from regard.kernels.operators.gathered_keys_op import gathered_keys

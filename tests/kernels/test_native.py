@@ -7,8 +7,8 @@ import torch
 
 import regard
 from any_threads import assert_same_bits
-from oracles import attention as oracle
 from regard import masks, positions
+from regard.conformance.oracles import attention as oracle
 from regard.errors import RefusedError
 from regard.kernels import extension
 from script_process import run_script

@@ -15,9 +15,9 @@ from torch import Tensor
 import regard
 from any_threads import assert_same_bits
 from mask_forms import BATCH, MASKS
-from oracles import attention as oracle
 from oracles import differences
 from regard import Observation, masks, positions
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.operators import observe_op
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.validation import make_request

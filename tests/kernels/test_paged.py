@@ -12,8 +12,8 @@ from torch import Tensor
 import regard
 from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
-from oracles import attention as oracle
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 from regard.kernels import extension
 from regard.kernels.operators import paged_attention_op
 from regard.kernels.operators.kernel_arguments import KernelArguments

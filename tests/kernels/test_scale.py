@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import regard
-from oracles import attention as oracle
 from regard import masks, positions
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.operators import paged_attention_op
 from regard.kernels.operators.kernel_arguments import KernelArguments
 

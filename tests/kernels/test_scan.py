@@ -17,8 +17,8 @@ from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_g
 
 from any_threads import assert_same_bits
 from kernels.opcheck_cases import parametrize_opcheck
-from oracles import complex_step
-from oracles import scan as oracle
+from regard.conformance.oracles import complex_step
+from regard.conformance.oracles import scan as oracle
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.kernels import extension
 from regard.kernels.implementations import scan

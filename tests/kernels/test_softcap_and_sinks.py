@@ -15,9 +15,9 @@ from torch import Tensor
 import regard
 from any_threads import assert_same_bits
 from mask_forms import BATCH, MASKS
-from oracles import attention as oracle
-from oracles.complex_step import slope
 from regard import masks
+from regard.conformance.oracles import attention as oracle
+from regard.conformance.oracles.complex_step import slope
 from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers import PagedCache, PagePool
 from sampled_parameters import parametrize_sample

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import regard
-from oracles import attention as oracle
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 from regard.kernels import extension
 from regard.kernels.implementations.mlp_score import ADDITIVE
 from regard.kernels.implementations.sigmoid import SIGMOID_ATTENTION

@@ -1,5 +1,4 @@
-"""Oracles: second implementations of each mechanism, mask and position in float64 NumPy, as the papers write them.
+"""Oracles of what is not attention itself: blocks, models, features of sound, search; and finite differences.
 
-They import neither regard nor torch and are simple rather than fast, so that they agree with the package only
-where both are correct. Tensors are (batch, heads, length, head_dim) and a mask is True where a query may attend.
+Like those of ``regard.conformance.oracles``, they import neither the rest of regard nor torch.
 """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.attention import attention
+from regard.conformance.oracles.attention import attention
 
 
 class Linear(NamedTuple):

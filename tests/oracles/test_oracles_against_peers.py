@@ -9,7 +9,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from oracles import positions, rotary
+from regard.conformance.oracles import positions, rotary
 
 HEAD_DIM, TRAINED_LENGTH, BASE = 26, 512, 10_000.0
 

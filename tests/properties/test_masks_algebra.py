@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hypothesis_examples import examples
-from oracles import masks as oracle
 from regard import masks
+from regard.conformance.oracles import masks as oracle
 from regard.contract import Frame
 from regard.masks.tiles import EMPTY, FULL, TileGrid
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import regard
-from oracles import attention as oracle
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 SCALE = 0.7

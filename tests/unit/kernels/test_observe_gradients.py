@@ -8,9 +8,9 @@ import torch
 
 import regard
 from capabilities import scale_head_dim
-from oracles import attention as oracle
 from oracles import differences
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 from regard.kernels.reference import query_tiles
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 5, 7, 3

@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from oracles import blocks as oracle
-from oracles import masks as mask_oracle
 from regard import masks, positions
+from regard.conformance.oracles import masks as mask_oracle
 from regard.errors import OptionError, RefusedError
 from regard.layers import (
     DecoderBlock,

@@ -9,8 +9,8 @@ from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Atten
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
 import regard
-from oracles import latent as oracle
 from regard import masks, positions
+from regard.conformance.oracles import latent as oracle
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers import LatentAttention, LatentCache, latent_attention_from_deepseek
 from regard.mechanisms import KeyValueCache

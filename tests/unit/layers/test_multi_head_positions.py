@@ -7,8 +7,8 @@ from torch.testing import assert_close
 import regard
 from capabilities import causal_or_none
 from oracles import blocks as oracle
-from oracles import positions as position_oracle
 from regard import masks, positions
+from regard.conformance.oracles import positions as position_oracle
 from regard.errors import RefusedError
 
 WIDTH, HEADS = 12, 3

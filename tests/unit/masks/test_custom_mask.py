@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import regard
-from oracles import attention as oracle
 from regard import masks
+from regard.conformance.oracles import attention as oracle
 from regard.errors import RefusedError
 from regard.masks.tiles import TileGrid
 

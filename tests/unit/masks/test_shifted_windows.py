@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import regard
-from oracles import windows as oracle
+from regard.conformance.oracles import windows as oracle
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError
 from regard.masks.shifted_windows import ShiftedWindows

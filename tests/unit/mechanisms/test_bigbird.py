@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import regard
-from oracles import bigbird as oracle
 from regard import masks, positions
+from regard.conformance.oracles import bigbird as oracle
 from regard.errors import DtypeError, OptionError, RefusedError
 from regard.masks import Mask
 from regard.mechanisms import BigBird

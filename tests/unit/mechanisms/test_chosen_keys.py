@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import regard
-from oracles import moba as moba_oracle
-from oracles import top_k as top_k_oracle
 from regard import masks
+from regard.conformance.oracles import moba as moba_oracle
+from regard.conformance.oracles import top_k as top_k_oracle
 from regard.errors import OptionError, RefusedError
 from regard.mechanisms import chosen_keys
 from regard.mechanisms.highest_scores import mark_highest

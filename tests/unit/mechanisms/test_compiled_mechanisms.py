@@ -24,7 +24,7 @@ _SCRIPT = """
 import warnings
 import torch
 import regard
-from conformance.mechanism_oracles import ORACLES
+from regard.conformance.mechanism_oracles import ORACLES
 from regard import masks
 from regard.errors import RefusedError
 

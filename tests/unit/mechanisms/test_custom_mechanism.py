@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 import regard
 from conformance import (
     claims,
-    mechanism_oracles,
     test_agreement,
     test_determinism,
     test_empty_rows,
@@ -21,9 +20,10 @@ from conformance import (
 from conformance.claim_cases import ClaimCase, sample_groups
 from conformance.claims import Claim
 from conformance.mask_cases import LAYOUTS
-from oracles.softmax import key_head, rows, softmax, weighted_sum
 from regard import masks
 from regard.cli.app import app
+from regard.conformance import mechanism_oracles
+from regard.conformance.oracles.softmax import key_head, rows, softmax, weighted_sum
 from regard.errors import OptionError
 from regard.mechanisms import DotProduct, ScoredMechanism
 from regard.models import Transformer, TransformerConfig

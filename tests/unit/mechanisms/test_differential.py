@@ -8,8 +8,8 @@ from transformers.cache_utils import DynamicCache
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, DiffLlamaRotaryEmbedding
 
 import regard
-from oracles import differential as oracle
 from regard import masks, positions
+from regard.conformance.oracles import differential as oracle
 from regard.errors import OptionError, RefusedError
 from regard.mechanisms.differential import Differential, pair_heads
 from regard.models import Transformer, TransformerConfig, TransformerEncoder, TransformerEncoderConfig

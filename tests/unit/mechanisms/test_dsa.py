@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import regard
-from oracles import dsa as oracle
 from regard import masks
+from regard.conformance.oracles import dsa as oracle
 from regard.errors import RefusedError
 from regard.kernels.support import MAX_HEAD_DIM
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import regard
-from oracles.softmax import softmax, visible_keys
 from regard import masks, positions
+from regard.conformance.oracles.softmax import softmax, visible_keys
 from regard.errors import ArgumentError, DtypeError, RefusedError, ShapeError
 from regard.layers import PagedCache, PagePool
 from regard.mechanisms import ExtraInput, Mechanism, ScoredMechanism

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import regard
-from oracles import complex_step
-from oracles import forgetting as oracle
 from regard import masks
+from regard.conformance.oracles import complex_step
+from regard.conformance.oracles import forgetting as oracle
 from regard.mechanisms import forgetting
 
 HEADS, HEAD_DIM = 2, 8

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 import regard
-from oracles import linformer as oracle
-from oracles.complex_step import check_gradients
 from regard import masks, positions
+from regard.conformance.oracles import linformer as oracle
+from regard.conformance.oracles.complex_step import check_gradients
 from regard.errors import OptionError, RefusedError, RegardError
 from regard.kernels.token_projection import TokenProjection
 from regard.mechanisms import Linformer, linformer

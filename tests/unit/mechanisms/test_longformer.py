@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import regard
-from oracles import longformer as oracle
-from oracles.complex_step import check_gradients
 from regard import masks, positions
+from regard.conformance.oracles import longformer as oracle
+from regard.conformance.oracles.complex_step import check_gradients
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.kernels.token_projection import TokenProjection
 from regard.masks import Mask

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import regard
-from oracles import nsa as oracle
 from regard import masks
+from regard.conformance.oracles import nsa as oracle
 from regard.errors import OptionError, RefusedError
 
 HEADS, KEY_HEADS, HEAD_DIM = 4, 2, 5

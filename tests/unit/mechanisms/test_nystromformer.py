@@ -9,8 +9,8 @@ from transformers import NystromformerConfig
 from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
 import regard
-from oracles import nystromformer as oracle
 from regard import masks
+from regard.conformance.oracles import nystromformer as oracle
 from regard.errors import OptionError, RefusedError
 from regard.mechanisms import Nystromformer
 from regard.mechanisms.nystromformer import Segments

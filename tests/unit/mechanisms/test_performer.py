@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import regard
-from oracles import performer as oracle
 from regard import masks
+from regard.conformance.oracles import performer as oracle
 from regard.errors import OptionError, ShapeError
 from regard.mechanisms import Performer
 from regard.mechanisms.performer import draw_features

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import regard
 from hypothesis_examples import examples
-from oracles import reformer as oracle
 from regard import masks, positions
+from regard.conformance.oracles import reformer as oracle
 from regard.errors import DtypeError, OptionError, RefusedError
 from regard.mechanisms import Reformer
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens

@@ -8,9 +8,9 @@ import torch
 from torch.func import vmap
 
 import regard
-from oracles import retention as retention_oracle
-from oracles import state_space
 from regard import masks
+from regard.conformance.oracles import retention as retention_oracle
+from regard.conformance.oracles import state_space
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.mechanisms import LinearState, Retention
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import regard
-from oracles import sigmoid as oracle
 from regard import masks
+from regard.conformance.oracles import sigmoid as oracle
 from regard.errors import OptionError
 from regard.kernels.reference import query_tiles
 from regard.mechanisms import Sigmoid

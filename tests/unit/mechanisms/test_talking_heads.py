@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import regard
-from oracles import talking_heads as oracle
 from regard import masks
+from regard.conformance.oracles import talking_heads as oracle
 from regard.errors import RefusedError
 from regard.kernels.reference import query_tiles
 from regard.mechanisms import TalkingHeads

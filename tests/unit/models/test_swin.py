@@ -13,7 +13,7 @@ from attention_parity import weights_of_peer
 from causal_parity import reload, save_and_read
 from hypothesis_examples import examples
 from image_parity import assert_bfloat16, assert_same_model, assert_same_outputs
-from oracles import windows as oracle
+from regard.conformance.oracles import windows as oracle
 from regard.errors import CheckpointError, OptionError
 from regard.layers.dropout import StochasticDepth
 from regard.layers.patch_merging import PatchMerging

@@ -12,9 +12,9 @@ from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import regard
-from oracles import positions as oracle
-from oracles import rotary as rotary_oracle
 from regard import masks, positions
+from regard.conformance.oracles import positions as oracle
+from regard.conformance.oracles import rotary as rotary_oracle
 from regard.contract import Frame
 
 

@@ -11,9 +11,9 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import regard
-from oracles import positions as oracle
-from oracles import rotary as rotary_oracle
 from regard import positions
+from regard.conformance.oracles import positions as oracle
+from regard.conformance.oracles import rotary as rotary_oracle
 from regard.contract import Frame
 
 HEAD_DIM, TRAINED = 26, 512

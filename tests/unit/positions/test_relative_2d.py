@@ -8,9 +8,9 @@ from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
 import regard
 from any_threads import assert_same_bits
-from oracles import windows as oracle
-from oracles.softmax import softmax, visible_keys
 from regard import masks, positions
+from regard.conformance.oracles import windows as oracle
+from regard.conformance.oracles.softmax import softmax, visible_keys
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError
 from regard.layers import MultiHeadAttention

@@ -9,8 +9,8 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from oracles import rotary as oracle
 from regard import positions
+from regard.conformance.oracles import rotary as oracle
 from regard.errors import OptionError
 
 TRAINED = 128

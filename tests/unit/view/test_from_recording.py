@@ -7,9 +7,9 @@ from torch import nn
 
 import regard
 from oracles import recurrent as papers
-from oracles.attention import attention
-from oracles.positions import alibi, t5_buckets
 from regard import masks, positions
+from regard.conformance.oracles.attention import attention
+from regard.conformance.oracles.positions import alibi, t5_buckets
 from regard.errors import RefusedError, ShapeError
 from regard.masks import Mask
 from regard.mechanisms.local_p import LocalPredictive

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from layer_readings import layer_reading, relative_vectors
-from oracles.softmax import softmax, visible_keys
+from regard.conformance.oracles.softmax import softmax, visible_keys
 from regard.errors import DataError, ShapeError
 from regard.view.layer_reading import LayerReading
 

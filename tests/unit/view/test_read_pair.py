@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from oracles.attention import attention
-from oracles.positions import alibi
+from regard.conformance.oracles.attention import attention
+from regard.conformance.oracles.positions import alibi
 from regard.errors import DataError, RefusedError
 from regard.recording import record
 from regard.text.placeholders import protect

@@ -9,7 +9,7 @@ key heads, keys, ...); forget (batch, heads, keys, 1); allowed (bool) broadcasts
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
 def attention(

@@ -11,7 +11,7 @@ head_dim).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys, weighted_sum
 
 
 def attention(

@@ -9,8 +9,8 @@ pair_bias broadcast to (batch, heads, queries, keys).
 
 import numpy as np
 
-from oracles.attention import Gradients, sum_to
-from oracles.softmax import key_head, rows, visible_keys, weighted_sum
+from regard.conformance.oracles.attention import Gradients, sum_to
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys, weighted_sum
 
 
 def attention(

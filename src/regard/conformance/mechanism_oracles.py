@@ -2,16 +2,16 @@
 
 An oracle is only the forward equation: it maps (query, key, value, allowed, parameters) in float64 to the output;
 parameters, and buffers that are saved with them, have their names in the module. Gradients are derivatives of it by
-complex steps (``oracles.complex_step``), so nothing is derived by hand. ``options`` are the mechanism's options in
-these tests, where the defaults are too large.
+complex steps (``oracles.complex_step``), so nothing is derived by hand. ``options`` are the options of the mechanism in
+the catalogue that the oracle computes; they are small, since the cases are.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from oracles import (
+from regard.conformance.oracles import (
     additive,
     attention,
     bigbird,
@@ -35,11 +35,13 @@ from oracles import (
     talking_heads,
     top_k,
 )
-from oracles.complex_step import slope
+from regard.conformance.oracles.complex_step import slope
 
+Array = np.ndarray
 Arrays = Mapping[str, np.ndarray]
 
 
+@final
 class Oracle(NamedTuple):
     """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks.
 
@@ -57,59 +59,59 @@ _WINDOW = 3
 _LANDMARKS, _ITERATIONS = 3, 5
 
 
-def _dot_product(query, key, value, allowed, parameters):
+def _dot_product(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return attention.attention(query, key, value, allowed)[0]
 
 
-def _additive(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("query_weight", "key_weight", "score_vector"))
+def _additive(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["query_weight"], parameters["key_weight"], parameters["score_vector"]
     return additive.attention(query, key, value, *weights, allowed)[0]
 
 
-def _sigmoid(query, key, value, allowed, parameters):
+def _sigmoid(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return sigmoid.attention(query, key, value, allowed)[0]
 
 
-def _differential(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("lambda_query", "lambda_key"))
+def _differential(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["lambda_query"], parameters["lambda_key"]
     return differential.attention(query, key, value, *weights, depth=1, allowed=allowed)[0]
 
 
-def _talking_heads(query, key, value, allowed, parameters):
-    matrices = (parameters[name] for name in ("score_mixing", "weight_mixing"))
+def _talking_heads(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    matrices = parameters["score_mixing"], parameters["weight_mixing"]
     return talking_heads.attention(query, key, value, *matrices, allowed)[0]
 
 
-def _luong_dot(query, key, value, allowed, parameters):
+def _luong_dot(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return luong.dot(query, key, value, allowed)[0]
 
 
-def _luong_general(query, key, value, allowed, parameters):
+def _luong_general(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return luong.general(query, key, value, parameters["weight"], allowed)[0]
 
 
-def _luong_concat(query, key, value, allowed, parameters):
+def _luong_concat(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return luong.concat(query, key, value, parameters["weight"], parameters["score_vector"], allowed)[0]
 
 
-def _local_p(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("align.weight", "position_weight", "position_vector"))
+def _local_p(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["align.weight"], parameters["position_weight"], parameters["position_vector"]
     return local_p.attention(query, key, value, *weights, _WINDOW, allowed)[0]
 
 
-def _linear(query, key, value, allowed, parameters):
+def _linear(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return linear.attention(query, key, value, allowed)[0]
 
 
-def _linformer(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("key_projection", "value_projection"))
+def _linformer(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["key_projection"], parameters["value_projection"]
     return linformer.attention(query, key, value, *weights, allowed)
 
 
 _GLOBAL_TOKENS = (2,)
 
 
-def _longformer(query, key, value, allowed, parameters):
+def _longformer(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     is_global = np.isin(np.arange(key.shape[2]), _GLOBAL_TOKENS)
     return longformer.attention(query, key, value, 4, np.tile(is_global, (query.shape[0], 1)), allowed)
 
@@ -118,46 +120,46 @@ _RANDOM_BLOCKS = ((3,), (5, 2), (0,), (), (6, 0), (1,), (4,))
 """For each block of 2 queries, the same in each head; an option lists as many for each, filled up with -1."""
 
 
-def _bigbird(query, key, value, allowed, parameters):
+def _bigbird(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     drawn = [_RANDOM_BLOCKS] * query.shape[1]
     return bigbird.attention(query, key, value, 2, 1, drawn, (0, 1), allowed)
 
 
-def _forgetting(query, key, value, allowed, parameters):
+def _forgetting(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return forgetting.attention(query, key, value, parameters["forget"], allowed)
 
 
-def _retention(query, key, value, allowed, parameters):
+def _retention(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return retention.attention(query, key, value, 1 - 2.0 ** (-5 - np.arange(query.shape[1])), allowed)
 
 
-def _mamba2(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("time_step", "log_rate", "step_bias"))
+def _mamba2(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["time_step"], parameters["log_rate"], parameters["step_bias"]
     return state_space.mamba2(query, key, value, *weights, allowed)
 
 
-def _gated_delta(query, key, value, allowed, parameters):
-    weights = (parameters[name] for name in ("beta", "decay", "log_rate", "decay_bias"))
+def _gated_delta(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    weights = parameters["beta"], parameters["decay"], parameters["log_rate"], parameters["decay_bias"]
     return state_space.gated_delta(query, key, value, *weights, allowed)
 
 
-def _gated_linear(query, key, value, allowed, parameters):
+def _gated_linear(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return gated_linear.attention(query, key, value, parameters["forget"], allowed)
 
 
-def _performer(query, key, value, allowed, parameters):
+def _performer(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return performer.attention(query, key, value, parameters["projection"], allowed)[0]
 
 
 _BUCKETS, _HASH_ROUNDS, _HASH_SEED = 4, 2, 5
 
 
-def _reformer(query, key, value, allowed, parameters):
+def _reformer(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     rotations = reformer.draw_rotations(_HASH_SEED, query.shape[1], query.shape[3], _HASH_ROUNDS, _BUCKETS // 2)
     return reformer.attention(query, key, value, rotations, allowed)
 
 
-def _nystromformer(query, key, value, allowed, parameters):
+def _nystromformer(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return nystromformer.attention(query, key, value, _LANDMARKS, _ITERATIONS, allowed, parameters["convolution"])
 
 
@@ -165,24 +167,24 @@ _CHOSEN_KEYS = 3
 _BLOCK, _CHOSEN_BLOCKS = 2, 3
 
 
-def _top_k(query, key, value, allowed, parameters):
+def _top_k(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return top_k.attention(query, key, value, _CHOSEN_KEYS, allowed)
 
 
-def _moba(query, key, value, allowed, parameters):
+def _moba(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
     return moba.attention(query, key, value, _BLOCK, _CHOSEN_BLOCKS, allowed)
 
 
-_NSA = {"block": 4, "chosen_blocks": 3, "compressed_block": 4, "stride": 2, "window": 3}
+_NSA: dict[str, Any] = {"block": 4, "chosen_blocks": 3, "compressed_block": 4, "stride": 2, "window": 3}
 
 
-def _nsa(query, key, value, allowed, parameters):
-    logits = (parameters[f"compression.{name}_logits"] for name in ("key", "value"))
+def _nsa(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    logits = parameters["compression.key_logits"], parameters["compression.value_logits"]
     return nsa.attention(query, key, value, parameters["gate"], *logits, **_NSA, allowed=allowed)
 
 
-def _dsa(query, key, value, allowed, parameters):
-    inputs = (parameters[f"index_{name}"] for name in ("query", "key", "weight"))
+def _dsa(query: Array, key: Array, value: Array, allowed: Array, parameters: Arrays) -> Array:
+    inputs = parameters["index_query"], parameters["index_key"], parameters["index_weight"]
     return dsa.attention(query, key, value, *inputs, _CHOSEN_KEYS, allowed)
 
 

@@ -8,14 +8,15 @@ Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads
 key_weight (heads, hidden, head_dim), as the paper's W_a and U_a; score_vector (heads, hidden), as its v_a.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
-from oracles.softmax import backward as softmax_backward
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import backward as softmax_backward
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
+@final
 class Gradients(NamedTuple):
     """The gradient of each input, with the input's shape."""
 

@@ -10,7 +10,7 @@ keys. The mask is the same for all queries.
 
 import numpy as np
 
-from oracles.softmax import key_head, visible_keys
+from regard.conformance.oracles.softmax import key_head, visible_keys
 
 
 def attention(
@@ -29,7 +29,9 @@ def attention(
     for batch, head, row in np.ndindex(query.shape[:3]):
         seen, group = np.flatnonzero(visible[batch, head, row]), key_head(head, query.shape[1], key.shape[1])
         if seen.size:
-            of_key, of_value = (one if one.ndim == 2 else one[head] for one in (key_projection, value_projection))
+            of_key, of_value = (
+                matrix if matrix.ndim == 2 else matrix[head] for matrix in (key_projection, value_projection)
+            )
             keys, values = of_key[:, seen] @ key[batch, group, seen], of_value[:, seen] @ value[batch, group, seen]
             scores = keys @ query[batch, head, row] / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())

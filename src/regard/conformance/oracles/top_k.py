@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys
 
 
 def attention(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys, weighted_sum
 
 
 def attention(

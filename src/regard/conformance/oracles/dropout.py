@@ -25,7 +25,7 @@ def keep_mask(seed: int, count: int, probability: float) -> np.ndarray:
     kept = []
     for first in range(0, count, BLOCK):
         key = mix(mix(mix(seed) + 0) + first // BLOCK)
-        x = np.arange(min(BLOCK, count - first), dtype=np.uint64) ^ np.uint64(key % 2**32)
+        x: np.ndarray = np.arange(min(BLOCK, count - first), dtype=np.uint64) ^ np.uint64(key % 2**32)
         x = (x ^ x >> 16) * 0x7FEB352D % 2**32 ^ np.uint64(key >> 32)
         x = (x ^ x >> 15) * 0x846CA68B % 2**32
         kept.append((x ^ x >> 16) >= int(probability * 2**32))

@@ -9,7 +9,7 @@ to (batch, heads, queries, keys).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys, weighted_sum
 
 
 def attention(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from oracles.softmax import key_head, visible_keys
+from regard.conformance.oracles.softmax import key_head, visible_keys
 
 
 def attention(

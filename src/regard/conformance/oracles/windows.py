@@ -39,7 +39,7 @@ def shifted_mask(window_rows: int, window_columns: int, size: int, shift: int) -
     allowed = np.zeros((window_rows * window_columns, size * size, size * size), dtype=bool)
     for w, i, j in np.ndindex(*allowed.shape):
         first_y, first_x = w // window_columns * size, w % window_columns * size
-        one = first_y + i // size + shift, first_x + i % size + shift
-        other = first_y + j // size + shift, first_x + j % size + shift
-        allowed[w, i, j] = one[0] // height == other[0] // height and one[1] // width == other[1] // width
+        first = first_y + i // size + shift, first_x + i % size + shift
+        second = first_y + j // size + shift, first_x + j % size + shift
+        allowed[w, i, j] = first[0] // height == second[0] // height and first[1] // width == second[1] // width
     return allowed

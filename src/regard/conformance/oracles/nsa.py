@@ -16,8 +16,8 @@ keys).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys
-from oracles.top_k import attend, highest
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys
+from regard.conformance.oracles.top_k import attend, highest
 
 
 def attention(
@@ -38,7 +38,7 @@ def attention(
     """Return the output."""
     heads, queries, keys, size = query.shape[1], query.shape[2], key.shape[2], query.shape[3]
     causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
-    key_shares, value_shares = (np.exp(one) / np.exp(one).sum(0) for one in (key_logits, value_logits))
+    key_shares, value_shares = (np.exp(part) / np.exp(part).sum(0) for part in (key_logits, value_logits))
     gates = 1 / (1 + np.exp(-gate))
     dtype = np.result_type(query, key, value, gates, key_shares, value_shares)
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=dtype)
@@ -67,6 +67,6 @@ def attention(
         near = [at for at in seen if at > row + keys - queries - window]
         branches += [attend(query[batch, head, row], of_keys, of_values, near)] if near else []
         output[batch, head, row] += sum(
-            one * branch for one, branch in zip(gates[batch, head, row, 1:], branches, strict=False)
+            share * branch for share, branch in zip(gates[batch, head, row, 1:], branches, strict=False)
         )
     return output

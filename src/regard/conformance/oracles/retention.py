@@ -9,8 +9,8 @@ keys).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, weighted_sum
-from oracles.state_space import causal_keys
+from regard.conformance.oracles.softmax import key_head, rows, weighted_sum
+from regard.conformance.oracles.state_space import causal_keys
 
 
 def attention(

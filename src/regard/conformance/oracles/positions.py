@@ -10,7 +10,7 @@ With fewer queries than keys, query i is at position i + keys - queries.
 
 import numpy as np
 
-from oracles.softmax import softmax, visible_keys
+from regard.conformance.oracles.softmax import softmax, visible_keys
 
 
 def sinusoidal(length: int, width: int, base: float = 10_000.0) -> np.ndarray:

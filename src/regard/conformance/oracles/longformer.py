@@ -9,7 +9,7 @@ to (batch, heads, queries, keys); is_global (batch, keys); dilation has one numb
 
 import numpy as np
 
-from oracles.softmax import key_head, visible_keys
+from regard.conformance.oracles.softmax import key_head, visible_keys
 
 
 def attention(

@@ -14,7 +14,7 @@ Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads
 
 import numpy as np
 
-from oracles.softmax import key_head, visible_keys
+from regard.conformance.oracles.softmax import key_head, visible_keys
 
 
 def attention(
@@ -47,7 +47,7 @@ def attention(
 def segment_means(tokens: np.ndarray, segments: int) -> np.ndarray:
     """Return the mean of the tokens of each segment."""
     numbers = [place * segments // len(tokens) for place in range(len(tokens))]
-    return np.array([tokens[[number == one for number in numbers]].mean(0) for one in range(segments)])
+    return np.array([tokens[[number == segment for number in numbers]].mean(0) for segment in range(segments)])
 
 
 def softmax_rows(scores: np.ndarray) -> np.ndarray:
@@ -77,7 +77,15 @@ def landmark_matrix(query: np.ndarray, key: np.ndarray, landmarks: int) -> np.nd
     return softmax_rows(means[0] @ means[1].T / np.sqrt(query.shape[1]))
 
 
-def _weights(query, key, seen, keys, landmarks, iterations, shared_norm):
+def _weights(
+    query: np.ndarray,
+    key: np.ndarray,
+    seen: np.ndarray,
+    keys: int,
+    landmarks: int,
+    iterations: int,
+    shared_norm: float | None,
+) -> np.ndarray:
     scale = np.sqrt(query.shape[1])
     if min(len(query), len(key)) <= landmarks:
         return softmax_rows(query @ key.T / scale)
@@ -89,11 +97,11 @@ def _weights(query, key, seen, keys, landmarks, iterations, shared_norm):
     return to_landmarks @ inverse @ from_landmarks
 
 
-def _skip(weights, seen, values, queries, keys):
+def _skip(weights: np.ndarray, seen: np.ndarray, values: np.ndarray, queries: int, keys: int) -> np.ndarray:
     output = np.zeros((queries, values.shape[1]), dtype=np.result_type(weights, values))
     for row in range(queries):
-        for place, one in zip(seen, values, strict=True):
+        for place, value in zip(seen, values, strict=True):
             tap = place - (row + keys - queries) + len(weights) // 2
             if 0 <= tap < len(weights):
-                output[row] += weights[tap] * one
+                output[row] += weights[tap] * value
     return output

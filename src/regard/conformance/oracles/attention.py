@@ -13,14 +13,15 @@ heads, keys, value_dim); allowed (bool) and bias broadcast to (batch, heads, que
 forbids, as the mask does.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
-from oracles.softmax import backward as softmax_backward
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import backward as softmax_backward
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
+@final
 class Gradients(NamedTuple):
     """The gradient of each input, with the input's shape; None for a bias that was not given."""
 
@@ -30,6 +31,7 @@ class Gradients(NamedTuple):
     bias: np.ndarray | None
 
 
+@final
 class Observation(NamedTuple):
     """Output and statistics of a call. Logarithms are natural, entropy is in nats."""
 
@@ -57,7 +59,9 @@ def attention(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the output and the weights."""
     visible = _visible(query, key, allowed, bias)
-    weights = softmax(_scores(query, key, visible, bias, scale, softcap), visible, _of_queries(sinks))
+    weights = softmax(
+        _scores(query, key, visible, bias, scale, softcap), visible, None if sinks is None else _of_queries(sinks)
+    )
     return weighted_sum(weights, value, visible), weights
 
 
@@ -76,19 +80,20 @@ def observe(
     """Return the output and the statistics of the weights; top keys are among the keys that the query may see."""
     visible = _visible(query, key, allowed, bias)
     scores = _scores(query, key, visible, bias, scale, softcap)
-    weights = softmax(scores, visible, _of_queries(sinks))
-    sink_weight = None if sinks is None else np.zeros(visible.shape[:3])
+    weights = softmax(scores, visible, None if sinks is None else _of_queries(sinks))
     max_score = np.full(visible.shape[:3], -np.inf)
-    of_queries = None if sinks is None else np.broadcast_to(_of_queries(sinks), (*visible.shape[:3], 1))[..., 0]
+    sink_logits = np.zeros(1) if sinks is None else _of_queries(sinks)
+    of_queries = np.broadcast_to(sink_logits, (*visible.shape[:3], 1))[..., 0]
+    sink_weight = np.zeros(visible.shape[:3])
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
     top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
     for batch, head, row, seen in rows(visible):
         row_scores, all_weights = scores[batch, head, row, seen], weights[batch, head, row]
         max_score[batch, head, row] = row_scores.max()
-        if of_queries is not None:
+        if sinks is not None:
             row_scores = np.append(row_scores, of_queries[batch, head, row])
         lse[batch, head, row] = row_scores.max() + np.log(np.exp(row_scores - row_scores.max()).sum())
-        if of_queries is not None:
+        if sinks is not None:
             sink_weight[batch, head, row] = np.exp(of_queries[batch, head, row] - lse[batch, head, row])
             all_weights = np.append(all_weights, sink_weight[batch, head, row])
         positive = all_weights[all_weights > 0]
@@ -106,7 +111,7 @@ def observe(
         top_keys=top_keys,
         top_weights=top_weights,
         rows=weights[:, :, list(query_rows)],
-        sink_weight=sink_weight,
+        sink_weight=None if sinks is None else sink_weight,
         max_score=max_score,
     )
 
@@ -156,8 +161,8 @@ def _scale(query: np.ndarray, scale: float | None) -> float:
     return 1 / np.sqrt(query.shape[-1]) if scale is None else scale
 
 
-def _of_queries(sinks: np.ndarray | None) -> np.ndarray | None:
-    return sinks[None, :, None, None] if sinks is not None and sinks.ndim == 1 else sinks
+def _of_queries(sinks: np.ndarray) -> np.ndarray:
+    return sinks[None, :, None, None] if sinks.ndim == 1 else sinks
 
 
 def _scores(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 # (head, one query (d), the keys it sees (n, d)) -> scores (n)
 Score = Callable[[int, np.ndarray, np.ndarray], np.ndarray]

@@ -12,7 +12,7 @@ value_dim); a and b (2, d); allowed (bool) broadcasts to (batch, heads, queries,
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
 def lambda_init(layer: int) -> float:

@@ -11,8 +11,8 @@ allowed (bool) broadcasts to (batch, heads, queries, keys).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys
-from oracles.top_k import attend, highest
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys
+from regard.conformance.oracles.top_k import attend, highest
 
 
 def index_scores(index_query: np.ndarray, index_key: np.ndarray, index_weight: np.ndarray) -> np.ndarray:
@@ -35,8 +35,8 @@ def attention(
 ) -> np.ndarray:
     """Return the output."""
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
-    inputs = [np.real(one) for one in (index_query, index_key, index_weight)]
-    index = [index_scores(*one) for one in zip(*inputs, strict=True)]
+    inputs = [np.real(part) for part in (index_query, index_key, index_weight)]
+    index = [index_scores(*entry) for entry in zip(*inputs, strict=True)]
     for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], key.shape[2]))):
         group = key_head(head, query.shape[1], key.shape[1])
         chosen = [seen[place] for place in highest(index[batch][row, seen], count)]

@@ -11,14 +11,15 @@ heads, keys, ...); P and R (heads, heads); allowed (bool) is the same for all he
 queries, keys); so does the bias.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
-from oracles.attention import sum_to
-from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+from regard.conformance.oracles.attention import sum_to
+from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
+@final
 class Gradients(NamedTuple):
     """The gradient of each input, with the input's shape; None for a bias that was not given."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys
 
 Update = Callable[[int, int, np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]
 """(batch, head, key, value, token, state) -> the next state."""
@@ -35,7 +35,7 @@ def mamba2(
 ) -> np.ndarray:
     """Return the output."""
 
-    def update(batch, head, k, v, t, state):
+    def update(batch: int, head: int, k: np.ndarray, v: np.ndarray, t: int, state: np.ndarray) -> np.ndarray:
         step = softplus(time_step[batch, head, t, 0] + bias[head])
         return np.exp(-np.exp(log_rate[head]) * step) * state + step * np.outer(v, k)
 
@@ -55,7 +55,7 @@ def gated_delta(
     """Return the output."""
     size = query.shape[3]
 
-    def update(batch, head, k, v, t, state):
+    def update(batch: int, head: int, k: np.ndarray, v: np.ndarray, t: int, state: np.ndarray) -> np.ndarray:
         alpha = np.exp(-np.exp(log_rate[head]) * softplus(decay[batch, head, t] + bias[head]))
         rate = 1 / (1 + np.exp(-beta[batch, head, t, 0]))
         decayed = state @ np.diag(np.broadcast_to(alpha, size))

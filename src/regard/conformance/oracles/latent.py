@@ -11,11 +11,12 @@ Shapes: tokens (batch, length, width); matrices (rows, columns) as in W x; per h
 (bool) broadcasts to (batch, length, length).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
 
+@final
 class Weights(NamedTuple):
     """The matrices; ``query_down`` and ``query_norm`` are None without a latent of queries."""
 
@@ -32,6 +33,7 @@ class Weights(NamedTuple):
 
 
 def norm(vector: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+    """Divide by the root mean square, and apply the weight."""
     return vector / np.sqrt(np.mean(vector**2) + epsilon) * weight
 
 
@@ -57,7 +59,7 @@ def attention(tokens: np.ndarray, weights: Weights, allowed: np.ndarray, epsilon
         rotary_keys = [rotate(weights.rotary_key @ x, place) for place, x in enumerate(tokens[entry])]
         for i in range(length):
             y = tokens[entry, i]
-            if weights.query_down is not None:
+            if weights.query_down is not None and weights.query_norm is not None:
                 y = norm(weights.query_down @ y, weights.query_norm, epsilon)
             seen = np.flatnonzero(allowed[entry, i])
             parts = np.zeros((heads, value_dim))

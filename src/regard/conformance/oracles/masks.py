@@ -8,6 +8,7 @@ Both broadcast to (batch, heads, queries, keys), and NumPy's `& | ~` combine the
 """
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,6 @@ def _each_pair(queries: int, keys: int, may_attend: Callable[[int, int], bool]) 
     return result
 
 
-def _each_batch_item(items: Sequence, mask_of: Callable[..., np.ndarray]) -> np.ndarray:
+def _each_batch_item(items: Sequence[Any], mask_of: Callable[..., np.ndarray]) -> np.ndarray:
     """(batch, 1, queries, keys): one mask for each batch item, the same for all its heads."""
     return np.stack([mask_of(item) for item in items])[:, None]

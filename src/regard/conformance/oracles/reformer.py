@@ -6,14 +6,14 @@ A query attends to the other keys of its bucket in any round; to itself if there
 
 Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); rotations (heads, rounds,
 head_dim, buckets / 2); allowed (bool) broadcasts to (batch, heads, queries, keys). Complex numbers are supported, for
-``oracles.complex_step``: a bucket is that of the real part.
+``regard.conformance.oracles.complex_step``: a bucket is that of the real part.
 """
 
 from functools import cache
 
 import numpy as np
 
-from oracles.softmax import key_head, visible_keys
+from regard.conformance.oracles.softmax import key_head, visible_keys
 
 WORD = 2**64
 
@@ -48,7 +48,7 @@ def attention(
             seen = [own]
         if seen:
             keys = [divided(key[batch, group, j]) if shared else key[batch, group, j] for j in seen]
-            scores = np.array([query[batch, head, row] @ one for one in keys]) / np.sqrt(query.shape[3])
+            scores = np.array([query[batch, head, row] @ shared_key for shared_key in keys]) / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
             output[batch, head, row] = exponentials / exponentials.sum() @ value[batch, group, seen]
     return output
@@ -59,14 +59,16 @@ def divided(key: np.ndarray) -> np.ndarray:
     return key / np.sqrt((key**2).mean() + 1e-6)
 
 
-def share_a_bucket(one: list[int], other: list[int]) -> bool:
+def share_a_bucket(first: list[int], second: list[int]) -> bool:
     """Whether two tokens have a bucket in common in any round."""
-    return any(mine == its for mine, its in zip(one, other, strict=True))
+    return any(bucket == other for bucket, other in zip(first, second, strict=True))
 
 
 def buckets(token: np.ndarray, rotations: np.ndarray) -> list[int]:
     """The bucket of a token in each round."""
-    return [int(np.argmax(np.concatenate([side, -side]))) for side in (np.real(token) @ one for one in rotations)]
+    return [
+        int(np.argmax(np.concatenate([side, -side]))) for side in (np.real(token) @ rotation for rotation in rotations)
+    ]
 
 
 @cache

@@ -7,7 +7,8 @@ Only the keys that a query may see are read, so NaN or infinity at other keys ha
 visible keys gets weights of 0 and an output of 0. With sinks, the sum over visible j' has one term more, exp(sink).
 
 Shapes: scores, weights, visible (batch, heads, queries, keys); value (batch, key heads, keys, value_dim);
-output (batch, heads, queries, value_dim). Complex numbers are supported, for ``oracles.complex_step``.
+output (batch, heads, queries, value_dim). Complex numbers are supported, for
+``regard.conformance.oracles.complex_step``.
 """
 
 from collections.abc import Iterator

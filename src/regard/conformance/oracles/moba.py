@@ -10,8 +10,8 @@ keys).
 
 import numpy as np
 
-from oracles.softmax import key_head, rows, visible_keys
-from oracles.top_k import attend, highest
+from regard.conformance.oracles.softmax import key_head, rows, visible_keys
+from regard.conformance.oracles.top_k import attend, highest
 
 
 def attention(
@@ -29,11 +29,11 @@ def attention(
     for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], keys)) & causal):
         group = key_head(head, query.shape[1], key.shape[1])
         *earlier, own = [seen[first : first + block] for first in range(0, len(seen), block)]
-        means = [np.real(key[batch, group, one]).sum(0) / len(one) for one in earlier]
+        means = [np.real(key[batch, group, keys_of_block]).sum(0) / len(keys_of_block) for keys_of_block in earlier]
         products = np.array([mean @ np.real(query[batch, head, row]) for mean in means])
         chosen = [earlier[place] for place in highest(products, chosen_blocks - 1)]
         of_query = query[batch, head, row]
         output[batch, head, row] = attend(
-            of_query, key[batch, group], value[batch, group], np.concatenate([*chosen, own])
+            of_query, key[batch, group], value[batch, group], list(np.concatenate([*chosen, own]))
         )
     return output
