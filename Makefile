@@ -20,7 +20,7 @@ SENTENCE := The animal didn't cross the street because it was too tired.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-as test-huge checks lint format types docs docs-serve conformance kernels operations sanitize browser clean
+.PHONY: help demo test test-all test-as test-huge checks lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ format: $(VENV)/.test  ## put files in the project's format
 docs: $(VENV)/.test  ## build the documentation into site/
 	@PYTHONPATH=tests $(BIN)/python -m docs.field_pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+translations: $(VENV)/.test  ## list the strings without a translation, and write them into src/regard/translations
+	@PYTHONPATH=tests:. $(BIN)/python -m translations.catalogue_files
 
 docs-serve: $(VENV)/.test  ## read the documentation while writing it
 	$(BIN)/python -m mkdocs serve

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -19,6 +19,9 @@ from types import FunctionType
 from typing import Any, ClassVar, TypeGuard
 
 from regard.marked_arguments import rename_arguments, without_marks
+
+LABELS = ("expected: ", "got:      ", "to do:    ")
+"""The words before the parts of a message."""
 
 
 class RegardError(Exception):
@@ -38,13 +41,10 @@ class RegardError(Exception):
     def __str__(self) -> str:
         return self.format(without_marks)
 
-    def format(self, spell: Callable[[str], str]) -> str:
+    def format(self, spell: Callable[[str], str], labels: Sequence[str] = LABELS) -> str:
         """Join the parts to lines, with marked arguments as ``spell`` writes them for the reader."""
-        lines = [spell(self.what)]
-        lines += [f"  expected: {spell(self.expected)}"] if self.expected else []
-        lines += [f"  got:      {self.got}"] if self.got else []
-        lines += [f"  to do:    {spell(self.do)}"] if self.do else []
-        return "\n".join(lines)
+        parts = zip(labels, (spell(self.expected), self.got, spell(self.do)), strict=True)
+        return "\n".join([spell(self.what), *(f"  {label}{part}" for label, part in parts if part)])
 
 
 @contextmanager

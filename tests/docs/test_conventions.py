@@ -20,6 +20,7 @@ IMPORT_ORDER = (
     "marked_arguments",
     "log",
     "errors",
+    "language",
     "escape_text",
     "format_share",
     "fields",

@@ -19,9 +19,12 @@ from regard.cli import bench, classify, embed, evaluate, export, generate, play,
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
-from regard.cli.stderr import say
+from regard.cli.help_language import find_language, in_language, typer_in_language, usage_errors_in_language
+from regard.cli.shared_options import Language
+from regard.cli.stderr import error_in_language, say
 from regard.cli.verb import name_types
-from regard.errors import OutputError, RefusedError, RegardError, first_line, write_error
+from regard.errors import LABELS, OutputError, RefusedError, RegardError, first_line, write_error
+from regard.language import translate_message, use_language
 from regard.log import notes_to
 
 
@@ -35,10 +38,19 @@ class VerbGroup(TyperGroup):
         name_types(parameters)
         return parameters
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help in the language in use."""
+        super(VerbGroup, in_language(self)).format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options that precede the verb."""
+        with usage_errors_in_language():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; handle broken pipes and Ctrl-C."""
         try:
-            with notes_to(say):
+            with notes_to(say), usage_errors_in_language():
                 result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
@@ -75,9 +87,10 @@ def global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    lang: Language = None,
 ) -> None:
     """Options that precede the verb."""
-    del version  # handled by the callback _print_version
+    del version, lang  # handled by the callback _print_version, and by main
 
 
 view.register(app)
@@ -96,20 +109,21 @@ list_verb.register(app)
 
 def main() -> None:
     """Entry point of the ``regard`` command: run a verb, and turn errors into messages and exit codes."""
-    try:
-        _prepare_streams()
-        _let_waiting_threads_sleep()
-        _run()
-    except RegardError as error:
-        _exit_with_error(error)
-    except KeyboardInterrupt:
-        _exit_interrupted()
-    except OSError as error:
-        _exit_with_error(_output_error(error))
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
-            raise
-        _exit_with_error(_out_of_memory_error(error))
+    with use_language(find_language(sys.argv[1:])), typer_in_language():
+        try:
+            _prepare_streams()
+            _let_waiting_threads_sleep()
+            _run()
+        except RegardError as error:
+            _exit_with_error(error)
+        except KeyboardInterrupt:
+            _exit_interrupted()
+        except OSError as error:
+            _exit_with_error(_output_error(error))
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            _exit_with_error(_out_of_memory_error(error))
 
 
 def _prepare_streams() -> None:
@@ -158,14 +172,16 @@ def _run() -> None:
 def _exit_with_error(error: RegardError) -> NoReturn:
     """Print the error and exit with its exit code."""
     with contextlib.suppress(OSError):
-        print(f"regard: {_escape_error(error).format(spell_for_shell)}", file=sys.stderr, flush=True)
+        shown = _escape_error(error_in_language(error))
+        labels = [translate_message(label) for label in LABELS]
+        print(f"regard: {shown.format(spell_for_shell, labels)}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
         _flush_or_discard(stream)
     sys.exit(error.exit_code)
 
 
 def _exit_interrupted() -> NoReturn:
-    print("regard: interrupted", file=sys.stderr)
+    print(translate_message("regard: interrupted"), file=sys.stderr)
     sys.exit(130)
 
 

@@ -12,6 +12,7 @@ from regard.cli.completion import choice_completer, model_completer
 from regard.cli.option_group import option_of
 from regard.columns import LabelFormat
 from regard.errors import OptionError, check_choice
+from regard.language import LANGUAGES
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
@@ -131,6 +132,25 @@ Device = Annotated[
 BatchTokens = Annotated[
     int | None, option("--batch-tokens", "Source subwords per batch; lower it to save memory. Default: 2048.", min=1)
 ]
+
+
+def _check_language(name: str | None) -> str | None:
+    if name is not None:
+        check_choice("language", name, LANGUAGES)
+    return name
+
+
+Language = Annotated[
+    str | None,
+    option(
+        "--lang",
+        "Language of pages, help and messages: en or zh. Default: that of the environment.",
+        metavar="LANGUAGE",
+        autocompletion=choice_completer(LANGUAGES),
+        callback=_check_language,
+    ),
+]
+"""``main`` reads it first, since it holds for errors and help, too."""
 
 
 def check_resume(*, resume: bool, overwrite: bool) -> None:

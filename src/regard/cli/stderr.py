@@ -5,10 +5,22 @@ from __future__ import annotations
 import sys
 
 from regard.cli.argument_options import spell_for_shell
+from regard.errors import RegardError
+from regard.language import translate_message
 
 
 def say(message: str) -> None:
-    """Print a message, with marked arguments as options of the command, and terminal control characters escaped."""
+    """Print a message in the language in use, with marked arguments as options, and control characters escaped."""
     from regard.escape_text import escape_text
 
-    print(spell_for_shell(escape_text(message)), file=sys.stderr)
+    print(spell_for_shell(escape_text(translate_message(message))), file=sys.stderr)
+
+
+def error_in_language(error: RegardError) -> RegardError:
+    """The error with its parts in the language in use; ``got`` may be the user's own text."""
+    return RegardError(
+        translate_message(error.what),
+        expected=translate_message(error.expected),
+        got=translate_message(error.got, is_value=True),
+        do=translate_message(error.do),
+    )

@@ -12,6 +12,7 @@ from typing import Any, final
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.argument_options import use_options_of
+from regard.cli.help_language import in_language
 from regard.errors import OptionError
 
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
@@ -38,6 +39,10 @@ class Verb(TyperCommand):
         option = super().get_help_option(ctx)
         name_types([option])
         return option
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help in the language in use."""
+        super(Verb, in_language(self)).format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options. Raises OptionError for stray words, and for a second ``--data`` of a single-file verb."""
@@ -93,6 +98,10 @@ class TaskGroup(TyperGroup):
         parameters = super().get_params(ctx)
         name_types(parameters)
         return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help in the language in use."""
+        super(TaskGroup, in_language(self)).format_help(ctx, formatter)
 
 
 def name_types(parameters: list[Any]) -> None:

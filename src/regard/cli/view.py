@@ -13,7 +13,17 @@ from regard.cli.completion import complete_mechanism
 from regard.cli.loaded_model import open_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import indeterminate_progress, track
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, option
+from regard.cli.shared_options import (
+    DEFAULT_MODEL,
+    Data,
+    Field,
+    Language,
+    ModelName,
+    Overwrite,
+    Prefix,
+    Truncate,
+    option,
+)
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_comparison import ComparisonOptions, compare_texts
@@ -229,6 +239,7 @@ def view(
     summary: Summary = False,
     output: _Output,
     drawing: DrawingOptions,
+    lang: Language = None,
 ) -> None:
     """Show what every head of a model attends to: a summary in the terminal, and with --out an interactive page.
 
@@ -246,6 +257,7 @@ def view(
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere. With
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
+    del lang  # main has read it, for errors and help, too
     for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary} | comparison.given
     others = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
     if summary:

@@ -1,0 +1,129 @@
+"""Help and messages about usage in the reader's language, where Typer prints them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from regard.language import LANGUAGES, language_in_use, translate, translate_message
+
+_CONSTANTS = (
+    "DEFAULT_STRING",
+    "REQUIRED_LONG_STRING",
+    "ARGUMENTS_PANEL_TITLE",
+    "OPTIONS_PANEL_TITLE",
+    "COMMANDS_PANEL_TITLE",
+    "ERRORS_PANEL_TITLE",
+    "ABORTED_TEXT",
+    "RICH_HELP",
+)
+"""The strings of ``typer.rich_utils`` that are shown; none of their languages is Chinese."""
+FIXED_STRINGS = (
+    "Usage: ",
+    "Arguments",
+    "Options",
+    "Commands",
+    "Error",
+    "Aborted.",
+    "[default: {}]",
+    "[required]",
+    "Show this message and exit.",
+    "Install completion for the current shell.",
+    "Show completion for the current shell, to copy it or customize the installation.",
+    "Try [blue]'{command_path} {help_option}'[/] for help.",
+    "No such option: {0}",
+    "No such option: {0} (Possible options: {1})",
+    "No such option: {0} Did you mean {1}?",
+    "No such command {0}.",
+    "No such command {0}. Did you mean {1}?",
+    "Missing command.",
+    "Missing option {0}.",
+    "Missing argument {0}.",
+    "Invalid value for {0}: {1}",
+    "Option {0} requires an argument.",
+    "Option {0} does not take a value.",
+    "Got unexpected extra argument ({0})",
+    "Got unexpected extra arguments ({0})",
+    "{0} is not a valid integer.",
+    "{0} is not a valid float.",
+    "{0} is not in the range {1}.",
+)
+"""The English strings of Typer that a reader may see."""
+
+
+def find_language(arguments: Sequence[str]) -> str | None:
+    """The value of ``--lang`` among the arguments of the command; None if it is not given, or unknown.
+
+    It is read before the options are, so that it holds for help and for all errors.
+    """
+    options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
+    values = [value for name, value in pairwise([*options, ""]) if name == "--lang"]
+    values += [word.partition("=")[2] for word in options if word.startswith("--lang=")]
+    return next((value for value in values if value in LANGUAGES), None)
+
+
+def help_paragraphs(text: str | None) -> Iterator[str]:
+    """The paragraphs of a help text that are translated: not the examples, which begin with spaces."""
+    for paragraph in (text or "").split("\n\n"):
+        if paragraph.strip() and not paragraph.startswith("  "):
+            yield paragraph.strip("\n")
+
+
+def _translate_paragraphs(text: str | None) -> str | None:
+    for paragraph in help_paragraphs(text):
+        text = (text or "").replace(paragraph, translate(paragraph))
+    return text
+
+
+def in_language(command: Any) -> Any:
+    """A copy of a command, with its help in the language in use; the command itself in English."""
+    if language_in_use() == "en":
+        return command
+    shown = copy(command)
+    shown.help, shown.epilog = _translate_paragraphs(command.help), _translate_paragraphs(command.epilog)
+    shown.get_params = lambda ctx: [_parameter_in_language(parameter) for parameter in command.get_params(ctx)]
+    shown.get_usage = lambda ctx: command.get_usage(ctx).replace("Usage: ", translate("Usage: "))
+    if hasattr(command, "commands"):
+        shown.commands = {name: in_language(inner) for name, inner in command.commands.items()}
+    return shown
+
+
+def _parameter_in_language(parameter: Any) -> Any:
+    shown = copy(parameter)
+    shown.help = _translate_paragraphs(getattr(parameter, "help", None))
+    shown.rich_help_panel = _translate_paragraphs(getattr(parameter, "rich_help_panel", None))
+    return shown
+
+
+@contextmanager
+def typer_in_language() -> Iterator[None]:
+    """Have Typer's own titles and messages in the language in use."""
+    if language_in_use() == "en":
+        yield
+        return
+    from typer import rich_utils
+
+    english = {name: getattr(rich_utils, name) for name in _CONSTANTS}
+    vars(rich_utils).update({name: translate(text) for name, text in english.items()})
+    try:
+        yield
+    finally:
+        vars(rich_utils).update(english)
+
+
+@contextmanager
+def usage_errors_in_language() -> Iterator[None]:
+    """Translate an error of usage: an unknown option, or a value of the wrong type."""
+    try:
+        yield
+    except typer.TyperException as error:
+        if language_in_use() != "en":
+            message = translate_message(re.sub(r"\s+", " ", error.format_message()))
+            error.format_message = lambda: message  # type: ignore[method-assign]
+        raise

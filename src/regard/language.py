@@ -1,0 +1,156 @@
+"""The language of what a reader sees: pages, the terminal view, help and messages, in English or Chinese.
+
+The English stands in the code. The catalogue of a language (``translations/zh/*.json``) maps English templates to its
+own. Code that makes a text for a reader calls ``translate``:
+
+    translate("{head} looks at {token}", head="Head 3.1", token=word)
+
+Exceptions stay English, so that they can be searched; where the command line prints one, ``translate_message`` finds
+the templates that the finished sentence was made from. Their values are numbered: ``"wrong {0}"``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import final
+
+LANGUAGES = ("en", "zh")
+"""English and simplified Chinese."""
+HTML_LANGUAGES = {"en": "en", "zh": "zh-CN"}
+"""The value of ``lang`` in HTML, by language."""
+PARTS = ("page", "view", "help", "messages")
+"""The files of a catalogue."""
+
+_language: ContextVar[str | None] = ContextVar("language", default=None)
+
+
+def language_in_use() -> str:
+    """The language of the innermost ``use_language``; else that of the environment."""
+    return _language.get() or language_of_environment()
+
+
+@contextmanager
+def use_language(name: str | None) -> Iterator[None]:
+    """Use the language ``name`` inside the block; None is the one in use."""
+    if name is not None and name not in LANGUAGES:
+        from regard.errors import unknown_name_error
+
+        raise unknown_name_error("language", name, LANGUAGES)
+    token = _language.set(language_in_use() if name is None else name)
+    try:
+        yield
+    finally:
+        _language.reset(token)
+
+
+def language_of_environment() -> str:
+    """The first language that the environment names, as gettext reads it: ``LANGUAGE=zh_CN:en`` is Chinese."""
+    for variable in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
+        if os.environ.get(variable):
+            return "zh" if os.environ[variable].lower().startswith("zh") else "en"
+    return "en"
+
+
+def translate(template: str, **values: object) -> str:
+    """The template in the language in use, with the values in its ``{name}`` places.
+
+    A template without values is returned as it stands, with its braces.
+    """
+    language = language_in_use()
+    if language != "en":
+        template = read_catalogue(language).get(template) or template
+    return template.format(**values) if values else template
+
+
+def translate_message(text: str, *, is_value: bool = False) -> str:
+    """A finished English sentence in the language in use; unchanged if the catalogue has no template for it.
+
+    ``is_value`` is for a text that may be the user's own, such as a path: a template of few letters does not count.
+    """
+    language = language_in_use()
+    return text if language == "en" or not text else _translate_message(language, text, is_value=is_value)
+
+
+@cache
+def read_catalogue(language: str) -> Mapping[str, str]:
+    """All templates of a language, by the English ones."""
+    import json
+    from importlib import resources
+
+    folder = resources.files("regard") / "translations" / language
+    catalogue: dict[str, str] = {}
+    for part in PARTS:
+        catalogue |= json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
+    return catalogue
+
+
+_HOLE = re.compile(r"\{(\w+)\}|`[^`\n]*`")
+"""A value of a template, or a marked argument, whose name may have been replaced (``errors.renamed_arguments``)."""
+_LEAST_LETTERS_AROUND_VALUES = 6
+"""Letters of a template that is applied to values: "a {0}" would fit the user's own words."""
+
+
+@final
+class _Pattern:
+    """The sentences that may be made from a template."""
+
+    def __init__(self, template: str) -> None:
+        self.literals = _HOLE.split(template)[::2]
+        self.holes = [hole[0] for hole in _HOLE.finditer(template)]
+        self.longest = max(self.literals, key=len)
+        self.size = sum(character.isalpha() for literal in self.literals for character in literal)
+        self._regex: re.Pattern[str] | None = None
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """The values in ``text``, by hole; None if it does not fit."""
+        if self.longest not in text:
+            return None
+        if self._regex is None:  # made late: few of some thousand templates get as far
+            holes = [r"(`[^`\n]*`)" if hole.startswith("`") else "(.+?)" for hole in self.holes]
+            literals = [re.escape(literal) for literal in self.literals]
+            parts = [part for pair in zip(literals, [*holes, ""], strict=True) for part in pair]
+            self._regex = re.compile("".join(parts))
+        found = self._regex.fullmatch(text)
+        return None if found is None else dict(zip(self.holes, found.groups(), strict=True))
+
+
+@cache
+def _patterns(language: str) -> list[tuple[_Pattern, str]]:
+    """Templates with holes and their translations, those with the most literal text first."""
+    catalogue = read_catalogue(language)
+    patterns = [
+        (_Pattern(template), translation)
+        for template, translation in catalogue.items()
+        if translation and _HOLE.search(template)
+    ]
+    return sorted((each for each in patterns if each[0].longest.strip()), key=lambda each: -each[0].size)
+
+
+def _translate_message(language: str, text: str, *, is_value: bool) -> str:
+    exact = read_catalogue(language).get(text)
+    if exact:
+        return exact
+    for pattern, translation in _patterns(language):
+        if is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES:
+            break
+        values = pattern.match(text)
+        if values is not None:
+            return _fill(language, translation, values)
+    if "\n" in text:
+        return "\n".join(_translate_message(language, line, is_value=is_value) for line in text.split("\n"))
+    return text
+
+
+def _fill(language: str, translation: str, values: Mapping[str, str]) -> str:
+    """The translation with its values, each translated if the catalogue has it; marked arguments stay."""
+
+    def fill(hole: re.Match[str]) -> str:
+        value = values.get(hole[0], hole[0])
+        return value if hole[0].startswith("`") else _translate_message(language, value, is_value=True)
+
+    return _HOLE.sub(fill, translation)

@@ -1,0 +1,57 @@
+"""The strings of the page's scripts and templates: text`..` in JavaScript, {{text: ..}} in HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ASSETS = Path(__file__).resolve().parents[2] / "src" / "regard" / "view" / "assets"
+
+
+def page_strings() -> set[str]:
+    """All templates of the page."""
+    found: set[str] = set()
+    for script in sorted(ASSETS.rglob("*.js")):
+        found |= set(tagged_templates(script.read_text(encoding="utf-8")))
+    for page in sorted(ASSETS.rglob("*.html")):
+        found |= set(re.findall(r"\{\{text: (.*?)\}\}", page.read_text(encoding="utf-8"), re.DOTALL))
+    return found
+
+
+def tagged_templates(script: str) -> Iterator[str]:
+    """The texts of text`..`, with {0}, {1} .. for their values, and those that stand in values."""
+    for tag in re.finditer(r"(?<![\w.$])text`", script):
+        template, _ = _read_template(script, tag.end())
+        yield template
+
+
+def _read_template(script: str, place: int) -> tuple[str, int]:
+    """The template that begins at ``place``, and the place after its closing backquote."""
+    parts, count = "", 0
+    while script[place] != "`":
+        if script.startswith("${", place):
+            place = _skip_value(script, place + 2)
+            parts += f"{{{count}}}"
+            count += 1
+        elif script[place] == "\\":
+            parts += {"n": "\n"}.get(script[place + 1], script[place + 1])
+            place += 2
+        else:
+            parts += script[place]
+            place += 1
+    return parts, place + 1
+
+
+def _skip_value(script: str, place: int) -> int:
+    """The place after the brace that closes a value."""
+    depth = 1
+    while depth:
+        if script[place] == "`":
+            _, place = _read_template(script, place + 1)
+            continue
+        if script[place] in "\"'":
+            place = script.index(script[place], place + 1)
+        depth += {"{": 1, "}": -1}.get(script[place], 0)
+        place += 1
+    return place

@@ -1,0 +1,280 @@
+"""The strings of messages: the literals in the source that reach an error, a note or a progress bar.
+
+Read backwards from the places where messages end (``ENDS``): an argument may be a literal, an f-string, a choice of
+them, a variable assigned in the function, a call of a function that returns them, or a parameter, in which case the
+arguments of all callers count. An f-string becomes a template with {0}, {1} .. for its values; a value that is itself
+a choice of literals, such as a plural, gives a template for each.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "regard"
+PARTS_OF_ERRORS = ("what", "expected", "got", "do")
+ENDS = {
+    "say": ("message",),
+    "info": ("message",),
+    "translate_message": ("text",),
+    "count_progress": ("", "plural"),
+    "track": ("", "plural"),
+    "indeterminate_progress": ("what",),
+    "Medium": ("singular", "plural"),
+}
+"""Functions whose arguments are shown, by name; an empty name is an argument that is not."""
+WORDS: frozenset[str] = frozenset()
+"""Single words that are shown; all others are names of code."""
+HOLE = None
+Alternative = tuple[str | None, ...]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(eq=False)
+class Scope:
+    """A function, or a module outside all functions (``function`` is None), with what it assigns and returns."""
+
+    path: Path
+    function: Function | None = None
+    class_name: str = ""
+    owner: Scope | None = None
+    values: dict[str, list[ast.expr]] = field(default_factory=lambda: defaultdict(list))
+    returns: list[ast.expr] = field(default_factory=list)
+
+
+def message_strings(folder: str = "") -> set[str]:
+    """The templates of messages in the files under a folder of the source, or in one file."""
+    return {template for path, templates in _read_all().items() for template in templates if _is_in(path, folder)}
+
+
+def sources() -> list[str]:
+    """The folders and files at the top of the source."""
+    return sorted(path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())
+
+
+def view_strings() -> set[str]:
+    """The templates of ``translate(..)``, which the shell uses for its help alone."""
+    return {
+        call.args[0].value
+        for path in SOURCE.rglob("*.py")
+        if path.parent.name != "cli"
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and _name(call.func) == "translate" and call.args
+        if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
+    }
+
+
+def _is_in(path: Path, folder: str) -> bool:
+    relative = path.relative_to(SOURCE)
+    return not folder or folder in (relative.parts[0], relative.as_posix())
+
+
+@cache
+def _read_all() -> dict[Path, set[str]]:
+    return _Reader().read()
+
+
+class _Reader:
+    """Follows the arguments of messages through the source until no new function is found."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[tuple[ast.Call, Scope]]] = defaultdict(list)
+        self.functions: dict[str, list[tuple[Function, Scope]]] = defaultdict(list)
+        self.bases: dict[str, set[str]] = {}
+        self.templates: dict[Path, set[str]] = defaultdict(set)
+        self.ends: dict[str, set[str]] = defaultdict(set)
+        self.positions: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        self.done: set[tuple[int, str]] = set()
+        for path in sorted(SOURCE.rglob("*.py")):
+            self._index(ast.parse(path.read_text(encoding="utf-8")), Scope(path), "")
+        for name, names in ENDS.items():
+            self._add_end(name, names, [each for each in names if each])
+        for error in self._error_classes():
+            self._add_end(error, PARTS_OF_ERRORS, PARTS_OF_ERRORS)
+
+    def _index(self, node: ast.AST, scope: Scope, class_name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner, inner_class = scope, class_name
+            if isinstance(child, Function):
+                inner, inner_class = Scope(scope.path, child, class_name, scope), ""
+                self.functions[child.name].append((child, inner))
+            elif isinstance(child, ast.ClassDef):
+                self.bases[child.name] = {_name(base) for base in child.bases}
+                inner_class = child.name
+            elif isinstance(child, ast.Call):
+                self.calls[_name(child.func)].append((child, scope))
+            elif isinstance(child, ast.Return | ast.Yield) and child.value is not None:
+                scope.returns.append(child.value)
+            for name, value in _assignments(child):
+                scope.values[name].append(value)
+            self._index(child, inner, inner_class)
+
+    def _error_classes(self) -> set[str]:
+        """The classes of errors: all that inherit from ``RegardError``."""
+        classes = {"RegardError"}
+        while more := {name for name, bases in self.bases.items() if bases & classes} - classes:
+            classes |= more
+        return classes
+
+    def _add_end(self, name: str, positions: tuple[str, ...], names: list[str] | tuple[str, ...]) -> None:
+        if positions not in self.positions[name]:
+            self.positions[name].append(positions)
+        self.ends[name] |= set(names)
+
+    def read(self) -> dict[Path, set[str]]:
+        """The templates of each file."""
+        found = -1
+        while found != len(self.done):
+            found = len(self.done)
+            for function in list(self.ends):
+                for call, scope in self.calls.get(function, []):
+                    for argument in self._shown_arguments(call):
+                        self._follow_once(argument, scope)
+        return self.templates
+
+    def _shown_arguments(self, call: ast.Call) -> Iterator[ast.expr]:
+        function = _name(call.func)
+        for positions in self.positions[function]:
+            for name, argument in zip(positions, call.args, strict=False):
+                if name in self.ends[function]:
+                    yield argument
+        yield from (keyword.value for keyword in call.keywords if keyword.arg in self.ends[function])
+
+    def _follow(self, node: ast.expr, scope: Scope) -> None:
+        """Add the templates of an expression, and follow what it is made from."""
+        for element in _elements(node):
+            self._follow_once(element, scope)
+        for alternative in _alternatives(node):
+            self._add(alternative, scope)
+        for part in _inner_values(node):
+            self._follow_source(part, scope)
+
+    def _add(self, alternative: Alternative, scope: Scope) -> None:
+        count = itertools.count()
+        template = "".join(f"{{{next(count)}}}" if part is HOLE else part for part in alternative)
+        words = re.sub(r"\{\d+\}|`[^`]*`", "", template)
+        if re.search(r"[a-z]{2}.* |[; ].*[a-z]{2}|[a-z]{3}[:;]", words) or template in WORDS:
+            self.templates[scope.path].add(template)
+
+    def _follow_source(self, part: ast.expr, scope: Scope) -> None:
+        """Follow a variable, a parameter, a function's result or the values of a table."""
+        key = (id(part), "source")
+        if key in self.done:
+            return
+        self.done.add(key)
+        if isinstance(part, ast.Name):
+            self._follow_name(part.id, scope)
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and hasattr(str, part.func.attr):
+            for value in [part.func.value, *part.args] if part.func.attr != "join" else part.args:
+                self._follow_once(value, scope)
+        elif isinstance(part, ast.Call):
+            for _, inner in self.functions.get(_name(part.func), []):
+                if inner.path == scope.path or isinstance(part.func, ast.Name):
+                    for value in inner.returns:
+                        self._follow_once(value, inner)
+
+    def _follow_once(self, node: ast.expr, scope: Scope) -> None:
+        if (id(node), "once") not in self.done:
+            self.done.add((id(node), "once"))
+            self._follow(node, scope)
+
+    def _follow_name(self, name: str, scope: Scope | None) -> None:
+        while scope is not None:
+            for value in scope.values.get(name, []):
+                self._follow_once(value, scope)
+            if scope.function is not None and name in _parameters(scope.function):
+                called = scope.class_name if scope.function.name == "__init__" else scope.function.name
+                self._add_end(called, tuple(_parameters(scope.function)), [name])
+                return
+            scope = scope.owner
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The names and values of an assignment, or of ``name.append(value)``."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(target.elts, node.value.elts, strict=False)
+                yield from ((inner.id, value) for inner, value in pairs if isinstance(inner, ast.Name))
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+        if isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
+        yield from ((_name(node.func.value), argument) for argument in node.args)
+
+
+def _parameters(function: Function) -> list[str]:
+    """The names of the arguments of a call, in their order."""
+    names = [each.arg for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _alternatives(node: ast.expr) -> list[Alternative]:
+    """The literal texts of an expression, with holes for its values; at most 16."""
+    found: list[Alternative] = [(HOLE,)]
+    if isinstance(node, ast.Constant):
+        found = [(node.value,)] if isinstance(node.value, str) else [(HOLE,)]
+    elif isinstance(node, ast.IfExp):
+        found = [*_alternatives(node.body), *_alternatives(node.orelse)]
+    elif isinstance(node, ast.BoolOp):
+        found = [each for value in node.values for each in _alternatives(value)]
+    elif isinstance(node, ast.NamedExpr):
+        found = _alternatives(node.value)
+    elif isinstance(node, ast.JoinedStr):
+        found = _joined([_alternatives(part) for part in node.values])
+    elif isinstance(node, ast.FormattedValue):
+        found = _alternatives(node.value) if node.format_spec is None and node.conversion == -1 else [(HOLE,)]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        found = _joined([_alternatives(node.left), _alternatives(node.right)])
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant):
+        found = [(node.left.value,), ("",)] if isinstance(node.left.value, str) else [(HOLE,)]
+    return found if len(found) <= 16 else [(HOLE,)]
+
+
+def _joined(parts: list[list[Alternative]]) -> list[Alternative]:
+    count = 1
+    for part in parts:
+        count *= len(part)
+    if count > 16:
+        parts = [part if len(part) == 1 else [(HOLE,)] for part in parts]
+    return [tuple(itertools.chain(*choice)) for choice in itertools.product(*parts)]
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    """The elements of a list, a table or a comprehension."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return [each.value if isinstance(each, ast.Starred) else each for each in node.elts]
+    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+        return [node.elt]
+    if isinstance(node, ast.Dict):
+        return list(node.values)
+    return [node.value] if isinstance(node, ast.Subscript) else []
+
+
+def _inner_values(node: ast.expr) -> Iterator[ast.expr]:
+    """The variables and calls whose results are shown as parts of an expression."""
+    if isinstance(node, ast.Name | ast.Call):
+        yield node
+    inner: list[ast.expr] = []
+    if isinstance(node, ast.IfExp):
+        inner = [node.body, node.orelse]
+    elif isinstance(node, ast.BoolOp | ast.JoinedStr):
+        inner = node.values
+    elif isinstance(node, ast.FormattedValue | ast.NamedExpr | ast.Starred | ast.Subscript):
+        inner = [node.value]
+    elif isinstance(node, ast.BinOp):
+        inner = [node.left, node.right]
+    for part in inner:
+        yield from _inner_values(part)
