@@ -1,4 +1,4 @@
-"""The strings of the page's scripts and templates: text`..` in JavaScript, {{text: ..}} in HTML."""
+"""The strings of the page's scripts and templates: translate`..` in JavaScript, {{text: ..}} in HTML."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ def page_strings() -> set[str]:
     for script in sorted(ASSETS.rglob("*.js")):
         found |= set(tagged_templates(script.read_text(encoding="utf-8")))
     for page in sorted(ASSETS.rglob("*.html")):
-        found |= set(re.findall(r"\{\{text: (.*?)\}\}", page.read_text(encoding="utf-8"), re.DOTALL))
-    return found
+        found |= marked_texts(page.read_text(encoding="utf-8"))
+    return found | marked_texts((ASSETS.parent / "page.py").read_text(encoding="utf-8"))
+
+
+def marked_texts(template: str) -> set[str]:
+    """The texts of {{text: ..}}, with single spaces."""
+    return {" ".join(text.split()) for text in re.findall(r"\{\{text: (.*?)\}\}", template, re.DOTALL)}
 
 
 def tagged_templates(script: str) -> Iterator[str]:
-    """The texts of text`..`, with {0}, {1} .. for their values, and those that stand in values."""
-    for tag in re.finditer(r"(?<![\w.$])text`", script):
+    """The texts of the tags ``language.js`` defines, with {0}, {1} .. for their values, and those that stand in values."""
+    for tag in re.finditer(r"(?:(?<=\.\.\.)|(?<![\w.$]))(?:translate|translateNodes|plural)`", script):
         template, _ = _read_template(script, tag.end())
         yield template
 
@@ -34,6 +39,9 @@ def _read_template(script: str, place: int) -> tuple[str, int]:
             place = _skip_value(script, place + 2)
             parts += f"{{{count}}}"
             count += 1
+        elif script.startswith("\\u", place):
+            parts += chr(int(script[place + 2 : place + 6], 16))
+            place += 6
         elif script[place] == "\\":
             parts += {"n": "\n"}.get(script[place + 1], script[place + 1])
             place += 2

@@ -28,6 +28,7 @@ from regard.errors import (
     check_kind,
 )
 from regard.escape_text import escape_text
+from regard.language import HTML_LANGUAGES, language_in_use, read_catalogue, translate, use_language
 from regard.view.comparison_data import build_comparisons_data
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
@@ -66,7 +67,7 @@ class _Page:
     styles: tuple[str, ...]
     scripts: tuple[str, ...]
     build: Callable[[Sequence[Any], str, int], Json]
-    readings: str = "Texts"
+    readings: str = "{{text: Texts}}"
     """The label of the tabs, one for each reading."""
     images: str = ""
     sounds: str = ""
@@ -78,7 +79,7 @@ class _Page:
     """Where the page may ask for data, besides its own."""
 
 
-_WEIGHTS = ("decode", "attention", "colour", "dom")
+_WEIGHTS = ("language", "decode", "attention", "colour", "dom")
 _CONTROLS = ("theme", "print", "skip", "text_list", "tabs", "start")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = _Page(
@@ -100,7 +101,7 @@ _PICTURES = _Page(
         *("heard_words", "sound_player", "labels", "weight_table", "steps", "weights_alone", "picture"),
     ),
     build=build_pictures_data,
-    readings="Pictures",
+    readings="{{text: Pictures}}",
     images="data:",
     sounds="data:",
 )
@@ -119,30 +120,29 @@ _COMPARISONS = _Page(
     styles=("page", "side_by_side", "compare"),
     scripts=(*(*_OF_TEXTS, "matrix", "compared_sides", "compared_words", "head_changes", "compared_maps", "compare"),),
     build=build_comparisons_data,
-    readings="Comparisons",
+    readings="{{text: Comparisons}}",
     body=' class="compare"',
 )
 _EPISODES = _Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *("decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "start", "episode_frame"),
+        *("language", "decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "start", "episode_frame"),
         *("alternatives", "observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,
-    readings="Episodes",
+    readings="{{text: Episodes}}",
     images="data:",
     has_heat_map=False,
 )
 _LONG = _Page(
     "long.html",
     styles=("page", "one_screen", "long"),
-    scripts=("decode", "colour", "dom", "long_state", *_CONTROLS, "one_screen", "long_map", "long"),
+    scripts=("language", "decode", "colour", "dom", "long_state", *_CONTROLS, "one_screen", "long_map", "long"),
     build=build_long_data,
     body=' class="one-screen long-text"',
 )
 _SERVED = replace(_LONG, scripts=(*_LONG.scripts[:-1], "long_served", "long"), connect="'self'")
-_SKIP = '<button id="skip" type="button">Skip to the heat map</button>\n'
 _PAGES: Mapping[type, _Page] = {
     Reading: _TEXTS,
     LongReading: _LONG,
@@ -156,12 +156,18 @@ _PAGES: Mapping[type, _Page] = {
 
 @explain_arguments
 def write_page(
-    readings: AnyReading | Sequence[AnyReading], path: str | Path, *, model: str = "", overwrite: bool = False
+    readings: AnyReading | Sequence[AnyReading],
+    path: str | Path,
+    *,
+    model: str = "",
+    overwrite: bool = False,
+    language: str | None = None,
 ) -> Path:
     """Write the page of a reading, or of several, to a temporary file, move it into place, and return its path.
 
     Several readings are of one kind: texts and translations, pictures or other files, texts under several mechanisms,
-    comparisons or episodes. Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it
+    comparisons or episodes. ``language`` is that of the page, "en" or "zh"; None is the one in use
+    (``regard.language``). Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it
     cannot be written, DataError if there is no reading, OptionError for readings of different kinds.
     """
     several = [readings] if isinstance(readings, AnyReading) else readings
@@ -174,13 +180,17 @@ def write_page(
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, PAGE, overwrite=overwrite)
-    write_text_file(render_page(several, model=model), path, what=f"the page {path}")
+    write_text_file(render_page(several, model=model, language=language), path, what=f"the page {path}")
     return path
 
 
-def render_page(readings: Sequence[AnyReading], *, model: str = "") -> str:
+def render_page(readings: Sequence[AnyReading], *, model: str = "", language: str | None = None) -> str:
     """Render the page as HTML text. Raises as ``write_page``, and DataError for a reading without layers."""
-    readings = shorten(readings)
+    with use_language(language):
+        return _render_page(shorten(readings), model)
+
+
+def _render_page(readings: Sequence[AnyReading], model: str) -> str:
     if not readings:
         raise DataError("there is nothing to show", expected="at least one reading", got="none", do="pass a reading")
     kinds = {id(_PAGES[type(reading)]): type(reading).__name__ for reading in readings}
@@ -241,12 +251,35 @@ def _fill_template(page: _Page, *, title: str, data: Json) -> str:
         "data": _safe_json(data),
         "script": script,
         "body": page.body,
-        "skip": _SKIP if page.has_heat_map else "",
-        "readings": page.readings,
-        "main": _read_asset(page.main),
+        "skip": "" if page.has_heat_map else " hidden",
+        "language": HTML_LANGUAGES[language_in_use()],
+        "translations": _translations_of(script),
     }
-    # One pass, so that an inserted text is never read as a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_asset("shell.html"))
+    # Data and titles are inserted in one pass, so that none of their text is ever read as a placeholder.
+    template = _read_asset("shell.html").replace("{{main}}", _read_asset(page.main))
+    template = _translate_texts(template.replace("{{readings}}", page.readings))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def _translate_texts(template: str) -> str:
+    """Translate the texts that a template marks, {{text: Heat map}}, some with the tags inside them."""
+    return re.sub(
+        r"\{\{text: (.*?)\}\}", lambda place: translate(" ".join(place[1].split())), template, flags=re.DOTALL
+    )
+
+
+def _translations_of(script: str) -> str:
+    """The translations of a script's templates, as a block of JSON for its function ``translate``; none in English."""
+    language = language_in_use()
+    if language == "en":
+        return ""
+    script = script.replace(r"\u00a0", "\u00a0")
+    used = {
+        template: translation
+        for template, translation in read_catalogue(language).items()
+        if translation and all(part in script for part in re.split(r"\{\d+\}", template))
+    }
+    return f'<script type="application/json" id="translations">{_safe_json(used)}</script>\n'
 
 
 def _read_asset(name: str) -> str:

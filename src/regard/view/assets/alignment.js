@@ -20,7 +20,7 @@ function showAlignment() {
   list.classList.toggle("many", cards.length > MANY_CARDS);
   list.dir = text.direction;
   list.replaceChildren(...cards);
-  byId("alignment-title").textContent = state.words ? "Word alignment" : "Token alignment";
+  byId("alignment-title").textContent = state.words ? translate`Word alignment` : translate`Token alignment`;
   showAlignmentPlace();
 }
 

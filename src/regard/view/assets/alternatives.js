@@ -10,7 +10,7 @@ function showAlternatives() {
   const isHistogram = names.length > MANY_CHOICES;
   box.className = isHistogram ? "intervals" : "";
   showSwitch(byId("components"), episode.components, state.component, (component) => go({ component }));
-  byId("action-title").replaceChildren("What it did: ", word(choicesOf(shownStep())));
+  byId("action-title").replaceChildren(...translateNodes`What it did: ${word(choicesOf(shownStep()))}`);
   byId("bounds")?.remove();
   if (isHistogram) showHistogram(box, names, token);
   else box.replaceChildren(...names.map((name, at) => alternative(name, token.shares[at], at === token.chosen)));
@@ -37,10 +37,10 @@ function showHistogram(box, names, { shares, chosen, choice, probability }) {
     return bar;
   }));
   box.setAttribute("role", "img");
-  box.setAttribute("aria-label", `Probabilities of ${names.length} intervals; chosen: ${choice}`);
+  box.setAttribute("aria-label", translate`Probabilities of ${names.length} intervals; chosen: ${choice}`);
   const [low] = names[0].split(" to ");
   const high = names[names.length - 1].split(" to ").pop();
-  box.after(make("p", { id: "bounds", class: "how" }, make("span", {}, low), make("span", {}, `${choice}: its interval ${percent(shares[chosen])}, its bin ${percent(probability)}`), make("span", {}, high)));
+  box.after(make("p", { id: "bounds", class: "how" }, make("span", {}, low), make("span", {}, translate`${choice}: its interval ${percent(shares[chosen])}, its bin ${percent(probability)}`), make("span", {}, high)));
 }
 
 watch(["text", "step", "component"], showAlternatives);

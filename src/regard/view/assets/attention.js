@@ -40,8 +40,9 @@ function layersAndHeads(text) {
   const heads = text.layers.map((_, layer) => headsIn(text, layer));
   const alike = heads.every((count) => count === heads[0]);
   const count = alike ? heads[0] : heads.reduce((sum, one) => sum + one, 0);
-  const share = heads.length === 1 ? "" : alike ? " each" : " in all";
-  return `${plural(heads.length, "layer")} with ${plural(count, "head")}${share}`;
+  const counts = [plural`${heads.length} layers`, plural`${count} heads`];
+  if (heads.length === 1) return translate`${counts[0]} with ${counts[1]}`;
+  return alike ? translate`${counts[0]} with ${counts[1]} each` : translate`${counts[0]} with ${counts[1]} in all`;
 }
 
 // Whether a layer has only its weights.
@@ -226,6 +227,10 @@ function columnsIn(text, layer) {
 // Whether the name of a measure through all layers, such as "rollout", stands in place of a head.
 function isThrough(head) {
   return typeof head === "string";
+}
+
+function throughName(name) {
+  return name === "rollout" ? translate`rollout` : translate`flow`;
 }
 
 // Whether the key tokens are written from right to left.

@@ -8,15 +8,15 @@ function repaintComparison() {
 
 function showComparisonFacts() {
   const { names, attentions } = comparison();
-  const counts = [0, 1].map((side) => `${plural(sideOf(side).tokens.length, "token")}, ${layersAndHeads(sideOf(side))}`);
+  const counts = [0, 1].map((side) => `${plural`${sideOf(side).tokens.length} tokens`}, ${layersAndHeads(sideOf(side))}`);
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(sideOf(0)) && hasOneHead(sideOf(1)));
-  byId("about").textContent = `${data.model || "Model"}: ${names[0]} and ${names[1]}; ${[...new Set(counts)].join(" and ")}.`;
+  byId("about").textContent = translate`${modelName()}: ${names[0]} and ${names[1]}; ${[...new Set(counts)].join(translate` and `)}.`;
   byId("first-name").textContent = names[0];
   byId("second-name").textContent = names[1];
   byId("cut").hidden = attentions.every(({ dropped }) => dropped === 0);
-  byId("cut").textContent = "Truncated: a text is longer than the model’s limit, and its last tokens were removed.";
-  const how = data.letters ? `rounded to ${data.letters === 3 ? 19 : 13} bits; no weight differs by more than ${data.largest_error.toPrecision(1)}` : "stored as float32";
-  byId("foot").textContent = `Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
+  byId("cut").textContent = translate`Truncated: a text is longer than the model’s limit, and its last tokens were removed.`;
+  const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; no weight differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;
+  byId("foot").textContent = translate`Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
 }
 
 // The selectors of both heads; the second one follows the first until it is chosen.
@@ -25,7 +25,7 @@ function showHeadSelectors() {
     const [text, { layer, head }] = [sideOf(side), headOfSide(side)];
     const heads = columnsIn(text, layer);
     options(byId(layerId), text.layers.map((_, at) => String(at)), layer);
-    options(byId(headId), heads.map((one) => (one === null ? "all" : String(one))), heads.indexOf(head));
+    options(byId(headId), heads.map((one) => (one === null ? translate`all` : String(one))), heads.indexOf(head));
   });
 }
 
@@ -40,14 +40,14 @@ function listenToHeadSelectors() {
 
 function showMarkSwitch() {
   const text = sideOf(0);
-  showSwitch(byId("mark-switch"), text.unmarked ? ["With", "Without"].map((name) => `${name} ${markNames(text).join(", ")}`) : [], state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
+  showSwitch(byId("mark-switch"), markChoices(text), state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
   if (showsMarks(text)) return;
   const hidden = [0, 1].map((side) => {
     const { layer, head } = headOfSide(side);
     const heads = (sideOf(side).unmarked?.heads ?? []).filter((one) => one.layer === layer && (head ?? one.head) === one.head);
     return percent(heads.reduce((sum, one) => sum + one.hidden, 0) / Math.max(1, heads.length));
   });
-  byId("mark-switch").append(make("small", {}, ` hides ${hidden[0]} and ${hidden[1]}`));
+  byId("mark-switch").append(make("small", {}, translate` hides ${hidden[0]} and ${hidden[1]}`));
 }
 
 buildTheme(repaintComparison);

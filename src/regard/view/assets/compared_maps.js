@@ -30,12 +30,12 @@ function showMaps() {
       numbers: sides[card.side], shades: placeShade(isDifference), mirrored: keysMirrored(sideOf(0)),
       marked, mark: isDifference ? "--ink" : "--accent",
     });
-    card.title.textContent = isDifference ? "difference" : `${names[card.side]} · ${sideName(card.side)}`;
+    card.title.textContent = isDifference ? translate`difference` : `${names[card.side]} · ${sideName(card.side)}`;
     card.title.title = card.title.textContent;
     const share = sides[card.side][at];
-    const text = Number.isNaN(share) ? "no word there" : `${isDifference && share > 0 ? "+" : ""}${percent(share)}`;
+    const text = Number.isNaN(share) ? translate`no word there` : `${isDifference && share > 0 ? "+" : ""}${percent(share)}`;
     card.value.replaceChildren(word(placeName(marked.query)), " → ", word(placeName(marked.key)), ` ${text}`);
-    card.canvas.setAttribute("aria-label", `${card.title.textContent}: ${isolate(placeName(marked.query))} to ${isolate(placeName(marked.key))}, ${text}`);
+    card.canvas.setAttribute("aria-label", translate`${card.title.textContent}: ${isolate(placeName(marked.query))} to ${isolate(placeName(marked.key))}, ${text}`);
   });
 }
 
@@ -46,7 +46,7 @@ function pointAtPlace(cell) {
 }
 
 function showComparedScale() {
-  drawScale(true, (share) => comparedShade(share, true), "less and more attention; in the two maps of shares, more is blue");
+  drawScale(true, (share) => comparedShade(share, true), translate`less and more attention; in the two maps of shares, more is blue`);
 }
 
 watch(["text"], buildMaps);

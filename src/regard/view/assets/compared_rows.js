@@ -21,10 +21,10 @@ function showRows() {
   const lines = panels.map((panel, number) =>
     make("tr", {}, make("td", {}, panel.unique_name), ...columns.map((at) => weightCell(rows[number][at], { class: `weight${at === key ? " chosen" : ""}`, onclick: () => go({ key: at }) }))),
   );
-  const head = make("thead", {}, make("tr", {}, make("th", { scope: "col", dir: "ltr" }, "% of ", word(tokens[state.query].surface)), ...titles));
+  const head = make("thead", {}, make("tr", {}, make("th", { scope: "col", dir: "ltr" }, ...translateNodes`% of ${word(tokens[state.query].surface)}`), ...titles));
   byId("rows").replaceChildren(make("table", { dir: shownText().direction }, head, make("tbody", {}, ...lines)));
-  byId("rows-title").replaceChildren("The row of ", word(tokens[state.query].surface), " under each mechanism");
-  byId("rows-how").textContent = `Weights in %, in layer ${state.layer}, ${headName()}.${few ? ` The ${MAX_COLUMNS} tokens with the largest weights are shown.` : ""} Weights of a mechanism that forms no softmax need not add up to 100.`;
+  byId("rows-title").replaceChildren(...translateNodes`The row of ${word(tokens[state.query].surface)} under each mechanism`);
+  byId("rows-how").textContent = translate`Weights in %, in layer ${state.layer}, ${headName()}.${few ? translate` The ${MAX_COLUMNS} tokens with the largest weights are shown.` : ""} Weights of a mechanism that forms no softmax need not add up to 100.`;
 }
 
 function markedKey() {
@@ -44,12 +44,12 @@ function showPairs() {
   const panels = computedPanels();
   const lines = findings.map((finding) => {
     const [{ layer, head }, { query, key }] = [finding.looks[0], finding];
-    const choose = make("button", { type: "button", onclick: () => go({ layer, head, query, key }) }, word(finding.from), " → ", word(finding.to), " ", make("small", {}, `layer ${layer}, head ${head}`));
+    const choose = make("button", { type: "button", onclick: () => go({ layer, head, query, key }) }, word(finding.from), " → ", word(finding.to), " ", make("small", {}, translate`layer ${layer}, head ${head}`));
     const cells = panels.map((panel) => weightCell(wordWeight(panel, finding)));
     const here = state.layer === layer && state.head === head && state.query === query;
     return make("tr", { class: here ? "chosen" : undefined }, make("td", {}, choose), ...cells);
   });
-  const head = make("tr", {}, make("th", { scope: "col" }, "pair"), ...panels.map(({ unique_name: name }) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, make("th", { scope: "col" }, translate`pair`), ...panels.map(({ unique_name: name }) => make("th", { scope: "col" }, name)));
   const focused = [...byId("pairs").querySelectorAll("button")].indexOf(document.activeElement);
   byId("pairs").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines)));
   if (focused >= 0) byId("pairs").querySelectorAll("button")[focused]?.focus();

@@ -64,7 +64,7 @@ function headOfSide(side) {
 
 function sideName(side) {
   const { layer, head } = headOfSide(side);
-  return `${layer}·${head ?? "all"}`;
+  return `${layer}·${head ?? translate`all`}`;
 }
 
 // The shares of a side between all places, row by row.

@@ -13,7 +13,7 @@ function buildPlaces() {
   const sides = make("div", { class: "sides", "aria-hidden": "true" }, make("span", { title: first }, first), make("small", {}, "%"), make("span", { title: second }, second), make("small", {}, "%"));
   const box = byId("rows");
   box.setAttribute("role", "listbox");
-  box.setAttribute("aria-label", "Words: choose the row");
+  box.setAttribute("aria-label", translate`Words: choose the row`);
   box.dir = sideOf(0).direction;
   box.classList.toggle("long", places.length > 90);
   box.replaceChildren(sides, ...placeNodes);
@@ -35,8 +35,8 @@ function showPlaces() {
       tint(name, isEmpty ? shade(0) : comparedShade(share));
       text.textContent = isEmpty ? "" : Math.abs(share) >= 0.005 ? number(100 * share, 1) : "·";
     });
-    const said = (row) => (Number.isNaN(row[place]) ? "not there" : percent(row[place]));
-    node.setAttribute("aria-label", `${placeName(place)}: ${said(rows[0])}, then ${said(rows[1])}`);
+    const said = (row) => (Number.isNaN(row[place]) ? translate`not there` : percent(row[place]));
+    node.setAttribute("aria-label", translate`${placeName(place)}: ${said(rows[0])}, then ${said(rows[1])}`);
     node.setAttribute("aria-selected", String(place === query));
     node.classList.toggle("key", place === key);
     node.classList.toggle("hidden-mark", isHiddenPlace(place));
@@ -48,13 +48,13 @@ function showPlaces() {
 }
 
 function showComparison(rows, query, key) {
-  const share = (value) => make("span", { class: "share" }, Number.isNaN(value) ? "no word there" : percent(value));
+  const share = (value) => make("span", { class: "share" }, Number.isNaN(value) ? translate`no word there` : percent(value));
   const isSame = sideName(0) === sideName(1);
-  const heads = isSame ? `In layer ${state.layer}, ${headName()}, ` : `In ${sideName(0)} and ${sideName(1)} (layer·head), `;
+  const heads = isSame ? translate`In layer ${state.layer}, ${headName()}, ` : translate`In ${sideName(0)} and ${sideName(1)} (layer·head), `;
   const [moved, outside] = [movedIn(query), comparison().places[query]];
-  const parts = [heads, word(placeName(query)), " → ", word(placeName(key)), ": ", share(rows[0][key]), " → ", share(rows[1][key]), "."];
-  if (moved !== undefined) parts.push(` ${percent(moved)} of the attention of `, word(placeName(query)), " moved.");
-  else parts.push(` Only the ${outside[0] === null ? "second" : "first"} text has this word.`);
+  const parts = [heads, word(placeName(query)), " → ", ...translateNodes`${word(placeName(key))}: ${share(rows[0][key])} → ${share(rows[1][key])}.`];
+  if (moved !== undefined) parts.push(...translateNodes` ${percent(moved)} of the attention of ${word(placeName(query))} moved.`);
+  else parts.push(outside[0] === null ? translate` Only the second text has this word.` : translate` Only the first text has this word.`);
   byId("sentence").replaceChildren(...parts);
 }
 
@@ -67,7 +67,7 @@ function showWords() {
     const top = changes.reduce((best, one) => (one.moved[place] > best.moved[place] ? one : best));
     const choose = () => go({ layer: top.layer, head: top.head, otherLayer: null, otherHead: null, query: wordAt(0, place).tokens[0] });
     return make("li", {}, make("button", { type: "button", onclick: choose }, make("b", {}, word(placeName(place)), make("span", {}, percent(mean))),
-      make("small", {}, `${percent(top.moved[place] / 1e3)} in layer ${top.layer}, head ${top.head}`)));
+      make("small", {}, translate`${percent(top.moved[place] / 1e3)} in layer ${top.layer}, head ${top.head}`)));
   }));
 }
 

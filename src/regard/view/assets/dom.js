@@ -50,8 +50,18 @@ function percent(share) {
   return `${number(100 * share, 1)}\u00a0%`;
 }
 
-function plural(count, name) {
-  return `${count} ${name}${count === 1 ? "" : "s"}`;
+// The columns of the statistics of heads; other columns have the names of special tokens.
+const COLUMN_NAMES = new Map([
+  ["entropy", translate`entropy`], ["distance", translate`distance`], ["itself", translate`self`], ["previous", translate`previous`],
+  ["next", translate`next`], ["later", translate`later`], ["first token", translate`first token`],
+]);
+
+function columnName(name) {
+  return COLUMN_NAMES.get(name) ?? name;
+}
+
+function modelName() {
+  return data.model || translate`Model`;
 }
 
 function number(value, digits = 2) {

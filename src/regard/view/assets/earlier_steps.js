@@ -17,8 +17,8 @@ function showEarlier() {
   const { first } = shownToken();
   byId("earlier").hidden = byId("earlier-value").hidden = shares.length === 0;
   byId("earlier-how").textContent = shares.length === 0
-    ? "This is the first step: there is nothing earlier."
-    : `One bar per step, the last is the step before: blue is what it saw there, orange what it did. Click one to go there.${first > 0 ? ` Steps before ${first} are beyond the reach of the model’s attention.` : ""}`;
+    ? translate`This is the first step: there is nothing earlier.`
+    : translate`One bar per step, the last is the step before: blue is what it saw there, orange what it did. Click one to go there.${first > 0 ? translate` Steps before ${first} are beyond the reach of the model’s attention.` : ""}`;
   if (shares.length) { paintEarlier(shares); tellEarlier(shares); }
 }
 
@@ -53,13 +53,13 @@ function paintEarlier(shares) {
     context.textAlign = "center";
     context.fillText(String(shares[shares.length - 1].step), left + (shares.length - 0.5) * slot, EARLIER_HEIGHT - 4);
   }
-  canvas.setAttribute("aria-label", `Attention to ${plural(shares.length, "earlier step")}`);
+  canvas.setAttribute("aria-label", translate`Attention to ${plural`${shares.length} earlier steps`}`);
 }
 
 function tellEarlier(shares, at = null) {
   const shown = at ?? shares.reduce((best, { observed, acted }, one) => (observed + acted > shares[best].observed + shares[best].acted ? one : best), 0);
   const { step, observed, acted } = shares[shown];
-  byId("earlier-value").replaceChildren(at === null ? "Most: " : "", `step ${step}: saw ${percent(observed)}, did `, word(choicesOf(shownEpisode().steps[step])), ` ${percent(acted)}`);
+  byId("earlier-value").replaceChildren(at === null ? translate`Most: ` : "", ...translateNodes`step ${step}: saw ${percent(observed)}, did ${word(choicesOf(shownEpisode().steps[step]))} ${percent(acted)}`);
 }
 
 function earlierUnder(event, shares) {

@@ -2,9 +2,9 @@
 
 function showEpisodeFacts() {
   const { environment, layers, heads, steps, all_steps: all } = shownEpisode();
-  byId("about").textContent = `${data.model || "Model"} in ${isolate(environment)}: ${plural(all, "step")}, ${plural(layers, "layer")} of ${plural(heads, "head")}.`;
-  const cut = steps.length < all ? ` Steps 0 to ${steps.length - 1} of ${all} are on this page; more would not fit.` : "";
-  byId("foot").textContent = `Weights are those of the model while it played, rounded to 13 bits. This page loads nothing and sends nothing. Steps, layers and heads are counted from 0.${cut}`;
+  byId("about").textContent = translate`${modelName()} in ${isolate(environment)}: ${plural`${all} steps`}, ${plural`${layers} layers`} of ${plural`${heads} heads`}.`;
+  const cut = steps.length < all ? translate` Steps 0 to ${steps.length - 1} of ${all} are on this page; more would not fit.` : "";
+  byId("foot").textContent = translate`Weights are those of the model while it played, rounded to 13 bits. This page loads nothing and sends nothing. Steps, layers and heads are counted from 0.${cut}`;
 }
 
 function repaintEpisode() {

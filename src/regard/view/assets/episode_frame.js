@@ -10,13 +10,13 @@ function showFrame() {
   frame.hidden = !step.frame;
   if (step.frame) frame.src = step.frame;
   frame.onload = () => { frame.style.imageRendering = 2 * frame.naturalWidth < frame.clientWidth ? "pixelated" : "auto"; };
-  frame.alt = `${episode.environment} before action ${state.step}`;
+  frame.alt = translate`${episode.environment} before action ${state.step}`;
   const soFar = episode.steps.slice(0, state.step + 1).reduce((sum, { reward }) => sum + reward, 0);
-  byId("progress").textContent = `Step ${state.step} of ${episode.all_steps} · reward ${short(step.reward)} · return so far ${short(soFar)} of ${short(episode.total)}`;
+  byId("progress").textContent = translate`Step ${state.step} of ${episode.all_steps} · reward ${short(step.reward)} · return so far ${short(soFar)} of ${short(episode.total)}`;
   const slider = byId("slider");
   slider.max = episode.steps.length - 1;
   slider.value = state.step;
-  slider.setAttribute("aria-valuetext", `step ${state.step}: ${choicesOf(step)}`);
+  slider.setAttribute("aria-valuetext", translate`step ${state.step}: ${choicesOf(step)}`);
   for (const id of ["begin", "back"]) byId(id).disabled = state.step === 0;
   for (const id of ["end", "forward"]) byId(id).disabled = state.step === episode.steps.length - 1;
 }
@@ -29,13 +29,13 @@ function short(value) {
 function stop() {
   clearInterval(playing);
   playing = 0;
-  byId("run").textContent = "Play";
+  byId("run").textContent = translate`Play`;
 }
 
 function start() {
   const last = () => shownEpisode().steps.length - 1;
   if (state.step === last()) go({ step: 0 });
-  byId("run").textContent = "Pause";
+  byId("run").textContent = translate`Pause`;
   playing = setInterval(() => {
     go({ step: state.step + 1 });
     if (state.step === last()) stop();

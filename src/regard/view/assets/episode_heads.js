@@ -2,7 +2,7 @@
 
 function showPlace() {
   const { layers, heads } = shownEpisode();
-  const names = (count) => ["mean", ...Array.from({ length: count }, (_, at) => String(at))];
+  const names = (count) => [translate`mean`, ...Array.from({ length: count }, (_, at) => String(at))];
   options(byId("layer"), names(layers), state.layer === null ? 0 : state.layer + 1);
   options(byId("head"), names(heads), state.head === null ? 0 : state.head + 1);
 }
@@ -20,7 +20,7 @@ function mixBar(mix) {
 function headCell(sources, layer, head) {
   const mix = mixOf(sources, weightsOf(shownToken(), layer, head));
   const isChosen = layer === state.layer && head === state.head;
-  const name = `layer ${layer ?? "mean"}, head ${head ?? "mean"}: ${mixText(mix)}`;
+  const name = translate`layer ${layer ?? translate`mean`}, head ${head ?? translate`mean`}: ${mixText(mix)}`;
   const attributes = { type: "button", role: "gridcell", title: name, "aria-label": name, "aria-selected": String(isChosen), tabindex: isChosen ? 0 : -1 };
   return make("button", { ...attributes, "data-layer": layer ?? "mean", "data-head": head ?? "mean", onclick: () => go({ layer, head }) }, mixBar(mix));
 }
@@ -33,9 +33,9 @@ function showHeads() {
   const columns = [...Array(heads).keys(), null];
   const place = (node) => { node.style.gridTemplateColumns = `3em repeat(${columns.length}, minmax(18px, 1fr))`; return node; };
   const axis = (name) => make("span", { class: "axis" }, name);
-  const top = place(make("div", { class: "top", "aria-hidden": "true" }, axis(""), ...columns.map((head) => axis(String(head ?? "mean")))));
+  const top = place(make("div", { class: "top", "aria-hidden": "true" }, axis(""), ...columns.map((head) => axis(String(head ?? translate`mean`)))));
   const rows = [...Array(layers).keys(), null].map((layer) =>
-    place(make("div", { role: "row" }, axis(String(layer ?? "mean")), ...columns.map((head) => headCell(sources, layer, head)))),
+    place(make("div", { role: "row" }, axis(String(layer ?? translate`mean`)), ...columns.map((head) => headCell(sources, layer, head)))),
   );
   grid.replaceChildren(top, ...rows);
   if (focused) grid.querySelector("[aria-selected=true]").focus();

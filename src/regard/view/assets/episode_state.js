@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { text: 0, step: 0, component: 0, layer: null, head: null };
 const views = [];
-const KINDS = { now: "this observation", separator: "separator and this action", observed: "earlier observations", acted: "earlier actions" };
+const KINDS = { now: translate`this observation`, separator: translate`separator and this action`, observed: translate`earlier observations`, acted: translate`earlier actions` };
 const FIELDS = { episode: "text", step: "step", number: "component", layer: "layer", head: "head" };
 
 function shownEpisode() {
@@ -54,10 +54,10 @@ function sourcesOf(episode, stepNumber, component) {
 // A source in words, as nodes.
 function sourceName(source) {
   const episode = shownEpisode();
-  if (source.kind === "separator") return ["the separator"];
-  if (source.kind === "written") return [word(episode.components[source.component]), " of this action"];
-  if (source.kind === "observed") return [`what it saw in step ${source.step}`];
-  if (source.kind === "acted") return [`what it did in step ${source.step}: `, word(choicesOf(episode.steps[source.step]))];
+  if (source.kind === "separator") return [translate`the separator`];
+  if (source.kind === "written") return translateNodes`${word(episode.components[source.component])} of this action`;
+  if (source.kind === "observed") return [translate`what it saw in step ${source.step}`];
+  if (source.kind === "acted") return translateNodes`what it did in step ${source.step}: ${word(choicesOf(episode.steps[source.step]))}`;
   const { key, names } = episode.parts[source.part];
   if (!names.length) return [word(key), ": ", word(source.value)];
   const isWhole = names[source.at] === key || episode.parts.length === 1;

@@ -12,7 +12,7 @@ function buildExactRow() {
       make("small", { "aria-hidden": "true" }),
     ),
   );
-  const line = make("div", { class: `tokens${text.tokens.length > 90 ? " long" : ""}`, role: "listbox", dir: text.direction, "aria-label": "Tokens: choose the query" }, ...exactChips);
+  const line = make("div", { class: `tokens${text.tokens.length > 90 ? " long" : ""}`, role: "listbox", dir: text.direction, "aria-label": translate`Tokens: choose the query` }, ...exactChips);
   listen(line, "keydown", (event) =>
     moveByKey(event, text.direction, exactChips.length, state.query, (query) => {
       go({ query });
@@ -45,22 +45,22 @@ function showComparedSentence(row) {
   const { tokens } = shownText();
   const [first] = largest(row, 1);
   const others = computedPanels().slice(1);
-  const parts = [`In layer ${state.layer}, ${headName()}, `, word(tokens[state.query].surface), " attends most to ",
-    first === state.query ? "itself" : word(tokens[first].surface), ": ", make("span", { class: "share" }, percent(row[first])), "."];
+  const parts = [translate`In layer ${state.layer}, ${headName()}, `, word(tokens[state.query].surface), translate` attends most to `,
+    ...translateNodes`${first === state.query ? translate`itself` : word(tokens[first].surface)}: ${make("span", { class: "share" }, percent(row[first]))}.`];
   const key = state.key ?? first;
-  if (key !== first) parts.push(" To ", word(tokens[key].surface), " it gives ", make("span", { class: "share" }, percent(row[key])), ".");
+  if (key !== first) parts.push(...translateNodes` To ${word(tokens[key].surface)} it gives ${make("span", { class: "share" }, percent(row[key]))}.`);
   others.forEach((panel, at) => {
     const last = at > 0 && at === others.length - 1;
-    parts.push(at === 0 ? " The same weight is " : last ? " and " : ", ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])), ` under ${panel.unique_name}`);
+    parts.push(at === 0 ? translate` The same weight is ` : last ? translate` and ` : translate`, `, ...translateNodes`${make("span", { class: "share" }, percent(rowOfPanel(panel)[key]))} under ${panel.unique_name}`);
   });
-  if (others.length) parts.push(".");
+  if (others.length) parts.push(translate`.`);
   const opened = shownText().findings.find(({ looks: [look], query, key: of, pieces }) =>
     look.layer === state.layer && look.head === state.head && query === state.query && of === key && Math.max(...pieces) > 1);
   if (opened) {
     const share = (panel) => make("span", { class: "share" }, percent(wordWeight(panel, opened)));
-    parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), " ", share(panelsOfText()[0]));
-    others.forEach((panel, at) => parts.push(at < others.length - 1 ? ", " : " and ", share(panel), ` under ${panel.unique_name}`));
-    parts.push(".");
+    parts.push(translate` As whole words: `, word(opened.from), " → ", word(opened.to), " ", share(panelsOfText()[0]));
+    others.forEach((panel, at) => parts.push(at < others.length - 1 ? translate`, ` : translate` and `, ...translateNodes`${share(panel)} under ${panel.unique_name}`));
+    parts.push(translate`.`);
   }
   byId("sentence").replaceChildren(...parts);
 }

@@ -1,18 +1,18 @@
 // The findings as sentences; clicking one selects its head and token.
 
 function lookText({ layer, head, weight }) {
-  return `${percent(weight)} in layer ${layer}, head ${head}`;
+  return translate`${percent(weight)} in layer ${layer}, head ${head}`;
 }
 
 // What is known of the chosen finding.
 function findingText(finding) {
   const [first, second] = finding.looks;
-  const parts = [`Usual at that distance: ${percent(first.usual)}`];
-  if (second) parts.push(`also ${lookText(second)}`);
-  parts.push(`the query’s largest share in ${finding.first_choice} of ${finding.heads} heads`);
+  const parts = [translate`Usual at that distance: ${percent(first.usual)}`];
+  if (second) parts.push(translate`also ${lookText(second)}`);
+  parts.push(translate`the query’s largest share in ${finding.first_choice} of ${finding.heads} heads`);
   const [asks, gets] = finding.pieces;
-  if (asks > 1 || gets > 1) parts.push(`mean over ${plural(asks, "query token")}, sum over ${plural(gets, "key token")}`);
-  finding.elsewhere.forEach(({ text, weight }) => parts.push(`the same head in text ${text + 1}: ${percent(weight)}`));
+  if (asks > 1 || gets > 1) parts.push(translate`mean over ${plural`${asks} query tokens`}, sum over ${plural`${gets} key tokens`}`);
+  finding.elsewhere.forEach(({ text, weight }) => parts.push(translate`the same head in text ${text + 1}: ${percent(weight)}`));
   return `${parts.join("; ")}.`;
 }
 
@@ -30,14 +30,14 @@ function showFindings() {
         "button",
         { type: "button", "aria-current": String(isHere(finding)), onclick: () => go({ layer, head, query, key }) },
         make("b", {}, word(finding.from), " → ", word(finding.to), make("span", {}, percent(finding.looks[0].weight))),
-        make("small", {}, `layer ${layer}, head ${head}`),
+        make("small", {}, translate`layer ${layer}, head ${head}`),
       ),
     );
   });
   const chosen = text.findings.find(isHere);
   byId("finding").hidden = !text.findings.length;
   byId("finding").textContent = chosen ? findingText(chosen) : "";
-  const why = text.advice ? "Most words of this text are not in the model’s vocabulary, so nothing is listed." : "No pair of words in this text has unusually much attention. Longer texts have more such pairs.";
+  const why = text.advice ? translate`Most words of this text are not in the model’s vocabulary, so nothing is listed.` : translate`No pair of words in this text has unusually much attention. Longer texts have more such pairs.`;
   if (!items.length) items.push(make("li", { class: "how" }, why));
   const list = byId("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);

@@ -23,11 +23,11 @@ function* patchesOf(text, layer, head) {
 }
 
 function thumbnailName(text, layer, head) {
-  const name = `layer ${layer}, ${headName(head)}`;
+  const name = translate`layer ${layer}, ${headName(head)}`;
   if (head === null || isThrough(head)) return name;
   const { entropy, distance, pattern } = shownHeads(text).find((one) => one.layer === layer && one.head === head);
-  const far = distance === undefined ? "" : `, distance ${distance.toFixed(1)} tokens`;
-  return `${name}; entropy ${entropy.toFixed(2)} nats${far}${pattern ? `; ${patternText(pattern)}` : ""}`;
+  const far = distance === undefined ? "" : translate`, distance ${distance.toFixed(1)} tokens`;
+  return translate`${name}; entropy ${entropy.toFixed(2)} nats${far}${pattern ? `; ${patternText(pattern)}` : ""}`;
 }
 
 // The heads of a layer, their mean, and the rollout up to it.
@@ -41,7 +41,7 @@ function buildGrid() {
   const layers = text.layers.map((_, layer) => gridColumns(text, layer));
   const widest = layers.reduce((longest, one) => (one.length > longest.length ? one : longest));
   const columns = `18px repeat(${widest.length}, minmax(18px, 1fr))`;
-  const numbers = widest.map((head) => make("span", { class: "axis" }, head === null ? "all" : head === "rollout" ? "roll" : String(head)));
+  const numbers = widest.map((head) => make("span", { class: "axis" }, head === null ? translate`all` : head === "rollout" ? translate`roll` : String(head)));
   const top = make("div", { class: "top", "aria-hidden": "true" }, make("span", { class: "axis" }), ...numbers);
   top.style.gridTemplateColumns = columns;
   const rows = layers.map((heads, number) => {

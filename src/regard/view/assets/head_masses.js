@@ -40,8 +40,8 @@ function showMasses() {
     context.strokeRect((state.head ?? 0) * one.cell + 1, state.layer * one.cell + 1, whole * one.cell - 2, one.cell - 2);
     const flat = masses.flatMap((layer, at) => layer.map((mass, head) => ({ mass, name: `${at} · ${head}` })));
     const least = flat.reduce((a, b) => (b.mass < a.mass ? b : a));
-    one.value.textContent = `All heads ${percent(one.panel.summary.mass_kept)}; least in ${least.name}: ${percent(least.mass)}`;
-    one.canvas.setAttribute("aria-label", `${one.panel.label}: mass kept in layer ${state.layer}, ${headName()}, ${percent(measureOf(one.panel, "mass_kept"))}`);
+    one.value.textContent = translate`All heads ${percent(one.panel.summary.mass_kept)}; least in ${least.name}: ${percent(least.mass)}`;
+    one.canvas.setAttribute("aria-label", translate`${one.panel.label}: mass kept in layer ${state.layer}, ${headName()}, ${percent(measureOf(one.panel, "mass_kept"))}`);
   });
 }
 

@@ -8,15 +8,15 @@ function columnsOf(text) {
   const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };
   const { statistics } = showsMarks(text) ? text : text.unmarked;
   const columns = statistics.columns.map((name) => ({
-    name: name === "itself" ? "self" : name,
+    name: columnName(name),
     value: (one) => one[name],
     show: places[name] ?? share,
     falling: name !== "entropy",
   }));
   if (shownHeads(text).some(({ pattern }) => pattern)) {
-    columns.push({ name: "pattern", value: ({ pattern }) => pattern?.[1] ?? 0, show: (_, { pattern }) => (pattern ? patternText(pattern) : ""), falling: true });
+    columns.push({ name: translate`pattern`, value: ({ pattern }) => pattern?.[1] ?? 0, show: (_, { pattern }) => (pattern ? patternText(pattern) : ""), falling: true });
   }
-  return [{ name: "layer · head", value: ({ layer, head }) => layer * 1e4 + head, falling: false }, ...columns];
+  return [{ name: translate`layer · head`, value: ({ layer, head }) => layer * 1e4 + head, falling: false }, ...columns];
 }
 
 function sortBy(column, falling) {

@@ -39,7 +39,7 @@ function showHeard() {
   const focused = box.contains(document.activeElement);
   const at = placed.findIndex(({ first, stop }) => first <= state.query && state.query < stop);
   const nodes = placed.map(({ name, start, end, first, left, line }, index) => {
-    const times = `${timeName(start)} to ${timeName(end)}`;
+    const times = translate`${timeName(start)} to ${timeName(end)}`;
     const node = make("button", { type: "button", role: "radio", "aria-checked": String(index === at), tabindex: index === Math.max(0, at) ? 0 : -1, "aria-label": `${isolate(name)}, ${times}`, title: times, onclick: () => go({ query: first }) }, make("bdi", {}, name));
     node.dataset.start = start;
     node.dataset.end = end;

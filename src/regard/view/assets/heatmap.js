@@ -41,9 +41,9 @@ function showMap() {
   context.strokeRect(left - 1, top + row * cell - 1, columns * cell + 2, cell + 2);
   context.strokeRect(left + columnAt(column) * cell, top + row * cell, cell, cell);
   const [ask, get, share] = [queryPartsOf(text)[row], keyPartsOf(text)[column], shareAt(row, column)];
-  byId("map-title").textContent = `Layer ${state.layer}, ${headName()}`;
+  byId("map-title").textContent = translate`Layer ${state.layer}, ${headName()}`;
   byId("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
-  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolate(ask.surface)} to ${isolate(get.surface)}, ${percent(share)}`);
+  canvas.setAttribute("aria-label", translate`Heat map of layer ${state.layer}, ${headName()}: ${isolate(ask.surface)} to ${isolate(get.surface)}, ${percent(share)}`);
 }
 
 function shareAt(row, column) {

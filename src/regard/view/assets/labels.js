@@ -17,9 +17,11 @@ function showLabels() {
   box.onkeydown = (event) => moveByKey(event, "ltr", nodes.length, state.label, (label) => go({ label, view }));
   box.replaceChildren(...nodes);
   if (focused) nodes[state.label].focus();
-  const more = text.other_labels ? `The most probable labels are shown; there are ${plural(text.other_labels, "other")}. ` : "";
-  byId("labels-title").textContent = hasView(text, "similarity") ? "Texts" : "Labels";
-  byId("labels-how").textContent = `${more}${canChoose ? `Choose ${hasView(text, "similarity") ? "a text" : "a label"} to see which ${placeWord(text.layers[0], true)} count for it${hasView(text, "similarity") ? ", or which are near to it" : ""}.` : ""}`;
+  const more = text.other_labels ? translate`The most probable labels are shown; there are ${plural`${text.other_labels} others`}. ` : "";
+  byId("labels-title").textContent = hasView(text, "similarity") ? translate`Texts` : translate`Labels`;
+  const places = placeWord(text.layers[0], true);
+  const choose = hasView(text, "similarity") ? translate`Choose a text to see which ${places} count for it, or which are near to it.` : translate`Choose a label to see which ${places} count for it.`;
+  byId("labels-how").textContent = `${more}${canChoose ? choose : ""}`;
 }
 
 watch(["text", "label", "view"], showLabels);

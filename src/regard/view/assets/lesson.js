@@ -23,7 +23,7 @@ function showLesson() {
     else item.removeAttribute("aria-current");
     const heading = item.querySelector("h3");
     if (!heading || heading.querySelector(".link")) return;
-    const name = `Link to step ${at + 1}`;
+    const name = translate`Link to step ${at + 1}`;
     const link = make("a", { class: "link", href: address(at + 1), title: name, "aria-label": name, onclick: (event) => {
       event.preventDefault();
       pauseLesson();
@@ -52,7 +52,7 @@ function pauseLesson() {
 }
 
 function showPlaying() {
-  byId("play").textContent = playing ? "Pause" : "Play the steps";
+  byId("play").textContent = playing ? translate`Pause` : translate`Play the steps`;
   byId("step-by-step").classList.toggle("played", playing !== 0);
 }
 

@@ -53,11 +53,13 @@ function lineColour(isChosen) {
 function howLinesAreDrawn(all, overlaid) {
   const [signed, full] = [isSigned(shownText(), state.layer), largestShown(shownText(), state.layer, state.head)];
   const [name, how, chosen] = signed
-    ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
-    : ["Shares", "a share: thicker is larger", "in another colour"];
-  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE}\u00a0% ${full === 1 ? "" : "of the largest "}are not drawn${isApart(shownText()) ? ", and none to the first token" : ""}. ` +
-    `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} ${overlaid.length ? "in the heads of these colours; a square is as strong as the key’s share" : `in layer ${state.layer}, ${headName()}`}. ` +
-    "Draw several heads together with the + above the lines, or by holding Ctrl or Shift while you click a head in the overview.";
+    ? [translate`Weights`, translate`a weight: thicker is further from 0, orange is below it and blue above`, translate`stronger`]
+    : [translate`Shares`, translate`a share: thicker is larger`, translate`in another colour`];
+  const [part, first] = [full === 1 ? "" : translate`of the largest `, isApart(shownText()) ? translate`, and none to the first token` : ""];
+  const rows = all ? translate`every row, the chosen one ${chosen},` : translate`the chosen row`;
+  const heads = overlaid.length ? translate`in the heads of these colours; a square is as strong as the key’s share` : translate`in layer ${state.layer}, ${headName()}`;
+  return translate`Each line is ${how}. ${name} under ${`${100 * MIN_LINE_SHARE}\u00a0%`} ${part}are not drawn${first}. ` + translate`Shown: ${rows} ${heads}. ` +
+    translate`Draw several heads together with the + above the lines, or by holding Ctrl or Shift while you click a head in the overview.`;
 }
 
 function showLines() {
@@ -82,7 +84,7 @@ function showLines() {
 // Keys are shaded by their share; with several heads each has its square.
 function showSharesOfKeys(text, overlaid, rowOfHead) {
   const [shades, here] = [shadesOf(text, state.layer, state.head), rowOfHead(state)];
-  const rows = overlaid.map((head) => ({ ...head, name: `layer ${head.layer}, head ${head.head}`, row: rowOfHead(head) }));
+  const rows = overlaid.map((head) => ({ ...head, name: translate`layer ${head.layer}, head ${head.head}`, row: rowOfHead(head) }));
   sides.gets.forEach((node, column) => {
     node.querySelector(".squares")?.remove();
     if (rows.length) {

@@ -4,24 +4,29 @@ const AROUND = 40; // tokens before and after the query that are shown
 const BESIDE = 6; // tokens before and after a key in the list
 const MEASURES = ["largest", "mean"];
 
-function count(number, name) {
-  return `${number.toLocaleString("en")} ${name}${number === 1 ? "" : "s"}`;
+function grouped(number) {
+  return number.toLocaleString("en");
+}
+
+function countTokens(number) {
+  return plural`${grouped(number)} tokens`;
 }
 
 function showAbout() {
   const text = shownText();
-  byId("about").textContent = `${data.model || "Model"}: ${count(sizeOf(text.tokens), "token")}, ${count(text.layers.length, "layer")}, ${count(text.heads.length, "head")}.`;
+  byId("about").textContent = translate`${modelName()}: ${countTokens(sizeOf(text.tokens))}, ${plural`${grouped(text.layers.length)} layers`}, ${plural`${grouped(text.heads.length)} heads`}.`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${count(text.dropped, "token")} were removed.`;
+  byId("cut").textContent = translate`Truncated: the text is longer than the model's limit. Its last ${countTokens(text.dropped)} were removed.`;
   const { size: [rows, columns], row_keys: stored } = shownHead();
   const others = sizeOf(text.tokens) - text.queries.length;
-  byId("holds").textContent = data.served ? "The weights of all tokens are computed when you look at them: choose any token, and zoom into the overview." : `A page with every weight of this text would be too large. This one holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ` +
-    `${stored} strongest keys of ${count(text.queries.length, "token")}, underlined in the text. It leaves out ` +
-    `${others ? `the other ${count(others, "token")} as queries, ` : ""}weaker keys, and all vectors.`;
+  const rest = others ? translate`the other ${countTokens(others)} as queries, ` : "";
+  byId("holds").textContent = data.served ? translate`The weights of all tokens are computed when you look at them: choose any token, and zoom into the overview.`
+    : translate`A page with every weight of this text would be too large. This one holds of each head its statistics, an overview of ${rows} × ${columns} patches, and the ${stored} strongest keys of ${countTokens(text.queries.length)}, underlined in the text. It leaves out ${rest}weaker keys, and all vectors.`;
   byId("even").textContent = text.statistics.uniform;
   byId("query").max = sizeOf(text.tokens) - 1;
-  byId("foot").textContent = `Statistics are of all weights. Shares of the overview are rounded by up to 8 %, those of the list by 0.2 %. ` +
-    `${text.signed ? "Weights may be below 0 in this model: shares are of absolute values. " : ""}${data.served ? "This page asks only the server on this computer." : "This page loads nothing and sends nothing."} Layers, heads and tokens are counted from 0.`;
+  byId("foot").textContent = translate`Statistics are of all weights. Shares of the overview are rounded by up to 8 %, those of the list by 0.2 %. ` +
+    (text.signed ? translate`Weights may be below 0 in this model: shares are of absolute values. ` : "") +
+    (data.served ? translate`This page asks only the server on this computer.` : translate`This page loads nothing and sends nothing.`) + translate` Layers, heads and tokens are counted from 0.`;
   showFindings();
 }
 
@@ -34,12 +39,12 @@ function showRow() {
   if (!row) return;
   const keys = keysOf(text);
   const [first] = row;
-  const query = [named(text.tokens, state.query), ` (token ${state.query.toLocaleString("en")})`];
-  const place = ` in layer ${state.layer}, head ${state.head}.`;
-  byId("sentence").replaceChildren(...query, ...(first ? [" attends most to ", named(keys, first.key), ` (token ${first.key.toLocaleString("en")}): `, percent(first.share), place] : [" attends to nothing", place]));
+  const query = [named(text.tokens, state.query), translate` (token ${grouped(state.query)})`];
+  const place = translate` in layer ${state.layer}, head ${state.head}.`;
+  byId("sentence").replaceChildren(...query, ...(first ? [translate` attends most to `, ...translateNodes`${[named(keys, first.key), translate` (token ${grouped(first.key)})`]}: ${percent(first.share)}`, place] : [translate` attends to nothing`, place]));
   byId("keys").replaceChildren(...row.map(({ key, share }) => {
     const context = [make("small", {}, textOf(keys, key - BESIDE, key)), word(textOf(keys, key, key + 1)), make("small", {}, textOf(keys, key + 1, key + 1 + BESIDE))];
-    const where = make("small", {}, `  token ${key.toLocaleString("en")}`);
+    const where = make("small", {}, translate`  token ${grouped(key)}`);
     return make("li", {}, make("button", { type: "button", onclick: () => go({ query: key }) }, make("b", {}, shareText(share)), make("bdi", {}, ...context), where));
   }));
   showPassage();
@@ -71,7 +76,7 @@ function showFindings() {
   byId("outstanding").hidden = text.pairs.length === 0;
   byId("findings").replaceChildren(...text.pairs.map(({ query, key, looks: [look] }) =>
     make("li", {}, make("button", { type: "button", onclick: () => go({ query, layer: look.layer, head: look.head }) },
-      make("span", {}, named(text.tokens, query), " → ", named(keysOf(text), key)), make("small", {}, `${percent(look.weight)}, usual ${percent(look.usual)} · layer ${look.layer}, head ${look.head}`)))));
+      make("span", {}, named(text.tokens, query), " → ", named(keysOf(text), key)), make("small", {}, translate`${percent(look.weight)}, usual ${percent(look.usual)} · layer ${look.layer}, head ${look.head}`)))));
 }
 
 let sorted = 0;
@@ -79,11 +84,11 @@ let sorted = 0;
 function showNumbers() {
   const { places, statistics: { columns, rows, patterns } } = shownText();
   const shown = (name, value) => (name === "entropy" ? (value / 1e4).toFixed(2) : name === "distance" ? (value / 1e4).toFixed(1) : `${(value / 100).toFixed(0)}\u00a0%`);
-  const titles = ["layer · head", ...columns, "pattern"];
+  const titles = [translate`layer · head`, ...columns.map(columnName), translate`pattern`];
   const values = (at) => [-at, ...rows[at], patterns[at]?.[1] ?? 0];
   const order = places.map((_, at) => at).sort((a, b) => values(b)[sorted] - values(a)[sorted]);
   const heading = titles.map((name, column) => make("th", { scope: "col", "aria-sort": column === sorted ? (column ? "descending" : "ascending") : undefined },
-    make("button", { type: "button", onclick: () => { sorted = column; showNumbers(); byId("numbers").querySelectorAll("th button")[column].focus(); } }, name === "itself" ? "self" : name)));
+    make("button", { type: "button", onclick: () => { sorted = column; showNumbers(); byId("numbers").querySelectorAll("th button")[column].focus(); } }, name)));
   const body = order.map((at) => {
     const place = places[at];
     const cells = columns.map((name, column) => make("td", {}, shown(name, rows[at][column])));
@@ -95,7 +100,7 @@ function showNumbers() {
 }
 
 function showMeasures() {
-  showSwitch(byId("measures"), ["largest share", "mean of all keys"], MEASURES.indexOf(state.measure), (at) => go({ measure: MEASURES[at] }));
+  showSwitch(byId("measures"), [translate`largest share`, translate`mean of all keys`], MEASURES.indexOf(state.measure), (at) => go({ measure: MEASURES[at] }));
 }
 
 const repaint = buildMap();

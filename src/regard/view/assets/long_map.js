@@ -44,7 +44,7 @@ function drawMap() {
   if (at >= 0 && at <= side) context.fillRect(0, at - 0.5, side, 1);
   const [queries, keys] = [text.tokens, keysOf(text)].map(sizeOf);
   const range = (from, count) => `${Math.round(from * count).toLocaleString("en")}–${Math.round((from + size) * count).toLocaleString("en")}`;
-  canvas.setAttribute("aria-label", `Layer ${state.layer}, head ${state.head}: queries ${range(top, queries)}, keys ${range(left, keys)}`);
+  canvas.setAttribute("aria-label", translate`Layer ${state.layer}, head ${state.head}: queries ${range(top, queries)}, keys ${range(left, keys)}`);
   canvas.dataset.painted = "yes";
 }
 
@@ -79,8 +79,8 @@ function describePatch({ row, column }) {
   const [y, x] = [bounded(Math.floor(row * rows), rows), bounded(Math.floor(column * columns), columns)];
   const range = (at, count, all) => `${Math.floor((at * all) / count).toLocaleString("en")}–${(Math.floor(((at + 1) * all) / count) - 1).toLocaleString("en")}`;
   const exact = onDemand.describe?.({ row, column });
-  byId("map-value").textContent = exact || `queries ${range(y, rows, sizeOf(text.tokens))}, keys ${range(x, columns, sizeOf(keysOf(text)))}: ` +
-    `largest share ${shareText(largest[y * columns + x])}, all keys together ${shareText(mean[y * columns + x])}`;
+  byId("map-value").textContent = exact || translate`queries ${range(y, rows, sizeOf(text.tokens))}, keys ${range(x, columns, sizeOf(keysOf(text)))}: ` +
+    translate`largest share ${shareText(largest[y * columns + x])}, all keys together ${shareText(mean[y * columns + x])}`;
 }
 
 function buildMap() {

@@ -4,14 +4,18 @@ const FEWEST = 32; // tokens along a side that the map is zoomed to
 let tile = null; // the part that was received last: where it lies, its shares, and what it was painted for
 let asking = 0;
 
+function tellEnd() {
+  byId("cut").textContent = translate`The server has ended: the page shows what it holds.`;
+  byId("cut").hidden = false;
+}
+
 async function ask(name, numbers) {
   const { text, layer, head } = state;
   try {
     const answer = await fetch(`${name}?${new URLSearchParams({ text, layer, head, ...numbers })}`);
     return answer.ok ? await answer.arrayBuffer() : null;
   } catch {
-    byId("cut").textContent = "The server has ended: the page shows what it holds.";
-    byId("cut").hidden = false;
+    tellEnd();
     return null;
   }
 }
@@ -78,11 +82,10 @@ onDemand.describe = ({ row, column }) => {
   const query = bounds.top + line * Math.ceil((bounds.bottom - bounds.top) / rows);
   const key = (at) => bounds.left + Math.floor((at * (bounds.right - bounds.left)) / columns);
   const at = line * columns + cell;
-  const range = key(cell + 1) - 1 > key(cell) ? `keys ${key(cell).toLocaleString("en")}–${(key(cell + 1) - 1).toLocaleString("en")}: largest share ${shareText(largest[at])}, all ${shareText(mean[at])}` : `key ${key(cell).toLocaleString("en")}: ${shareText(largest[at])}`;
-  return `query ${query.toLocaleString("en")}, ${range}`;
+  const range = key(cell + 1) - 1 > key(cell) ? translate`keys ${key(cell).toLocaleString("en")}–${(key(cell + 1) - 1).toLocaleString("en")}: largest share ${shareText(largest[at])}, all ${shareText(mean[at])}` : translate`key ${key(cell).toLocaleString("en")}: ${shareText(largest[at])}`;
+  return translate`query ${query.toLocaleString("en")}, ${range}`;
 };
 
 fetch("alive").then((answer) => answer.body.pipeTo(new WritableStream())).catch(() => {
-  byId("cut").textContent = "The server has ended: the page shows what it holds.";
-  byId("cut").hidden = false;
+  tellEnd();
 });

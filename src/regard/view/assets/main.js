@@ -1,12 +1,12 @@
 // Sets up the page: tabs, selectors, theme, and the first view.
 
-const KINDS = { alone: "Text", alignment: "Cross-attention", source: "Source self-attention", target: "Target self-attention" };
+const KINDS = { alone: translate`Text`, alignment: translate`Cross-attention`, source: translate`Source self-attention`, target: translate`Target self-attention` };
 
 function showSwitches() {
   ROOT_ELEMENT.dataset.level = state.words ? "words" : "tokens";
   const kinds = data.texts[state.text].attentions.map(({ kind }) => KINDS[kind]);
   showSwitch(byId("kinds"), kinds, state.kind, (kind) => go({ kind }));
-  const levels = haveWords(shownText()) ? ["words", "tokens"] : [];
+  const levels = haveWords(shownText()) ? [translate`words`, translate`tokens`] : [];
   showSwitch(byId("levels"), levels, state.words ? 0 : 1, (at) => go({ words: at === 0 }));
 }
 
@@ -16,16 +16,16 @@ function showAbout() {
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
   ROOT_ELEMENT.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
   const tokens = isAcross(text)
-    ? `${plural(text.tokens.length, "target token")}, ${plural(keysOf(text).length, "source token")}`
-    : plural(text.tokens.length, "token");
-  byId("about").textContent = `${data.model || "Model"}: ${tokens}, ${layersAndHeads(text)}.`;
-  byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as given" : "Target, the model’s translation";
+    ? `${plural`${text.tokens.length} target tokens`}, ${plural`${keysOf(text).length} source tokens`}`
+    : plural`${text.tokens.length} tokens`;
+  byId("about").textContent = translate`${modelName()}: ${tokens}, ${layersAndHeads(text)}.`;
+  byId("asking-name").textContent = data.texts[state.text].forced ? translate`Target, as given` : translate`Target, the model’s translation`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were removed.`;
+  byId("cut").textContent = translate`Truncated: the text is longer than the model's limit. Its last ${plural`${text.dropped} tokens`} were removed.`;
   byId("vocabulary").hidden = !text.vocabulary;
-  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and excluded from the word pairs. ${text.advice ?? ""}`;
+  byId("vocabulary").textContent = translate`${text.vocabulary} Such words are read as one unknown token, and excluded from the word pairs. ${text.advice ?? ""}`;
   showAnswer(data.texts[state.text].answer);
-  byId("foot").textContent = `${precision()} Layers and heads are counted from 0.`;
+  byId("foot").textContent = translate`${precision()} Layers and heads are counted from 0.`;
 }
 
 // The answer of a classifier: its labels, and the words that the pooled tokens attended to in the last layer.
@@ -33,22 +33,25 @@ function showAnswer(answer) {
   byId("answer").hidden = !answer;
   if (!answer) return;
   const list = (shares) => shares.flatMap(([name, share], at) => [at ? ", " : "", word(name), ` ${percent(share)}`]);
-  const from = answer.pooling === "cls" ? "the first token, which" : "the mean of all tokens, which on average";
-  const none = answer.has_label ? "" : " None reaches 50\u00a0%, so the text has no label.";
-  const name = answer.several ? "Labels, each with a probability of its own: " : "Label: ";
-  byId("answer").replaceChildren(make("b", {}, name), ...list(answer.labels), `.${none} ${answer.several ? "They are" : "It is"} computed from ${from} attended in the last layer to `, ...list(answer.words), ".");
+  const from = answer.pooling === "cls" ? translate`the first token, which` : translate`the mean of all tokens, which on average`;
+  const none = answer.has_label ? "" : translate` None reaches 50\u00a0%, so the text has no label.`;
+  const name = answer.several ? translate`Labels, each with a probability of its own: ` : translate`Label: `;
+  const how = answer.several ? translate`They are computed from ${from} attended in the last layer to ` : translate`It is computed from ${from} attended in the last layer to `;
+  byId("answer").replaceChildren(make("b", {}, name), ...list(answer.labels), translate`.`, `${none} ${how}`, ...list(answer.words), translate`.`);
 }
 
 // Describes the precision of the stored numbers, and how the weights were computed.
 function precision() {
   const layers = data.texts.flatMap(({ attentions }) => attentions.flatMap((one) => one.layers));
   const [stepwise, alone] = [layers.some(({ query }) => query), layers.some(({ weights }) => weights)];
-  const stored = alone ? `${stepwise ? "Queries, keys, values and w" : "W"}eights of layers without steps` : "Queries, keys and values";
+  const stored = !alone ? translate`Queries, keys and values` : stepwise ? translate`Queries, keys, values and weights of layers without steps` : translate`Weights of layers without steps`;
   const how = data.letters
-    ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
-    : "the model’s own float32 numbers";
-  const computed = stepwise ? `${alone ? "Other weights" : "Weights"} are computed in your browser; this` : "This";
-  return `${stored} are ${how}. ${computed} page loads nothing and sends nothing.`;
+    ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
+    : translate`the model’s own float32 numbers`;
+  const safe = !stepwise ? translate`This page loads nothing and sends nothing.`
+    : alone ? translate`Other weights are computed in your browser; this page loads nothing and sends nothing.`
+      : translate`Weights are computed in your browser; this page loads nothing and sends nothing.`;
+  return translate`${stored} are ${how}. ${safe}`;
 }
 
 function showWeightsAre() {

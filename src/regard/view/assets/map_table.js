@@ -19,7 +19,7 @@ function headingOf({ surface }, scope) {
 
 function tableOfMap(text, asks, gets, chosen) {
   const shares = sharesOf(text, state.layer, state.head);
-  const caption = make("caption", {}, `Layer ${state.layer}, ${headName()}, in %: a row for each ${isAcross(text) ? "step" : "query"}, a column for each key`);
+  const caption = make("caption", {}, isAcross(text) ? translate`Layer ${state.layer}, ${headName()}, in %: a row for each step, a column for each key` : translate`Layer ${state.layer}, ${headName()}, in %: a row for each query, a column for each key`);
   const head = make("tr", {}, make("td", {}), ...gets.map((part) => headingOf(part, "col")));
   const rows = asks.map((part, row) => make(
     "tr", row === chosen ? { class: "chosen" } : {}, headingOf(part, "row"),
@@ -31,9 +31,9 @@ function tableOfMap(text, asks, gets, chosen) {
 function tableOfRow(asked, gets) {
   const shares = shownShares();
   const columns = largest(shares, ROW_ENTRIES);
-  const caption = make("caption", {}, `Layer ${state.layer}, ${headName()}: the ${columns.length} largest shares of `, make("bdi", {}, asked.surface), `, in %, of ${gets.length}`);
+  const caption = make("caption", {}, ...translateNodes`Layer ${state.layer}, ${headName()}: the ${columns.length} largest shares of ${make("bdi", {}, asked.surface)}, in %, of ${gets.length}`);
   const rows = columns.map((column) => make("tr", {}, headingOf(gets[column], "row"), make("td", {}, String(column)), make("td", {}, number(100 * shares[column], 1))));
-  const head = make("tr", {}, ...["key", "number", "share"].map((name) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, ...[translate`key`, translate`number`, translate`share`].map((name) => make("th", { scope: "col" }, name)));
   return make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...rows));
 }
 

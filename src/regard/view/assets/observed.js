@@ -15,7 +15,7 @@ function showObserved() {
     const shares = weights.subarray(start, start + values.length);
     start += values.length;
     const sum = shares.reduce((all, one) => all + one, 0);
-    const title = make("h3", {}, make("bdi", {}, part.key), make("small", {}, ` ${plural(values.length, "token")}, together ${percent(sum)}`));
+    const title = make("h3", {}, make("bdi", {}, part.key), make("small", {}, " ", translate`${plural`${values.length} tokens`}, together ${percent(sum)}`));
     return make("div", { class: "part" }, title, ...shapeOf(part, values, shares, step.pictures[at]));
   }));
   paintWhenShown.forEach((paintMaps) => paintMaps());
@@ -47,9 +47,9 @@ function cellMap(part, values, shares, picture) {
   const [top, uniform] = [Math.max(...cells), cells.reduce((sum, share) => sum + share, 0) / cells.length];
   const places = cells.map((share) => Math.max(0, share - uniform) / (top - uniform || 1)); // on the scale of the colours
   const caption = make("p", { class: "value" });
-  const tell = (cell) => caption.replaceChildren(...cellText(part, values, shares, cell), ` · colours begin at the uniform share, ${percent(uniform)}, and reach up to ${percent(top)}`);
-  const canvases = [...(picture ? [make("canvas", { role: "img", "aria-label": "What was observed" })] : []),
-    make("canvas", { role: "img", tabindex: 0, "aria-label": "Attention over the cells; arrow keys pick a cell" })];
+  const tell = (cell) => caption.replaceChildren(...cellText(part, values, shares, cell), translate` · colours begin at the uniform share, ${percent(uniform)}, and reach up to ${percent(top)}`);
+  const canvases = [...(picture ? [make("canvas", { role: "img", "aria-label": translate`What was observed` })] : []),
+    make("canvas", { role: "img", tabindex: 0, "aria-label": translate`Attention over the cells; arrow keys pick a cell` })];
   let picked = cells.indexOf(Math.max(...cells));
   const texts = picture ? [] : Array.from(cells, (_, cell) => values[part.cells.indexOf(cell)]);
   const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : places, picked, texts));
@@ -73,7 +73,7 @@ function withPicture(picture, then) {
 }
 
 function cellText(part, values, shares, cell) {
-  const place = `row ${Math.floor(cell / part.grid[1])}, column ${cell % part.grid[1]}`;
+  const place = translate`row ${Math.floor(cell / part.grid[1])}, column ${cell % part.grid[1]}`;
   const tokens = part.cells.flatMap((at, token) => (at === cell ? [token] : []));
   const text = (token) => {
     const name = part.names[token].replace(`${place}: `, "");

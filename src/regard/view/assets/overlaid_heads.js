@@ -29,11 +29,11 @@ function showOverlaid() {
   const chips = heads.map(({ layer, head, colour }) => {
     const square = make("span", { class: "square" });
     square.style.background = colour;
-    return make("button", { type: "button", title: "Take this head away", onclick: () => toggleOverlaid(layer, head) }, square, ` layer ${layer}, head ${head} ×`);
+    return make("button", { type: "button", title: translate`Take this head away`, onclick: () => toggleOverlaid(layer, head) }, square, translate` layer ${layer}, head ${head} ×`);
   });
   const isHere = heads.some(({ layer, head }) => layer === state.layer && head === state.head);
   const canAdd = state.head !== null && !isThrough(state.head) && !isHere && heads.length < HEAD_COLOURS.length;
-  if (canAdd) chips.push(make("button", { type: "button", onclick: () => toggleOverlaid(state.layer, state.head) }, `+ layer ${state.layer}, head ${state.head}`));
+  if (canAdd) chips.push(make("button", { type: "button", onclick: () => toggleOverlaid(state.layer, state.head) }, translate`+ layer ${state.layer}, head ${state.head}`));
   const box = byId("overlaid");
   const focused = [...box.children].indexOf(document.activeElement);
   box.hidden = hasOneHead(shownText());

@@ -7,9 +7,9 @@ function buildPanels() {
   cards = panelsOfText().map((panel) => {
     const title = make("h3", {}, ...nameOf(panel));
     const exact = panel.at === 0;
-    if (panel.at === null) return { panel, node: make("article", { class: "panel" }, title, make("p", { class: "refusal" }, `Refuses: ${panel.refusal}.`)) };
+    if (panel.at === null) return { panel, node: make("article", { class: "panel" }, title, make("p", { class: "refusal" }, translate`Refuses: ${panel.refusal}.`)) };
     const [canvas, value, kept, bar] = [make("canvas", { tabindex: 0, role: "img" }), make("p", { class: "value" }), make("b", {}), make("span", {})];
-    const name = make("span", {}, exact ? "exact" : "kept in this head");
+    const name = make("span", {}, exact ? translate`exact` : translate`kept in this head`);
     const meter = make("span", { class: "meter", "aria-hidden": "true" }, bar);
     const cost = make("p", { class: "cost" }, costText(panel));
     const node = make("article", { class: `panel${exact ? " exact" : ""}` }, title, make("p", { class: "kept" }, kept, name, meter), canvas, value, cost);
@@ -22,7 +22,7 @@ function buildPanels() {
 
 function costText({ operations, seconds, at }) {
   const [exact] = panelsOfText();
-  const counted = operations === null ? [] : [`${operationText(operations)} operations${at && exact.operations ? ` (${times(operations / exact.operations)})` : ""}`];
+  const counted = operations === null ? [] : [translate`${operationText(operations)} operations` + (at && exact.operations ? ` (${times(operations / exact.operations)})` : "")];
   return [...counted, `${secondsText(seconds)}${at ? ` (${times(seconds / exact.seconds)})` : ""}`].join(" · ");
 }
 
@@ -52,7 +52,7 @@ function showValue({ panel, value, canvas, layout }) {
   const [weight, exact] = [panel, panelsOfText()[0]].map((one) => weightsOfPanel(one)[query * layout.size + key]);
   const difference = differs(panel) ? ` (${weight >= exact ? "+" : ""}${percent(weight - exact)})` : "";
   value.replaceChildren(word(tokens[query].surface), " → ", word(tokens[key].surface), ` ${percent(weight)}${difference}`);
-  canvas.setAttribute("aria-label", `${panel.label}, layer ${state.layer}, ${headName()}: ${isolate(tokens[query].surface)} to ${isolate(tokens[key].surface)}, ${percent(weight)}`);
+  canvas.setAttribute("aria-label", translate`${panel.label}, layer ${state.layer}, ${headName()}: ${isolate(tokens[query].surface)} to ${isolate(tokens[key].surface)}, ${percent(weight)}`);
 }
 
 function pointAt(cell) {
@@ -68,12 +68,12 @@ function choose(cell) {
 
 function showScale() {
   const signed = showsDifference || computedPanels().some(({ at }) => isSigned(data.texts[state.text].attentions[at], state.layer));
-  const name = showsDifference ? "weight minus exact weight" : signed ? "weight; beyond ±100\u00a0% the shade stays" : "weight";
+  const name = showsDifference ? translate`weight minus exact weight` : signed ? translate`weight; beyond ±100\u00a0% the shade stays` : translate`weight`;
   drawScale(signed, (weight) => comparedShade(weight, showsDifference), name);
 }
 
 function showShown() {
-  showSwitch(byId("shown"), ["weights", "difference from exact"], showsDifference ? 1 : 0, (at) => {
+  showSwitch(byId("shown"), [translate`weights`, translate`difference from exact`], showsDifference ? 1 : 0, (at) => {
     showsDifference = at === 1;
     showShown();
     showPanels();

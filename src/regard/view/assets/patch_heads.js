@@ -18,14 +18,14 @@ function showMultiples() {
   const text = shownText();
   const columns = columnsIn(text, state.layer);
   const focused = byId("multiples").contains(document.activeElement);
-  byId("heads-title").textContent = `Heads of layer ${state.layer}`;
+  byId("heads-title").textContent = translate`Heads of layer ${state.layer}`;
   const nodes = columns.map((head) => {
     const canvas = make("canvas", { width: 118, height: 1 });
     const found = headMap(text, state.layer, head, state.query);
     drawMultiple(canvas, text, found);
     const best = strongestToken(found);
     const place = best < 0 ? "" : `${tokensIn(found.layer)[best].surface}: ${shareText(found, found.values[best])}`;
-    const name = head === null ? "mean of all heads" : `head ${head}`;
+    const name = columnTitle(head);
     return make("button", { type: "button", role: "radio", "aria-checked": String(head === state.head), tabindex: head === state.head ? 0 : -1, "aria-label": `${name}, ${place}`, onclick: () => go({ head }) }, canvas, make("b", {}, name), make("span", {}, place));
   });
   const at = columns.indexOf(state.head);
@@ -56,7 +56,7 @@ function buildPatchGrid() {
   const rows = text.layers.map((shown, layer) => {
     const cells = columnsIn(text, layer).map((head) => {
       const canvas = make("canvas", { width: placeOfKeys(shown).columns, height: placeOfKeys(shown).rows });
-      const name = `layer ${layer}, ${head === null ? "mean of all heads" : `head ${head}`}`;
+      const name = translate`layer ${layer}, ${columnTitle(head)}`;
       const button = make("button", { type: "button", role: "gridcell", "aria-label": name, title: name, tabindex: -1, onclick: () => go({ layer, head, view: "attention" }) }, canvas);
       gridCells.push({ button, canvas, layer, head });
       return button;
@@ -70,6 +70,10 @@ function buildPatchGrid() {
 }
 
 // Paints the maps a few at a time, so that the page answers meanwhile, or at once.
+function columnTitle(head) {
+  return head === null ? translate`mean of all heads` : translate`head ${head}`;
+}
+
 function paintPatchGrid(slice = 12) {
   painting += 1;
   const [mine, text] = [painting, shownText()];

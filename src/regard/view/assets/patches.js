@@ -1,6 +1,6 @@
 // The picture with its grid, where a token is picked, and the heat map over the picture: what the token attends to.
 
-const VIEWS = { attention: "Attention of a head", rollout: "Rollout", readout: "Readout", gradient: "Gradient rollout", similarity: "Similarity" };
+const VIEWS = { attention: translate`Attention of a head`, rollout: translate`Rollout`, readout: translate`Readout`, gradient: translate`Gradient rollout`, similarity: translate`Similarity` };
 const images = data.texts.map(() => null);
 
 // Decodes the pictures; their pixels are drawn by canvases only.
@@ -90,7 +90,7 @@ function similarityMap(text) {
 
 // A value as the map tells it: a share, or in the map of similarity the cosine.
 function toldValue(found, value) {
-  return state.view === "similarity" ? `cosine ${cosineText(value + found.mean)} (${difference(value)})` : shareText(found, value);
+  return state.view === "similarity" ? translate`cosine ${cosineText(value + found.mean)} (${difference(value)})` : shareText(found, value);
 }
 
 // A share in percent, with as many digits as tell the patches of the map apart: a nearly uniform one needs more.
@@ -233,9 +233,9 @@ function showPicture() {
   if (state.view === "attention") outlineWindow(drawn, layer);
   const source = sourceToken();
   outline(drawn, layer, source, colourOf("--accent"));
-  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : QUERY}`;
-  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${plural(grid.columns, hasPlace(layer) ? "token" : "frame")}${picked}.` : `Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
-  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram${hasPlace(layer) ? " as the model saw it" : ""}, loud is light. ${drawn.text.sound.timing ?? ""}` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
+  const picked = source < 0 ? "" : translate`; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : QUERY}`;
+  byId("picture").setAttribute("aria-label", drawn.text.sound ? translate`Spectrogram with ${hasPlace(layer) ? plural`${grid.columns} tokens` : plural`${grid.columns} frames`}${picked}.` : translate`Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
+  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? translate`, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram${hasPlace(layer) ? translate` as the model saw it` : ""}, loud is light. ${drawn.text.sound.timing ?? ""}` : translate`, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
 
@@ -246,15 +246,15 @@ function sourceToken() {
 // What the values of the map belong to: the picked token, the pooling of all tokens, or the answer of a Perceiver.
 function sourceName() {
   const source = state.view === "readout" ? -1 : sourceToken();
-  if (source < 0) return hasPlace(gridLayer()) ? "sequence pooling" : "the answer";
+  if (source < 0) return hasPlace(gridLayer()) ? translate`sequence pooling` : translate`the answer`;
   return tokensIn(gridLayer())[source].surface;
 }
 
 // What the tokens of a map are called: patches, or the places that latents read, such as pixels.
 function placeWord(layer, several = false) {
-  if (isSound && !hasPlace(layer)) return several ? "frames" : "frame";
+  if (isSound && !hasPlace(layer)) return several ? translate`frames` : translate`frame`;
   if (hasPlace(layer)) return several ? PLACE.many : PLACE.one;
-  return several ? "places" : "place";
+  return several ? translate`places` : translate`place`;
 }
 
 const MAX_BUTTONS = 64; // of latents; more are picked by the selector alone
@@ -281,11 +281,11 @@ function showPatches() {
   const key = mapKey(found);
   if (state.view === "attention") outline(drawn, found.layer, key, colourOf("--ink"), 2);
   const names = tokensIn(found.layer);
-  const shares = found.layer.prefix.map((name, at) => `${name} token ${toldValue(found, found.values[at])}`);
+  const shares = found.layer.prefix.map((name, at) => translate`${name} token ${toldValue(found, found.values[at])}`);
   byId("prefix-shares").hidden = found.layer.prefix.length === 0;
-  byId("prefix-shares").textContent = state.view === "gradient" ? "Shares of all patches" : `Beside the patches: ${shares.join(", ")}`;
+  byId("prefix-shares").textContent = state.view === "gradient" ? translate`Shares of all patches` : translate`Beside the patches: ${shares.join(", ")}`;
   tellValue(found, key);
-  byId("map").setAttribute("aria-label", `Heat map: ${sourceName()} to ${names[key].surface}, ${toldValue(found, found.values[key])}`);
+  byId("map").setAttribute("aria-label", translate`Heat map: ${sourceName()} to ${names[key].surface}, ${toldValue(found, found.values[key])}`);
   showMapSentence(found);
   showMapScale(found);
 }
@@ -302,7 +302,7 @@ function mapKey(found) {
 function tellValue(found, token) {
   const { layer, values } = found;
   const names = tokensIn(layer);
-  const value = Number.isNaN(values[token]) ? ["outside the window"] : [toldValue(found, values[token])];
+  const value = Number.isNaN(values[token]) ? [translate`outside the window`] : [toldValue(found, values[token])];
   if (state.view === "similarity") {
     byId("map-value").replaceChildren(word(shownText().labels[state.label][0]), " · ", word(names[token].surface), " ", ...value);
     return;
@@ -315,39 +315,39 @@ function showMapSentence(found) {
   const best = strongestToken(found);
   const [isPlaced, patch] = [hasPlace(gridLayer()), placeWord(gridLayer())];
   const isPrefix = isPlaced && sourceToken() < gridLayer().prefix.length;
-  const source = [isPrefix ? "the " : "", word(sourceName())];
+  const source = isPrefix ? translateNodes`the ${word(sourceName())}` : [word(sourceName())];
   const share = make("span", { class: "share" }, shareText(found, found.values[best]));
-  const target = found.layer === gridLayer() && best === sourceToken() ? "itself" : word(names[best].surface);
+  const target = found.layer === gridLayer() && best === sourceToken() ? translate`itself` : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
-    attention: () => [`In layer ${state.layer}, ${headName()}, the ${isSpeech() ? "time" : shownLayer().keys_place ? "key" : PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
-    rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
-    readout: () => [isPlaced ? "In the vector that the head reads" : "Through all layers to the answer", `, the ${patch} that counts most is `, word(names[best].surface), ": ", share, "."],
-    gradient: () => !found.values[best] ? [`No ${patch} counts for the label `, word(labels[state.label][0]), ": a larger weight on any of them would not raise its logit."] : ["For the label ", word(labels[state.label][0]), `, the ${patch} that counts most is `, target, ": ", share, ` of all ${placeWord(gridLayer(), true)}.`],
-    similarity: () => ["The patch that is nearest to the text ", word(labels[state.label][0]), " is ", word(names[best].surface), ": cosine ", make("span", { class: "share" }, cosineText(found.values[best] + found.mean)), ", and that of all patches on average ", cosineText(found.mean), "."],
+    attention: () => translateNodes`In layer ${state.layer}, ${headName()}, the ${isSpeech() ? translate`time` : shownLayer().keys_place ? translate`key` : PLACE.one} to which ${source} attends most is ${target}: ${share}.`,
+    rollout: () => translateNodes`Through all layers, the patch that counts most for ${source} is ${target}: ${share}.`,
+    readout: () => translateNodes`${isPlaced ? translate`In the vector that the head reads` : translate`Through all layers to the answer`}, the ${patch} that counts most is ${word(names[best].surface)}: ${share}.`,
+    gradient: () => !found.values[best] ? translateNodes`No ${patch} counts for the label ${word(labels[state.label][0])}: a larger weight on any of them would not raise its logit.` : translateNodes`For the label ${word(labels[state.label][0])}, the ${patch} that counts most is ${target}: ${share} of all ${placeWord(gridLayer(), true)}.`,
+    similarity: () => translateNodes`The patch that is nearest to the text ${word(labels[state.label][0])} is ${word(names[best].surface)}: cosine ${make("span", { class: "share" }, cosineText(found.values[best] + found.mean))}, and that of all patches on average ${cosineText(found.mean)}.`,
   }[state.view]();
   byId("sentence").replaceChildren(...parts);
 }
 
 const HOW = {
   attention: isSound
-    ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins; a thin outline is the key of the weights below."
-    : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch; a thin outline is the key of the steps below.",
-  rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
-  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, the pooling of all tokens, or the query of the labels.",
-  readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100\u00a0%.",
-  similarity: "The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.",
+    ? translate`The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins; a thin outline is the key of the weights below.`
+    : translate`The outlined patch is the query: pick another on either side, or one of the tokens that are no patch; a thin outline is the key of the steps below.`,
+  rollout: translate`Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.`,
+  gradient: translate`Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, the pooling of all tokens, or the query of the labels.`,
+  readout: translate`Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100\u00a0%.`,
+  similarity: translate`The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.`,
 };
 
 // The same for a Perceiver, whose queries are latents.
 const HOW_OF_LATENTS = {
   ...HOW,
-  attention: "The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse; a thin outline is that key.",
-  readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100\u00a0%.",
+  attention: translate`The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse; a thin outline is that key.`,
+  readout: translate`What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100\u00a0%.`,
 };
 
 // The same for a speech model, whose queries are the steps that wrote a text.
-const HOW_OF_SPEECH = "The picked word, or part of one, is the query: the step of the decoder that wrote it. The map has its weight on each frame of the encoder, or on several frames together in a large model; pick another under the spectrogram, with the arrow keys, or with the mouse by its time. Frames after the end of the sound are left out.";
+const HOW_OF_SPEECH = translate`The picked word, or part of one, is the query: the step of the decoder that wrote it. The map has its weight on each frame of the encoder, or on several frames together in a large model; pick another under the spectrogram, with the arrow keys, or with the mouse by its time. Frames after the end of the sound are left out.`;
 
 function isSpeech() {
   return isSound && !hasPlace(gridLayer());
@@ -367,25 +367,25 @@ function showMapScale(found) {
     return tick;
   }));
   const isPlaced = hasPlace(gridLayer());
-  byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: isPlaced ? "weight" : "share", gradient: `share of all ${placeWord(gridLayer(), true)}`, similarity: "cosine less its mean" }[state.view];
+  byId("scale-name").textContent = { attention: translate`weight`, rollout: translate`share`, readout: isPlaced ? translate`weight` : translate`share`, gradient: translate`share of all ${placeWord(gridLayer(), true)}`, similarity: translate`cosine less its mean` }[state.view];
   byId("map-how").textContent = `${isSpeech() ? HOW_OF_SPEECH : (isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""}${coloursHow(found)} ${shownText().no_rollout}`;
 }
 
 // Where the colours begin and end.
 function coloursHow(found) {
   if (found.signed) return "";
-  const [name, weight] = [placeWord(gridLayer()), state.view === "attention" ? "weight" : "share"];
-  const begin = `begin at ${shareText(found, found.uniform)}, the uniform ${weight}, which each ${name} would have if all had the same, and reach`;
-  return ` Colours ${state.scale === "uniform" ? begin : "reach"} up to the largest ${weight} of a ${name}.`;
+  const [name, weight] = [placeWord(gridLayer()), state.view === "attention" ? translate`weight` : translate`share`];
+  const begin = translate`begin at ${shareText(found, found.uniform)}, the uniform ${weight}, which each ${name} would have if all had the same, and reach`;
+  return translate` Colours ${state.scale === "uniform" ? begin : translate`reach`} up to the largest ${weight} of a ${name}.`;
 }
 
 // How the keys of a layer lie, if not as its patches do.
 function keysHow(layer) {
   const { window, shift, keys_place: keys } = layer;
   if (!hasPlace(layer)) return "";
-  if (keys) return ` The keys of this layer lie on a grid of their own, ${keys.rows} × ${keys.columns}: a convolution makes each of them from several patches, and the map has the weight of each.`;
+  if (keys) return translate` The keys of this layer lie on a grid of their own, ${keys.rows} × ${keys.columns}: a convolution makes each of them from several patches, and the map has the weight of each.`;
   if (!window) return "";
-  return ` The blue outline is the window of the patch${shift ? `, shifted by ${shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.`;
+  return translate` The blue outline is the window of the patch${shift ? translate`, shifted by ${shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.`;
 }
 
 // The token of a grid under the mouse.
@@ -446,7 +446,7 @@ function showViews() {
 function showScaleSwitch() {
   const { signed } = shownMap();
   const scales = signed ? ["zero", "root"] : ["uniform", "zero", "root"];
-  const names = { uniform: "Scale: from uniform", zero: signed ? "Scale: linear" : "Scale: from 0", root: "Scale: root" };
+  const names = { uniform: translate`Scale: from uniform`, zero: signed ? translate`Scale: linear` : translate`Scale: from 0`, root: translate`Scale: root` };
   showSwitch(byId("scales"), scales.map((scale) => names[scale]), Math.max(0, scales.indexOf(state.scale)), (at) => go({ scale: scales[at] }));
 }
 

@@ -4,7 +4,7 @@ function showPlace() {
   const text = shownText();
   const heads = columnsIn(text, state.layer);
   options(byId("layer"), text.layers.map((_, at) => String(at)), state.layer);
-  options(byId("head"), heads.map((head) => (head === null ? "all" : String(head))), heads.indexOf(state.head));
+  options(byId("head"), heads.map((head) => (head === null ? translate`all` : String(head))), heads.indexOf(state.head));
   options(byId("query"), text.tokens.map(({ surface }) => surface), state.query);
 }
 

@@ -9,8 +9,8 @@ const views = [];
 
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
 const isSound = Boolean(data.texts[0].sound);
-const PLACE = isSound ? { one: "token", many: "tokens", image: "Spectrogram" } : { one: "patch", many: "patches", image: "Picture" };
-const QUERY = isSound ? "word" : "latent"; // a query that has no place in the picture
+const PLACE = isSound ? { one: translate`token`, many: translate`tokens` } : { one: translate`patch`, many: translate`patches` };
+const QUERY = isSound ? translate`word` : translate`latent`; // a query that has no place in the picture
 ROOT_ELEMENT.classList.toggle("sound", isSound);
 
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
@@ -18,7 +18,7 @@ data.texts.forEach((text, number) => {
   text.number = number;
   for (const layer of text.layers) {
     if (text.sound) placeOfKeys(layer).seconds = text.sound.seconds;
-    if (layer.keys_place && hasPlace(layer)) layer.keys_place.kind = "key ";
+    if (layer.keys_place && hasPlace(layer)) layer.keys_place.kind = translate`key `;
     layer.sizes = [tokensIn(layer).length, layer.window ? layer.window ** 2 : tokensIn(placeOfKeys(layer)).length];
   }
   Object.defineProperty(text, "tokens", { get: () => tokensIn(text.layers[state.layer]) });
@@ -42,12 +42,12 @@ function hasPlace(layer) {
 }
 
 function prefixName(layer, at) {
-  return hasPlace(layer) ? `${layer.prefix[at]} token` : layer.prefix[at];
+  return hasPlace(layer) ? translate`${layer.prefix[at]} token` : layer.prefix[at];
 }
 
 function patchName(layer, patch) {
   if (layer.seconds) return timeName(patch * layer.seconds);
-  return `${layer.kind ?? ""}row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
+  return (layer.kind ?? "") + translate`row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
 }
 
 function timeName(seconds) {
@@ -58,7 +58,7 @@ function timeName(seconds) {
 function keyTokens(text) {
   const layer = text.layers[state.layer];
   if (!layer.window) return layer.keys_place && tokensIn(layer.keys_place);
-  return keyTokensOf(layer, state.query).map((token) => (token < 0 ? { surface: "padding" } : tokensIn(layer)[token]));
+  return keyTokensOf(layer, state.query).map((token) => (token < 0 ? { surface: translate`padding` } : tokensIn(layer)[token]));
 }
 
 // The token of each key of a query, -1 for padding: all tokens of the keys, or those of the query's window.
@@ -103,7 +103,7 @@ function shownKey() {
 }
 
 function headName(head = state.head) {
-  return head === null ? "all heads averaged" : `head ${head}`;
+  return head === null ? translate`all heads averaged` : translate`head ${head}`;
 }
 
 function watch(parts, show) {

@@ -12,7 +12,7 @@ function buildPlace() {
     const text = shownText();
     const heads = headChoices();
     options(byId("layer"), text.layers.map((_, at) => String(at)), state.layer);
-    options(byId("head"), heads.map((head) => (head === null ? "all" : String(head))), heads.indexOf(state.head));
+    options(byId("head"), heads.map((head) => (head === null ? translate`all` : isThrough(head) ? throughName(head) : String(head))), heads.indexOf(state.head));
     options(byId("query"), text.tokens.map(({ surface }, at) => `${at} ${isolate(surface)}`), state.query);
   };
   watch(["text", "layer", "head", "query"], show);

@@ -64,9 +64,9 @@ function scaleTicks(text) {
 }
 
 function scaleName(text) {
-  if (isSigned(text, state.layer)) return "weight, below and above 0";
-  if (isApart(text)) return "share of attention, without the first token";
-  return topWeight(text, state.layer, state.head) === 1 ? "share of attention" : "weight";
+  if (isSigned(text, state.layer)) return translate`weight, below and above 0`;
+  if (isApart(text)) return translate`share of attention, without the first token`;
+  return topWeight(text, state.layer, state.head) === 1 ? translate`share of attention` : translate`weight`;
 }
 
 // The columns with the largest weights, without the one that is kept apart.
@@ -78,10 +78,10 @@ function strongest(text, shares, count) {
 function showScales() {
   const text = shownText();
   const has = text.sink !== undefined && showsMarks(text);
-  showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
-  showSwitch(byId("scales"), isSigned(text, state.layer) ? [] : ["Scale: root", "Scale: log"], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
+  showSwitch(byId("firsts"), has ? [translate`First token apart`, translate`All tokens alike`] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
+  showSwitch(byId("scales"), isSigned(text, state.layer) ? [] : [translate`Scale: root`, translate`Scale: log`], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
   ROOT_ELEMENT.classList.toggle("apart", isApart(text));
-  showSwitch(byId("mark-switch"), text.unmarked ? ["With", "Without"].map((name) => `${name} ${markNames(text).join(", ")}`) : [], state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
+  showSwitch(byId("mark-switch"), markChoices(text), state.marks ? 0 : 1, (at) => go({ marks: at === 0 }));
 }
 
 watch(["text", "layer", "apart", "log", "marks"], showScales);

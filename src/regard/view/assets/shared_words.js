@@ -9,7 +9,7 @@ function sharedWords() {
 }
 
 function pairName({ first, second }) {
-  return `texts ${first + 1} and ${second + 1}`;
+  return translate`texts ${first + 1} and ${second + 1}`;
 }
 
 function showShared() {
@@ -28,13 +28,13 @@ function chartOf(pairs) {
   const steps = pairs[0].cosines.length;
   const x = (at) => left + (at * (width - left - right)) / Math.max(1, steps - 1);
   const y = (cosine) => top + ((1 - cosine) * (height - top - bottom)) / (1 - floor);
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Cosine by layer; the table below has the numbers" });
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": translate`Cosine by layer; the table below has the numbers` });
   for (let tick = floor; tick <= 1.001; tick += 0.25) {
     svg.append(draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
     svg.append(draw("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(2)));
   }
   for (let at = 0; at < steps; at += 1) {
-    svg.append(draw("text", { x: at === 0 ? x(at) + 6 : x(at), y: height - 10, "text-anchor": at === 0 ? "end" : "middle" }, at === 0 ? "embedding" : String(at - 1)));
+    svg.append(draw("text", { x: at === 0 ? x(at) + 6 : x(at), y: height - 10, "text-anchor": at === 0 ? "end" : "middle" }, at === 0 ? translate`embedding` : String(at - 1)));
   }
   const colours = PAIR_COLOURS[isDark() ? "dark" : "light"];
   const heights = spreadLabels(pairs.map(({ cosines }) => y(cosines.at(-1)) + 4));
@@ -62,9 +62,9 @@ function spreadLabels(heights) {
 }
 
 function tableOf(pairs) {
-  const titles = pairs[0].cosines.map((_, at) => make("th", { scope: "col" }, at === 0 ? "embedding" : String(at - 1)));
+  const titles = pairs[0].cosines.map((_, at) => make("th", { scope: "col" }, at === 0 ? translate`embedding` : String(at - 1)));
   const rows = pairs.map((pair) => make("tr", {}, make("td", {}, pairName(pair)), ...pair.cosines.map((cosine) => make("td", {}, number(cosine)))));
-  return make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "after layer"), ...titles)), make("tbody", {}, ...rows));
+  return make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, translate`after layer`), ...titles)), make("tbody", {}, ...rows));
 }
 
 function buildShared() {

@@ -13,13 +13,13 @@ function showSideBySideFacts() {
   const text = shownText();
   const { top, threads } = data.texts[state.text];
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
-  byId("about").textContent = `${data.model || "Model"}: ${plural(text.tokens.length, "token")}, ${layersAndHeads(text)}; ${plural(panelsOfText().length - 1, "mechanism")} beside its own.`;
+  byId("about").textContent = translate`${modelName()}: ${plural`${text.tokens.length} tokens`}, ${layersAndHeads(text)}; ${plural`${panelsOfText().length - 1} mechanisms`} beside its own.`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = `Truncated: the text is longer than the model’s limit. Its last ${plural(text.dropped, "token")} were removed.`;
+  byId("cut").textContent = translate`Truncated: the text is longer than the model’s limit. Its last ${plural`${text.dropped} tokens`} were removed.`;
   byId("top").textContent = top;
-  byId("threads").textContent = plural(threads, "thread");
-  const how = data.letters ? `rounded to ${data.letters === 3 ? 19 : 13} bits; none differs by more than ${data.largest_error.toPrecision(1)}` : "stored as float32";
-  byId("foot").textContent = `Weights are ${how}. Measures are computed before rounding. Random features and projections are drawn with a fixed seed. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
+  byId("threads").textContent = plural`${threads} threads`;
+  const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; none differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;
+  byId("foot").textContent = translate`Weights are ${how}. Measures are computed before rounding. Random features and projections are drawn with a fixed seed. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
 }
 
 buildTheme(repaintSideBySide);

@@ -2,7 +2,7 @@
 // token that is picked otherwise is the place from which the player goes on.
 
 const FOLLOWING = 400; // milliseconds between two tokens that the player picks: browsers limit changes of the address
-const audio = make("audio", { controls: true, preload: "auto", "aria-label": "The sound" });
+const audio = make("audio", { controls: true, preload: "auto", "aria-label": translate`The sound` });
 const marks = ["picture", "map"].map((id) => {
   const line = make("div", { class: "place-in-sound", "aria-hidden": "true", hidden: true });
   byId(id).parentElement.append(line);
@@ -72,7 +72,7 @@ function showPlayer() {
   const { sound } = shownText();
   byId("player").hidden = sound.audio === undefined;
   if (sound.audio) audio.src = sound.audio;
-  byId("player").replaceChildren(sound.audio ? audio : "The sound is too long to be played here.");
+  byId("player").replaceChildren(sound.audio ? audio : translate`The sound is too long to be played here.`);
   markPlace();
 }
 

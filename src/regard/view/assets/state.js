@@ -59,7 +59,7 @@ function largestApart(text, row) {
 }
 
 function headName(head = state.head) {
-  return head === null ? "all heads averaged" : isThrough(head) ? `${head} through the layers up to it` : `head ${head}`;
+  return head === null ? translate`all heads averaged` : isThrough(head) ? translate`${throughName(head)} through the layers up to it` : translate`head ${head}`;
 }
 
 // Registers a function that redraws a view when one of the named parts of the state changes.

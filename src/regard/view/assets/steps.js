@@ -4,7 +4,7 @@ const MAX_NUMBERS = 64;
 
 function vector(name, numbers) {
   const largestNumber = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-  if (numbers.length > MAX_NUMBERS) name.push(`, the first ${MAX_NUMBERS} of ${numbers.length} numbers`);
+  if (numbers.length > MAX_NUMBERS) name.push(translate`, the first ${MAX_NUMBERS} of ${numbers.length} numbers`);
   const cells = Array.from(numbers.subarray(0, MAX_NUMBERS), (value, at) => {
     const cell = make("span", { title: `${at}: ${value}` }, number(value));
     tint(cell, signedShade(value, largestNumber));
@@ -61,22 +61,22 @@ function headSteps(text, key) {
   const [q, k] = [vectorOf(seen.query, seen.width, query), keyOrValueFor(seen, "key", seen.width, query, key)];
   return [
     step(
-      isAcross(text) ? "Query: what the step looks for" : "Query: what the token looks for", `q: ${seen.width} numbers`,
+      isAcross(text) ? translate`Query: what the step looks for` : translate`Query: what the token looks for`, translate`q: ${seen.width} numbers`,
       make("p", {}, ...(isAcross(text)
-        ? ["In the step that wrote ", word(asks), `, layer ${layer}, head ${head} computes from the earlier target tokens a vector of what it looks for.`]
-        : [`Layer ${layer}, head ${head} computes from `, word(asks), " a vector of what it looks for."])),
-      ...vector(["q of ", word(asks)], q),
+        ? translateNodes`In the step that wrote ${word(asks)}, layer ${layer}, head ${head} computes from the earlier target tokens a vector of what it looks for.`
+        : translateNodes`Layer ${layer}, head ${head} computes from ${word(asks)} a vector of what it looks for.`)),
+      ...vector(translateNodes`q of ${word(asks)}`, q),
     ),
     step(
-      "Key: what each token offers", `K: ${n} tokens × ${seen.width}`,
-      make("p", {}, "Every token has a key, a vector of what it offers. Here the key of ", word(gets), withDistance(seen.relative?.key)),
-      ...vector(["k of ", word(gets)], k),
+      translate`Key: what each token offers`, translate`K: ${n} tokens × ${seen.width}`,
+      make("p", {}, ...translateNodes`Every token has a key, a vector of what it offers. Here the key of ${word(gets)}${withDistance(seen.relative?.key)}`),
+      ...vector(translateNodes`k of ${word(gets)}`, k),
     ),
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
     ...scalingStep(seen, walked, query, key, n),
     step(
-      "Softmax: shares of attention", `${n} weights, sum 1`,
-      make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. Subtracting the largest score first changes no share."),
+      translate`Softmax: shares of attention`, translate`${n} weights, sum 1`,
+      make("p", {}, translate`Exponentials make every score positive; dividing by their sum makes them shares. Subtracting the largest score first changes no share.`),
       softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
@@ -88,14 +88,14 @@ function headSteps(text, key) {
 
 // The end of a sentence about a key or value.
 function withDistance(vectors) {
-  return vectors ? ", plus a trained vector for its distance." : ".";
+  return vectors ? translate`, plus a trained vector for its distance.` : ".";
 }
 
 function dotStep(walked, q, k, key, n) {
   return step(
-    "Score: how well query and key match", `q · K: ${n} scores`,
-    make("p", {}, "Multiply the two vectors number by number and add up. A large sum is a good match."),
-    ...vector(["products q × k"], Float64Array.from(q, (value, c) => value * k[c])),
+    translate`Score: how well query and key match`, translate`q · K: ${n} scores`,
+    make("p", {}, translate`Multiply the two vectors number by number and add up. A large sum is a good match.`),
+    ...vector([translate`products q × k`], Float64Array.from(q, (value, c) => value * k[c])),
     formula("q · k = ", upright(`${factor(q[0])} × ${factor(k[0])} + ${factor(q[1] ?? 0)} × ${factor(k[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
   );
 }
@@ -103,8 +103,8 @@ function dotStep(walked, q, k, key, n) {
 function hiddenStep({ vector: v }, walked, q, k, key, n) {
   const hidden = Float64Array.from(q, (value, c) => Math.tanh(value + k[c]));
   return step(
-    "Score: how well query and key match", `v · tanh(q + K): ${n} scores`,
-    make("p", {}, "A small network: add the two vectors, apply tanh to each sum, and multiply by the trained vector v."),
+    translate`Score: how well query and key match`, translate`v · tanh(q + K): ${n} scores`,
+    make("p", {}, translate`A small network: add the two vectors, apply tanh to each sum, and multiply by the trained vector v.`),
     ...vector(["tanh(q + k)"], hidden),
     ...vector(["v"], v),
     formula("v · tanh(q + k) = ", upright(`${factor(v[0])} × ${factor(hidden[0])} + ${factor(v[1] ?? 0)} × ${factor(hidden[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
@@ -119,14 +119,14 @@ function isScaled({ scale, bias }) {
 function scalingStep(seen, walked, query, key, n) {
   if (!isScaled(seen)) return [];
   const bias = biasOf(seen, query, key);
-  const parts = [`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
-  if (seen.bias) parts.push(` This head also adds a number that depends on ${seen.apart ?? "the distance of the two tokens"}.`);
+  const parts = [translate`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
+  if (seen.bias) parts.push(translate` This head also adds a number that depends on ${seen.apart ?? translate`the distance of the two tokens`}.`);
   return [
     step(
-      seen.bias ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
+      seen.bias ? translate`Scaling and distance` : translate`Scaling: keep the scores moderate`, translate`${n} scores`,
       make("p", {}, ...parts),
       formula(
-        seen.bias ? "s = q · k × scale + b = " : "s = q · k × scale = ",
+        seen.bias ? translate`s = q · k × scale + b = ` : translate`s = q · k × scale = `,
         upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${seen.bias ? ` + ${factor(bias, 4)}` : ""} = `),
         result(number(walked.scaled[key], 4)),
       ),
@@ -139,9 +139,9 @@ function gaussianStep(seen, walked, query, key) {
   const height = walked.heights[key];
   return [
     step(
-      "Gaussian window: near the predicted position", `centre ${seen.centre[query].toFixed(2)}, σ ${seen.deviation}`,
-      make("p", {}, `The model predicts a position in the source, here token ${seen.centre[query].toFixed(2)}. Shares are multiplied by a Gaussian around it with standard deviation σ, and are 0 outside the window; so they sum to less than 1.`),
-      formula("w = share × e", make("sup", {}, "−(position − centre)² / 2σ²"), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
+      translate`Gaussian window: near the predicted position`, translate`centre ${seen.centre[query].toFixed(2)}, σ ${seen.deviation}`,
+      make("p", {}, translate`The model predicts a position in the source, here token ${seen.centre[query].toFixed(2)}. Shares are multiplied by a Gaussian around it with standard deviation σ, and are 0 outside the window; so they sum to less than 1.`),
+      formula(translate`w = share × e`, make("sup", {}, translate`−(position − centre)² / 2σ²`), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
     ),
   ];
 }
@@ -149,14 +149,14 @@ function gaussianStep(seen, walked, query, key) {
 function sumStep(text, seen, walked, query, key, asks, gets) {
   const context = contextOf(seen, query, walked.weights);
   const after = isAcross(text)
-    ? ["The step uses this vector to write ", word(asks), "."]
-    : ["The layer combines this vector with those of its other heads and adds the result to the vector of ", word(asks), "."];
+    ? translateNodes`The step uses this vector to write ${word(asks)}.`
+    : translateNodes`The layer combines this vector with those of its other heads and adds the result to the vector of ${word(asks)}.`;
   return step(
-    isAcross(text) ? "Weighted sum: what the step receives" : "Weighted sum: what the token receives", `c: ${seen.valueWidth} numbers`,
-    make("p", {}, "Every token also has a value, which it passes on", withDistance(seen.relative?.value), " The result is the sum of all values, weighted by the shares."),
-    ...vector(["v of ", word(gets), `, with weight ${walked.weights[key].toFixed(4)}`], keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
-    formula("c = Σ ", ...subscript("w", "j"), " ", ...subscript("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
-    ...vector(["context c of ", word(asks)], context),
+    isAcross(text) ? translate`Weighted sum: what the step receives` : translate`Weighted sum: what the token receives`, translate`c: ${seen.valueWidth} numbers`,
+    make("p", {}, translate`Every token also has a value, which it passes on`, withDistance(seen.relative?.value), translate` The result is the sum of all values, weighted by the shares.`),
+    ...vector(translateNodes`v of ${word(gets)}, with weight ${walked.weights[key].toFixed(4)}`, keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
+    formula("c = Σ ", ...subscript("w", "j"), " ", ...subscript("v", "j"), upright(translate` over ${keysOf(text).length} tokens`)),
+    ...vector(translateNodes`context c of ${word(asks)}`, context),
     make("p", {}, ...after),
   );
 }
@@ -177,16 +177,16 @@ function meanSteps(text, key) {
   const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => weightOf(head));
   const mean = weightOf(null);
   const rows = shares.map((share, head) => {
-    const name = make("button", { type: "button" }, `head ${head}`);
+    const name = make("button", { type: "button" }, translate`head ${head}`);
     return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, number(share, 4)), barOf(text, share));
   });
-  const foot = make("tr", {}, make("td", {}, "mean"), make("td", {}, number(mean, 4)), barOf(text, mean));
+  const foot = make("tr", {}, make("td", {}, translate`mean`), make("td", {}, number(mean, 4)), barOf(text, mean));
   return [
     step(
-      "Mean of all heads", `${shares.length} heads`,
-      make("p", {}, "Each head has its own weights; shown is their mean. The weight of ", word(asks), " on ", word(gets), isAlone(text, layer) ? " in each:" : " in each; choose a head to see its steps."),
-      weightTable(["head", "weight w", ""], rows, foot),
-      formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", "head"), " = ", result(number(mean, 4))),
+      translate`Mean of all heads`, translate`${shares.length} heads`,
+      make("p", {}, ...translateNodes`Each head has its own weights; shown is their mean. The weight of ${word(asks)} on ${word(gets)}${isAlone(text, layer) ? translate` in each:` : translate` in each; choose a head to see its steps.`}`),
+      weightTable([translate`head`, translate`weight w`, ""], rows, foot),
+      formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", translate`head`), " = ", result(number(mean, 4))),
     ),
   ];
 }
@@ -198,8 +198,8 @@ function scaleText({ scale, width }) {
 
 // With a Gaussian window, the softmax gives shares, and the next step gives weights.
 function softmaxFormula(seen, walked, query, key) {
-  const name = seen.centre ? "share" : "w";
-  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": masked"));
+  const name = seen.centre ? translate`share` : "w";
+  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? translate`: outside the window` : translate`: masked`));
   return formula(
     `${name} = e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
     upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.shares[key].toFixed(4)),
@@ -208,8 +208,8 @@ function softmaxFormula(seen, walked, query, key) {
 
 function softmaxTable(text, walked, query, key, seen) {
   const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
-  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : "masked"];
-  const titles = [seen.vector ? "score s" : "score q·k", ...(isScaled(seen) ? ["scaled s"] : []), "e^(s − max)"];
+  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : translate`masked`];
+  const titles = [seen.vector ? translate`score s` : translate`score q·k`, ...(isScaled(seen) ? [translate`scaled s`] : []), "e^(s − max)"];
   return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 

@@ -6,9 +6,9 @@ const IS_EARLIER = { observed: true, acted: true };
 
 function placeName() {
   const { layer, head } = state;
-  if (layer === null && head === null) return "On average over all layers and heads";
-  if (layer === null) return `In head ${head}, on average over the layers`;
-  return head === null ? `In layer ${layer}, on average over its heads` : `In layer ${layer}, head ${head}`;
+  if (layer === null && head === null) return translate`On average over all layers and heads`;
+  if (layer === null) return translate`In head ${head}, on average over the layers`;
+  return head === null ? translate`In layer ${layer}, on average over its heads` : translate`In layer ${layer}, head ${head}`;
 }
 
 // The strongest sources of this step, or of earlier ones.
@@ -27,13 +27,13 @@ function showStrongest() {
   const most = (places) => [...sourceName(sources[places[0]]), " (", share(weights[places[0]]), ")"];
   const past = mix.observed + mix.acted;
   byId("sentence").replaceChildren(
-    `Step ${state.step}: `, word(token.choice), " with a probability of ", share(token.probability), `. ${placeName()} it attends most to `,
-    ...(past > 0.5 ? ["earlier steps (", share(past), "), there to ", ...most(earlier)] : ["this step (", share(1 - past), "), there to ", ...most(now)]), ".",
+    ...translateNodes`Step ${state.step}: ${word(token.choice)} with a probability of ${share(token.probability)}. ${placeName()} it attends most to `,
+    ...(past > 0.5 ? translateNodes`earlier steps (${share(past)}), there to ${most(earlier)}` : translateNodes`this step (${share(1 - past)}), there to ${most(now)}`), translate`.`,
   );
   byId("shares").textContent = mixText(mix);
   const top = Math.max(...weights);
   const group = (title, places) => (places.length ? [make("tr", {}, make("th", { colspan: 3, scope: "rowgroup" }, title)), ...places.map((at) => sourceRow(sources[at], weights[at], top))] : []);
-  byId("strongest").replaceChildren(make("tbody", {}, ...group("In this step", now), ...group("In earlier steps, each the sum of its tokens", earlier)));
+  byId("strongest").replaceChildren(make("tbody", {}, ...group(translate`In this step`, now), ...group(translate`In earlier steps, each the sum of its tokens`, earlier)));
 }
 
 function sourceRow(source, weight, top) {

@@ -7,8 +7,8 @@ function buildTextList(place) {
   const titles = data.texts.map(({ title }) => title.toLocaleLowerCase());
   const step = (by, sign, name) => make("button", { type: "button", "aria-label": name, title: name, onclick: () => go({ text: bounded(state.text + by, titles.length) }) }, sign);
   const summary = make("summary", {});
-  const search = make("input", { type: "search", "aria-label": `Search ${titles.length} texts`, placeholder: `Search ${titles.length} texts` });
-  const list = make("ul", { "aria-label": "Texts found" });
+  const search = make("input", { type: "search", "aria-label": translate`Search ${titles.length} texts`, placeholder: translate`Search ${titles.length} texts` });
+  const list = make("ul", { "aria-label": translate`Texts found` });
   const note = make("p", { class: "how", role: "status" });
   const box = make("details", { class: "texts" }, summary, make("div", { class: "found" }, search, list, note));
   const label = (text) => [`${text + 1}. `, make("bdi", { dir: data.texts[text].direction }, data.texts[text].title)];
@@ -23,7 +23,7 @@ function buildTextList(place) {
     list.replaceChildren(...found.slice(0, LISTED).map((text) =>
       make("li", {}, make("button", { type: "button", "aria-current": String(text === state.text), onclick: () => choose(text) }, ...label(text)))));
     const rest = found.length - LISTED;
-    note.textContent = !found.length ? "No text has these words." : rest > 0 ? `And ${rest} more: search to find them.` : "";
+    note.textContent = !found.length ? translate`No text has these words.` : rest > 0 ? translate`And ${rest} more: search to find them.` : "";
   };
   listen(search, "input", showFound);
   listen(box, "toggle", () => {
@@ -43,6 +43,6 @@ function buildTextList(place) {
     else if (["ArrowDown", "ArrowUp"].includes(event.key)) moveByKey(event, "ltr", buttons.length, buttons.indexOf(document.activeElement), (to) => buttons[to].focus());
   });
   listen(document, "click", ({ target }) => { if (!box.contains(target)) box.open = false; });
-  place.replaceChildren(step(-1, "‹", "Previous text"), box, step(1, "›", "Next text"));
-  watch(["text"], () => summary.replaceChildren(...label(state.text), make("small", {}, ` of ${titles.length}`)));
+  place.replaceChildren(step(-1, "‹", translate`Previous text`), box, step(1, "›", translate`Next text`));
+  watch(["text"], () => summary.replaceChildren(...label(state.text), make("small", {}, translate` of ${titles.length}`)));
 }

@@ -2,8 +2,8 @@
 
 function showTheme(theme) {
   ROOT_ELEMENT.dataset.theme = theme;
-  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
-  byId("theme").setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+  byId("theme").textContent = theme === "dark" ? translate`Light` : translate`Dark`;
+  byId("theme").setAttribute("aria-label", theme === "dark" ? translate`Switch to light colours` : translate`Switch to dark colours`);
 }
 
 // Starts with the colours of the system; ``repaint`` redraws what CSS does not colour.

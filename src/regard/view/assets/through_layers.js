@@ -127,10 +127,10 @@ function maximumFlow(mixed, size, start, end) {
 
 // What the two measures are, and what they do not tell, in place of the steps of a head.
 function throughSteps(name) {
-  const formula = name === "rollout" ? "R_l = norm((A_l + 1) / 2) · R_{l−1}" : "maximum flow through edges of capacity norm((A_l + 1) / 2)";
+  const formula = name === "rollout" ? "R_l = norm((A_l + 1) / 2) · R_{l−1}" : translate`maximum flow through edges of capacity norm((A_l + 1) / 2)`;
   const meaning = name === "rollout"
-    ? "The weights of all layers up to this one, multiplied: how much each token of the input is mixed into this token, if attention were all that the layers do."
-    : "How much could flow at most from each token of the input to this token, if the weights of all layers up to this one were the capacities of pipes. The flows of a row share pipes, so they need not add up to 100\u00a0%.";
-  const limits = "It averages the heads, of which each may do something else; it gives the residual connection one half, whatever its true part; it knows nothing of values, of the feed-forward layers and of normalization. A large share is no evidence that the model uses a token: change the token and see.";
-  return [make("li", {}, make("div", {}, make("h3", {}, name === "rollout" ? "Attention rollout" : "Attention flow"), make("p", {}, meaning), make("p", { class: "formula" }, formula), make("p", {}, limits), make("p", { class: "named" }, "Abnar and Zuidema 2020, “Quantifying attention flow in Transformers”.")))];
+    ? translate`The weights of all layers up to this one, multiplied: how much each token of the input is mixed into this token, if attention were all that the layers do.`
+    : translate`How much could flow at most from each token of the input to this token, if the weights of all layers up to this one were the capacities of pipes. The flows of a row share pipes, so they need not add up to 100\u00a0%.`;
+  const limits = translate`It averages the heads, of which each may do something else; it gives the residual connection one half, whatever its true part; it knows nothing of values, of the feed-forward layers and of normalization. A large share is no evidence that the model uses a token: change the token and see.`;
+  return [make("li", {}, make("div", {}, make("h3", {}, name === "rollout" ? translate`Attention rollout` : translate`Attention flow`), make("p", {}, meaning), make("p", { class: "formula" }, formula), make("p", {}, limits), make("p", { class: "named" }, translate`Abnar and Zuidema 2020, “Quantifying attention flow in Transformers”.`)))];
 }

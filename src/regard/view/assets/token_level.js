@@ -91,7 +91,13 @@ function isMark(text, key) {
 
 // The marks of a text by name, each once.
 function markNames(text) {
-  return [...new Set(keysOf(text).flatMap(({ surface, special }, key) => (special ? [surface] : isMark(text, key) ? ["the first token"] : [])))];
+  return [...new Set(keysOf(text).flatMap(({ surface, special }, key) => (special ? [surface] : isMark(text, key) ? [translate`the first token`] : [])))];
+}
+
+// The names of the switch between a text with and without its marks; none for a text without any.
+function markChoices(text) {
+  const names = markNames(text).join(", ");
+  return text.unmarked ? [translate`With ${names}`, translate`Without ${names}`] : [];
 }
 
 // The shares of a head or of all heads, rows x columns.

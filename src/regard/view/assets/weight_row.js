@@ -31,7 +31,7 @@ function buildRow() {
   const [asks, gets] = [queryPartsOf(text), keyPartsOf(text)];
   const choose = (query) => go({ query });
   chips = chipsOf(gets, isAcross(text) ? (key) => go({ key }) : choose);
-  const line = lineOf(byId("row"), gets, text.key_direction, "Key tokens", chips);
+  const line = lineOf(byId("row"), gets, text.key_direction, translate`Key tokens`, chips);
   for (const name of ["asking", "asking-name", "row-name"]) byId(name).hidden = !isAcross(text);
   byId("asking-name").dir = text.direction;
   byId("row-name").dir = text.key_direction;
@@ -39,9 +39,9 @@ function buildRow() {
   let asking = line;
   if (isAcross(text)) {
     askingChips = chipsOf(asks, choose);
-    asking = lineOf(byId("asking"), asks, text.direction, "Query tokens", askingChips);
+    asking = lineOf(byId("asking"), asks, text.direction, translate`Query tokens`, askingChips);
   }
-  asking.setAttribute("aria-label", "Tokens: choose the query");
+  asking.setAttribute("aria-label", translate`Tokens: choose the query`);
   listen(asking, "keydown", (event) =>
     moveByKey(event, text.direction, askingChips.length, shownRow(), (row) => {
       choose(asks[row].tokens[0]);
@@ -85,25 +85,26 @@ function showSentence(text, asks, gets, row, shares) {
   const sink = sinkColumn(text);
   const [first, second] = row === sink ? largest(shares, 2) : strongest(text, shares, 2);
   const through = isThrough(state.head);
-  const layers = state.layer === 0 ? "layer 0" : `layers 0 to ${state.layer}`;
-  const place = hasOneHead(text) ? "" : through ? `Through ${layers}, by ${state.head}, ` : `In layer ${state.layer}, ${headName()}, `;
-  const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
+  const layers = state.layer === 0 ? translate`layer 0` : translate`layers 0 to ${state.layer}`;
+  const place = hasOneHead(text) ? "" : through ? translate`Through ${layers}, by ${throughName(state.head)}, ` : translate`In layer ${state.layer}, ${headName()}, `;
+  const step = isAcross(text) ? (place ? translate`the step that wrote ` : translate`The step that wrote `) : "";
+  const parts = [place, step, word(asks[row].surface)];
   const signed = isSigned(text, state.layer);
-  const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
+  const name = (column) => (column === row && !isAcross(text) ? translate`itself` : word(gets[column].surface));
   const share = (column) => make("span", { class: "share" }, percent(shares[column]));
   const apart = sink >= 0 && row !== sink && shares[sink] > 0;
-  if (apart) parts.push(" gives ", share(sink), " to the first token, ", word(gets[sink].surface));
-  if (!apart && shares[first] === 0) parts.push(isAlone(text, state.layer) ? " attends to nothing: all its weights are 0." : " attends to nothing: the mask hides every token.");
+  if (apart) parts.push(...translateNodes` gives ${share(sink)} to the first token, ${word(gets[sink].surface)}`);
+  if (!apart && shares[first] === 0) parts.push(isAlone(text, state.layer) ? translate` attends to nothing: all its weights are 0.` : translate` attends to nothing: the mask hides every token.`);
   else if (first !== undefined && shares[first] !== 0) {
-    parts.push(apart ? ", and of the others most to " : signed ? " gives its strongest weight to " : through ? " draws most on " : " attends most to ", name(first), ": ", share(first));
-    if (second !== undefined && shares[second] !== 0) parts.push(", then to ", name(second), ": ", share(second));
-    parts.push(".");
-  } else parts.push(", and nothing to the others.");
+    parts.push(apart ? translate`, and of the others most to ` : signed ? translate` gives its strongest weight to ` : through ? translate` draws most on ` : translate` attends most to `, ...translateNodes`${name(first)}: ${share(first)}`);
+    if (second !== undefined && shares[second] !== 0) parts.push(translate`, then to `, ...translateNodes`${name(second)}: ${share(second)}`);
+    parts.push(translate`.`);
+  } else parts.push(translate`, and nothing to the others.`);
   const opened = text.findings.find(
     ({ looks: [look], query, pieces }) =>
       look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
   );
-  if (opened && !state.words && !signed) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
+  if (opened && !state.words && !signed) parts.push(...translateNodes` As whole words: ${word(opened.from)} → ${word(opened.to)} ${percent(opened.looks[0].weight)}.`);
   byId("sentence").replaceChildren(...parts);
 }
 
@@ -134,11 +135,13 @@ function showMarks() {
   const tokens = [...text.tokens, ...keysOf(text)];
   const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
   const notes = [];
-  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are special tokens" : "is a special token"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
-  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
-  if (chips[0].parentElement.scrollHeight > chips[0].parentElement.clientHeight) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
-  if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.");
-  if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
+  if (names.length) notes.push(names.length > 1
+    ? translate`${names.join(translate` and `)} are special tokens that the model adds; many heads seem to attend there when they find nothing relevant.`
+    : translate`${names[0]} is a special token that the model adds; many heads seem to attend there when they find nothing relevant.`);
+  if (tokens.some(({ unknown }) => unknown)) notes.push(translate`Dotted words are not in the model’s vocabulary, and are read as the same unknown token.`);
+  if (chips[0].parentElement.scrollHeight > chips[0].parentElement.clientHeight) notes.push(translate`The box has all ${keyPartsOf(text).length} ${state.words ? translate`words` : translate`tokens`}: scroll to see them.`);
+  if (text.layers.some(({ gaussian }) => gaussian)) notes.push(translate`The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.`);
+  if (isApart(text)) notes.push(translate`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : translate`, and the colours of all other tokens reach up to their largest share in the head`}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
   showHidden(text);
 }
@@ -147,7 +150,7 @@ function showMarks() {
 function showHidden(text) {
   byId("hidden-mass").hidden = showsMarks(text) || isThrough(state.head);
   if (byId("hidden-mass").hidden) return;
-  byId("hidden-mass").textContent = `Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : ` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(" and ")}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`;
+  byId("hidden-mass").textContent = translate`Hidden: ${percent(hiddenMass(text))} of the attention${hasOneHead(text) ? "" : translate` in layer ${state.layer}, ${headName()}`}, which goes from the other tokens to ${markNames(text).join(translate` and `)}. The shares that are left are scaled to the same sums; “Step by step” shows all tokens.`;
 }
 
 for (const name of ["row", "asking"]) {

@@ -35,12 +35,12 @@ function keyTable(text, key, weights, { titles = [], cellsOf = () => [], sums = 
     );
   });
   const sum = number(weights.reduce((all, weight) => all + weight, 0), 4);
-  const label = make("td", { colspan: 1 + titles.length - sums.length }, `sum over all ${keys.length} tokens`);
+  const label = make("td", { colspan: 1 + titles.length - sums.length }, translate`sum over all ${keys.length} tokens`);
   const foot = make("tr", {}, label, ...[...sums, sum, ""].map((cell) => make("td", {}, cell)));
-  const table = weightTable(["token", ...titles, "weight w", ""], rows, foot);
+  const table = weightTable([translate`token`, ...titles, translate`weight w`, ""], rows, foot);
   if (few) {
-    const more = make("button", { type: "button", onclick: () => { everyKey = true; showSteps(); } }, `Show all ${keys.length} tokens`);
-    table.append(make("p", {}, `The ${MAX_KEYS} strongest are shown. `, more));
+    const more = make("button", { type: "button", onclick: () => { everyKey = true; showSteps(); } }, translate`Show all ${keys.length} tokens`);
+    table.append(make("p", {}, translate`The ${MAX_KEYS} strongest are shown. `, more));
   }
   return table;
 }

@@ -1,9 +1,9 @@
 // A layer that has only weights has one step: the reason why there are no others, and the weights.
 
 const WEIGHTS_ARE = {
-  distribution: "They are 0 or more, and add up to 1.",
-  "non-negative": "They are 0 or more, and need not add up to 1.",
-  signed: "They may be below 0, and need not add up to 1. A bar to the left is below 0, one to the right above.",
+  distribution: translate`They are 0 or more, and add up to 1.`,
+  "non-negative": translate`They are 0 or more, and need not add up to 1.`,
+  signed: translate`They may be below 0, and need not add up to 1. A bar to the left is below 0, one to the right above.`,
 };
 
 function aloneStep(text, key) {
@@ -11,9 +11,9 @@ function aloneStep(text, key) {
   const [{ reason, weights_are: are }, n] = [text.layers[layer], keysOf(text).length];
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
-    "Weights only", `${n} weights`,
-    make("p", {}, `${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
-    formula("w of ", word(text.tokens[query].surface), " on ", word(keysOf(text)[key].surface), " = ", result(number(weights[key], 4))),
+    translate`Weights only`, translate`${n} weights`,
+    make("p", {}, translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
+    formula(...translateNodes`w of ${word(text.tokens[query].surface)} on ${word(keysOf(text)[key].surface)} = `, result(number(weights[key], 4))),
     keyTable(text, key, weights),
   );
 }

@@ -38,7 +38,7 @@ function windowsOf(layer, table) {
       find(query);
       return slots;
     },
-    apart: "how many rows and columns lie between the two tokens",
+    apart: translate`how many rows and columns lie between the two tokens`,
     bias: (query, key) => {
       find(query);
       const [rows, columns] = offsets(key);

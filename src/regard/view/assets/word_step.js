@@ -17,20 +17,20 @@ function wordStep(text, key) {
     const numbers = [...cells, sum].map((value) => make("td", {}, number(value, 4)));
     return make("tr", { class: query === state.query && "chosen", onclick: () => go({ query, key }) }, make("td", {}, name), ...numbers, barOf(text, sum));
   });
-  const foot = make("tr", {}, make("td", { colspan: 1 + gets.length }, `mean over ${plural(asks.length, "token")}`), make("td", {}, number(share, 4)), barOf(text, share));
+  const foot = make("tr", {}, make("td", { colspan: 1 + gets.length }, translate`mean over ${plural`${asks.length} tokens`}`), make("td", {}, number(share, 4)), barOf(text, share));
   return [
     step(
-      "Words: from the weights of their tokens", `${asks.length} × ${plural(gets.length, "weight")}`,
-      make("p", {}, "The weight of ", word(pair.asks), " on ", word(pair.gets), " is the sum over the key’s tokens, averaged over the query’s."),
-      weightTable(["token", ...gets.map((at) => `w of ${isolate(keysOf(text)[at].surface)}`), "sum", ""], rows, foot),
+      translate`Words: from the weights of their tokens`, `${asks.length} × ${plural`${gets.length} weights`}`,
+      make("p", {}, ...translateNodes`The weight of ${word(pair.asks)} on ${word(pair.gets)} is the sum over the key’s tokens, averaged over the query’s.`),
+      weightTable([translate`token`, ...gets.map((at) => translate`w of ${isolate(keysOf(text)[at].surface)}`), translate`sum`, ""], rows, foot),
       formula("w = ", result(number(share, 4)), upright(` = ${percent(share)}`)),
     ),
   ];
 }
 
 function showStepsNote() {
-  const ofTokens = "Shown for one token of each word; the last step makes the weight between the words.";
-  const ofWords = "Weights between words: the sum over the key’s tokens, averaged over the query’s.";
+  const ofTokens = translate`Shown for one token of each word; the last step makes the weight between the words.`;
+  const ofWords = translate`Weights between words: the sum over the key’s tokens, averaged over the query’s.`;
   byId("steps-note").textContent = !state.words ? "" : state.head === null ? ofWords : ofTokens;
 }
 

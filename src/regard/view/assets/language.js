@@ -1,0 +1,30 @@
+// The strings of the scripts are English; a page of another language carries their translations, by the English template with
+// numbered values: translate`${count} of ${name}` is "{0} of {1}".
+
+const TRANSLATIONS = JSON.parse(document.getElementById("translations")?.textContent ?? "null");
+const translatedTemplates = new WeakMap();
+
+// The text and the values of a template, in the order of the language.
+function translatedParts(strings, values) {
+  if (!TRANSLATIONS) return strings.flatMap((part, at) => (at ? [values[at - 1], part] : [part]));
+  if (!translatedTemplates.has(strings)) {
+    const template = strings.reduce((before, part, at) => `${before}{${at - 1}}${part}`);
+    translatedTemplates.set(strings, (TRANSLATIONS[template] ?? template).split(/\{(\d+)\}/));
+  }
+  return translatedTemplates.get(strings).map((part, at) => (at % 2 ? values[part] : part));
+}
+
+function translate(strings, ...values) {
+  return translatedParts(strings, values).join("");
+}
+
+// For values that are nodes, or lists of nodes.
+function translateNodes(strings, ...values) {
+  return translatedParts(strings, values).flat().filter((part) => part !== "");
+}
+
+// For example plural`${count} heads`, of which English drops the last letter for one.
+function plural(strings, ...values) {
+  const text = translate(strings, ...values);
+  return TRANSLATIONS || String(values[0]) !== "1" ? text : text.slice(0, -1);
+}
