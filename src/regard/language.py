@@ -77,14 +77,14 @@ def translate_message(text: str, *, is_value: bool = False) -> str:
 
 
 @cache
-def read_catalogue(language: str) -> Mapping[str, str]:
-    """All templates of a language, by the English ones."""
+def read_catalogue(language: str, parts: tuple[str, ...] = PARTS) -> Mapping[str, str]:
+    """The templates of a language, by the English ones."""
     import json
     from importlib import resources
 
     folder = resources.files("regard") / "translations" / language
     catalogue: dict[str, str] = {}
-    for part in PARTS:
+    for part in parts:
         catalogue |= json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
     return catalogue
 

@@ -25,7 +25,7 @@ def marked_texts(template: str) -> set[str]:
 
 
 def tagged_templates(script: str) -> Iterator[str]:
-    """The texts of the tags ``language.js`` defines, with {0}, {1} .. for their values, and those that stand in values."""
+    """The texts of the tags of ``language.js``, with {0}, {1} .. for their values, and those that stand in values."""
     for tag in re.finditer(r"(?:(?<=\.\.\.)|(?<![\w.$]))(?:translate|translateNodes|plural)`", script):
         template, _ = _read_template(script, tag.end())
         yield template

@@ -127,7 +127,19 @@ _EPISODES = _Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *("language", "decode", "colour", "dom", "episode_state", "theme", "print", "text_list", "tabs", "start", "episode_frame"),
+        *(
+            "language",
+            "decode",
+            "colour",
+            "dom",
+            "episode_state",
+            "theme",
+            "print",
+            "text_list",
+            "tabs",
+            "start",
+            "episode_frame",
+        ),
         *("alternatives", "observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     build=build_episodes_data,
@@ -276,7 +288,7 @@ def _translations_of(script: str) -> str:
     script = script.replace(r"\u00a0", "\u00a0")
     used = {
         template: translation
-        for template, translation in read_catalogue(language).items()
+        for template, translation in read_catalogue(language, ("page",)).items()
         if translation and all(part in script for part in re.split(r"\{\d+\}", template))
     }
     return f'<script type="application/json" id="translations">{_safe_json(used)}</script>\n'
