@@ -69,6 +69,16 @@ assert callable(regard.attention) and "torch" in sys.modules
     assert result.returncode == 0, result.stderr
 
 
+def test_importing_every_public_module_does_not_import_the_compiler_of_torch():
+    modules = ", ".join(sorted({name for name in regard._MODULES.values() if name != "regard.hf"}))
+    program = f"""
+import sys, {modules}, regard.models, regard.view, regard.cli.app
+assert "torch._dynamo" not in sys.modules, "it takes a second of every start"
+"""
+    result = run_python(program)
+    assert result.returncode == 0, result.stderr
+
+
 def test_modules_do_not_replace_functions():
     modules = ", ".join(sorted(set(regard._MODULES.values()) | {"regard.models.load", "regard.kernels"}))
     program = f"""

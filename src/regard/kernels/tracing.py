@@ -30,9 +30,13 @@ def is_exported_to_onnx() -> bool:
     return (torch.compiler.is_compiling() or torch._C._is_tracing()) and _is_in_onnx_export()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator] # dynamo takes torch's function for False
 def _is_in_onnx_export() -> bool:
     return torch.onnx.is_in_onnx_export()
+
+
+# A trace runs this function and keeps its result: dynamo would take torch's own for False. The mark is that of
+# ``torch.compiler.assume_constant_result``, which imports dynamo: a second of every start.
+_is_in_onnx_export._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def is_plain_call(*tensors: Tensor | None) -> bool:

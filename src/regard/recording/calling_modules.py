@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
@@ -52,9 +51,8 @@ class CallingModules:
         )
         try:
             with warnings.catch_warnings():
-                if any(isinstance(module, OptimizedModule) for module in self.names):
-                    # Torch calls the hooks once for a compiled model, and once for the model in it: no harm here.
-                    warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
+                # Torch calls the hooks once for a compiled model, and once for the model in it: no harm here.
+                warnings.filterwarnings("ignore", r"Using `torch.compile\(module\)` when there are global hooks")
                 yield
         finally:
             for handle in handles:
