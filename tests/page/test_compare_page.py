@@ -9,9 +9,10 @@ import pytest
 from browser_page import BrowserPage, random_reading
 from paper import assert_fits_paper, print_page
 from test_page import CONTRAST
+from test_translation import random_pair
 
 import regard
-from regard.view import Reading, ReadingComparison, compare_readings, mass_of_marks, read, without_marks
+from regard.view import Reading, ReadingComparison, compare_pairs, compare_readings, mass_of_marks, read, without_marks
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
 TIRED = "The animal didn't cross the street because it was too tired."
@@ -120,6 +121,34 @@ def test_without_marks_the_comparison_is_that_of_the_readings_without_them(show_
     number = 3 * head.layer + head.head
     hidden = [100 * mass_of_marks(reading)[number] for reading in (comparison.first, comparison.second)]
     np.testing.assert_allclose(in_percent(opened.page.inner_text("#mark-switch")), hidden, atol=0.051)
+
+
+def test_translations_show_both_targets_over_both_sources(show_compared: Show) -> None:
+    pairs = random_pair(), random_pair(["Ein", "Hund", "knurrt", "laut", "."], ["A", "big", "dog", "barks", "."])
+    comparisons = compare_pairs(*pairs, names=("pair 1", "pair 2"))
+    across = comparisons[0]
+    opened = show_compared(*comparisons, width=1280)
+    assert [text.split(":")[0][3:] for text in opened.page.locator("#texts [role=tab]").all_inner_texts()] == [
+        "Cross-attention", "Source self-attention", "Target self-attention",
+    ]  # fmt: skip
+    opened.page.locator("#changes button").first.click()
+    opened.page.locator("#targets .place").nth(2).click()
+    head = across.heads[0]
+    assert across.name_of(2) == "dog"
+    assert "dog → " in opened.sentence()
+    for side in (0, 1):
+        row = 100 * across.shares_of(side, head.layer, head.head)[2]
+        shown = shares_shown(opened, side)
+        np.testing.assert_allclose(shown, np.where(row >= 0.5, row, 0), atol=0.051)
+    opened.page.locator("#rows .place").nth(2).click()
+    assert "dog → bellt / knurrt" in opened.sentence()
+    opened.page.locator("#maps canvas").nth(2).focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert "dog → laut" in opened.sentence()
+    opened.page.get_by_role("radio", name="Without </s>").click()
+    opened.page.locator("#texts [role=tab]").nth(2).click()
+    assert not opened.page.locator("#targets").is_visible()
+    assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
 def test_two_heads_of_one_reading_are_chosen_by_hand(show_compared: Show) -> None:

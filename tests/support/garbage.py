@@ -58,6 +58,7 @@ from regard.train.state_dicts import average_states
 from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
+    compare_pairs,
     compare_readings,
     mass_of_marks,
     read,
@@ -952,6 +953,13 @@ def _views() -> Iterator[PublicCall]:
         "compare_readings",
         compare_readings,
         lambda: {side: read(bert_with_tokenizer(), text) for side, text in readings.items()},
+        names=("a", "b"),
+    )
+    pair = Translator(transformer())
+    yield call(
+        "compare_pairs",
+        compare_pairs,
+        lambda: {side: read_pair(pair, "zwei hunde", "two dogs") for side in ("first", "second")},
         names=("a", "b"),
     )
     picture = np.zeros((12, 8), np.uint8)

@@ -26,7 +26,7 @@ from regard.cli.shared_options import (
 )
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
-from regard.cli.view_comparison import ComparisonOptions, compare_texts
+from regard.cli.view_comparison import ComparisonOptions, compare_texts, compare_translations
 from regard.cli.view_corpus import check_summary_options, print_summary, summarize_texts
 from regard.cli.view_drawing import DrawingOptions, is_drawing
 from regard.cli.view_media import find_named_kind, read_media
@@ -258,7 +258,7 @@ def view(
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
     del lang  # main has read it, for errors and help, too
-    for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary} | comparison.given
+    for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary}
     others = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
     if summary:
         unused = others | {
@@ -276,7 +276,7 @@ def view(
         _check_only_texts("--serve", unused)
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
-        _check_only_media(for_texts | others | {"--serve": output.serve}, kind)
+        _check_only_media(for_texts | others | comparison.given | {"--serve": output.serve}, kind)
         drawing.check_inputs(output.path, kind.plural, figures=True)
         shown = read_media(kind, [*given, *media.picture], opened, [*media.label])
         _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
@@ -287,7 +287,14 @@ def view(
     if pairs.are_given:
         _check_no_text_options(for_texts)
         translator = choose_translator(given, model)
-        _show(read_pairs(translator, [*pairs.source], [*pairs.target], pairs.prefix), translator, output, drawing)
+        sentences = ([*pairs.source], [*pairs.target], pairs.prefix)
+        translations: Sequence[PrintedReading]
+        if comparison.are_given:
+            drawing.check_inputs(output.path, "comparisons", figures=False)
+            translations = compare_translations(translator, *sentences, comparison)
+        else:
+            translations = read_pairs(translator, *sentences)
+        _show(translations, translator, output, drawing)
         return
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened

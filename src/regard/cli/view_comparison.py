@@ -1,17 +1,19 @@
-"""Comparisons for ``regard view``: of texts, of two models, of mechanisms, or of the heads of one text."""
+"""Comparisons for ``regard view``: of texts or translations, of two models, of mechanisms, or of heads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeVar, final
 
-from regard.cli.view_texts import read_texts
+from regard.cli.view_texts import read_pairs, read_texts
 from regard.errors import OptionError
 from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
+    from regard.view.reading import PairReading, Reading
     from regard.view.reading_comparison import ReadingComparison
 
 
@@ -22,8 +24,8 @@ class ComparisonOptions:
 
     compare: bool = option_field(
         False,
-        "Compare the first text with each other one, head by head; one text: the heads with each other; with "
-        "--mechanism: exact attention with each mechanism.",
+        "Compare the first text or translation with each other one, head by head; one alone: the heads with each "
+        "other; with --mechanism: exact attention with each mechanism.",
     )
     compare_model: str | None = option_field(
         None,
@@ -58,14 +60,38 @@ def compare_texts(
     """Compare two models on each text, or the first text with the others, or the heads of one text."""
     from regard.view.reading_comparison import compare_readings
 
-    readings = read_texts(model, lines, truncate=truncate)
+    def read(reader: str | ModelFolder) -> list[Reading]:
+        return read_texts(reader, lines, truncate=truncate)
+
+    return [compare_readings(*two, names=names) for two, names in _choose_sides(read, model, options, "text")]
+
+
+def compare_translations(
+    model: str, sources: list[str], targets: list[str], prefix: str | None, options: ComparisonOptions
+) -> list[ReadingComparison]:
+    """Compare two models on each pair, or the first pair with the others, or its heads, by kind of attention."""
+    from regard.view.reading_comparison import compare_pairs
+
+    def read(reader: str | ModelFolder) -> list[PairReading]:
+        return read_pairs(str(reader), sources, targets, prefix)
+
+    chosen = _choose_sides(read, model, options, "pair")
+    return [comparison for two, names in chosen for comparison in compare_pairs(*two, names=names)]
+
+
+_Read = TypeVar("_Read")
+
+
+def _choose_sides(
+    read: Callable[[str | ModelFolder], list[_Read]], model: str | ModelFolder, options: ComparisonOptions, noun: str
+) -> list[tuple[tuple[_Read, _Read], tuple[str, str]]]:
+    """Read with the model, and with the other one if there is one: the readings to compare, and their names."""
+    readings = read(model)
     if options.compare_model is not None:
-        others = read_texts(options.compare_model, lines, truncate=truncate)
+        others = read(options.compare_model)
         names = (str(model), options.compare_model)
-        return [compare_readings(first, other, names=names) for first, other in zip(readings, others, strict=True)]
+        return [(two, names) for two in zip(readings, others, strict=True)]
     first, *rest = readings
     if not rest:
-        return [compare_readings(first, first, names=("head", "nearest other head"))]
-    return [
-        compare_readings(first, other, names=("text 1", f"text {number}")) for number, other in enumerate(rest, start=2)
-    ]
+        return [((first, first), ("head", "nearest other head"))]
+    return [((first, other), (f"{noun} 1", f"{noun} {number}")) for number, other in enumerate(rest, start=2)]

@@ -24,7 +24,7 @@ from regard.view.read_file import read_file
 from regard.view.read_pair import read_pair
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
-from regard.view.reading_comparison import HeadChange, ReadingComparison, WordMove, compare_readings
+from regard.view.reading_comparison import HeadChange, ReadingComparison, WordMove, compare_pairs, compare_readings
 from regard.view.side_by_side import SideBySide
 from regard.view.tables import Table
 from regard.view.terminal import print_reading, print_readings
@@ -54,6 +54,7 @@ __all__ = [
     "Tokens",
     "WindowReading",
     "WordMove",
+    "compare_pairs",
     "compare_readings",
     "corpus_statistics",
     "layers_of",

@@ -12,7 +12,7 @@ from regard.escape_text import direction_of, escape_text
 from regard.view.attention_layer import choose_encoding
 from regard.view.pack import ALPHABET, Json
 from regard.view.page_data import attention_data
-from regard.view.reading import Reading
+from regard.view.reading import ALONE, Reading
 from regard.view.reading_comparison import ReadingComparison, all_words, compare_readings
 from regard.view.without_marks import has_marks, unmarked_tokens, without_marks
 
@@ -45,18 +45,21 @@ def _without_values(reading: Reading) -> Reading:
 def _comparison(comparison: ReadingComparison, readings: Sequence[Reading], letters: int) -> Json:
     move = comparison.move_of_word(comparison.listed_words[0])
     words = comparison.words[0]
-    query, *keys = (comparison.places[place][0] for place in (move.place, move.lost, move.gained))
+    query = comparison.places[move.place][0]
+    keys = (comparison.key_places[place][0] for place in (move.lost, move.gained))
     key = next((place for place in keys if place is not None), None)
+    kind = "" if comparison.kind == ALONE else f"-{comparison.kind}"
     unmarked = _unmarked(comparison)
     return {
         "title": escape_text(comparison.title),
         "direction": direction_of(comparison.title),
         "names": [escape_text(name) for name in comparison.names],
         "attentions": [
-            {"kind": kind, **attention_data(reading, letters), "findings": []}
-            for kind, reading in zip(("first", "second"), readings, strict=False)
+            {"kind": side + kind, **attention_data(reading, letters), "findings": []}
+            for side, reading in zip(("first", "second"), readings, strict=False)
         ],
         "places": comparison.places,
+        **({} if comparison.first.keys is None else {"key_places": comparison.key_places}),
         "same": sorted(comparison.same_words),
         "listed": comparison.listed_words,
         "changes": _changes(comparison, range(len(comparison.places))),
@@ -65,7 +68,7 @@ def _comparison(comparison: ReadingComparison, readings: Sequence[Reading], lett
             "layer": move.change.layer,
             "head": move.change.head,
             "query": words[query or 0].pieces[0],
-            **({} if key is None else {"key": words[key].pieces[0]}),
+            **({} if key is None else {"key": comparison.key_words[0][key].pieces[0]}),
         },
     }
 

@@ -37,6 +37,8 @@ _WHITE_SPACE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 
 ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 """Kinds of attention: within a text alone; from target to source; within the source; within the target."""
+KIND_NAMES = {ALIGNMENT: "Cross-attention", SOURCE: "Source self-attention", TARGET: "Target self-attention"}
+"""The kinds of attention of a translation, as views name them."""
 
 
 @final

@@ -6,6 +6,7 @@
 Words are aligned in order, by longest equal runs (``difflib``). Words that stand in for as many others are aligned with
 these: they count as one key, and not as queries. A word that only one text has counts as a key with a share of 0 in the
 other, and not as a query.
+Where targets attend to sources, words of the targets are queries and words of the sources keys, and both are aligned.
 Words of several tokens: shares are averaged over the query's tokens and summed over the key's. Special tokens are words
 of their own; ``without_marks`` leaves them out.
 
@@ -16,7 +17,7 @@ the head that is nearest to it: the one with the smallest change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import final
@@ -28,7 +29,7 @@ from jaxtyping import Float32, Float64
 from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, check_kind
 from regard.fields import repr_of_fields
-from regard.view.reading import Reading, Tokens
+from regard.view.reading import ALONE, KIND_NAMES, PairReading, Reading, Tokens
 from regard.view.shares import shares_of
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
@@ -81,7 +82,8 @@ class ReadingComparison:
     """Two readings, the words that are aligned, and the changes of heads, the largest first.
 
     ``names`` are the names of the two, such as those of models. ``moved`` (heads, places) is the share of the attention
-    of each word that moved, in the order of ``heads``; NaN for a word that only one text has.
+    of each word that moved, in the order of ``heads``; NaN for a word that only one text has. ``kind`` is that of
+    ``PairReading.attentions``, if the readings are of translations.
     """
 
     __repr__ = repr_of_fields
@@ -92,6 +94,7 @@ class ReadingComparison:
     places: tuple[Place, ...]
     heads: tuple[HeadChange, ...]
     moved: Float32[np.ndarray, "_heads _places"]
+    kind: str = ALONE
 
     @property
     def is_empty(self) -> bool:
@@ -100,8 +103,18 @@ class ReadingComparison:
 
     @property
     def title(self) -> str:
-        """Both texts, or one if they are equal."""
-        return " | ".join(dict.fromkeys((self.first.title, self.second.title)))
+        """Both texts, or one if they are equal; of a translation after the kind of attention."""
+        titles = " | ".join(dict.fromkeys(self.titles))
+        return titles if self.kind == ALONE else f"{KIND_NAMES[self.kind]}: {titles}"
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """Both texts, each after the text that it attends to if that is another one."""
+        readings = (self.first, self.second)
+        first, second = (
+            reading.title if reading.keys is None else f"{reading.keys.text} → {reading.title}" for reading in readings
+        )
+        return first, second
 
     @cached_property
     def same_words(self) -> tuple[int, ...]:
@@ -116,29 +129,56 @@ class ReadingComparison:
         proper = [place for place in self.same_words if self.words[0][self.places[place][0] or 0].is_word]
         return tuple(proper) or self.same_words
 
+    @property
+    def differing_words(self) -> tuple[int, ...]:
+        """The places of the words that differ, in order."""
+        return tuple(number for number, place in enumerate(self.places) if not self._is_same(place))
+
+    @property
+    def differing_key_words(self) -> tuple[int, ...]:
+        """The places of the words of the keys that differ; none if the texts attend to themselves."""
+        places = () if self.first.keys is None else self.key_places
+        return tuple(number for number, place in enumerate(places) if not _are_same(self.key_words, place))
+
     def _is_same(self, place: Place) -> bool:
-        first, second = place
-        return first is not None and second is not None and self.words[0][first].text == self.words[1][second].text
+        return _are_same(self.words, place)
 
     @cached_property
     def words(self) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
         """The words of both texts, which ``places`` number."""
         return all_words(self.first.tokens), all_words(self.second.tokens)
 
+    @cached_property
+    def key_words(self) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+        """The words of the keys of both, which ``key_places`` number."""
+        return all_words(self.first.key_tokens), all_words(self.second.key_tokens)
+
+    @cached_property
+    def key_places(self) -> tuple[Place, ...]:
+        """The places of the keys: ``places``, unless the texts attend to others."""
+        return self.places if self.first.keys is None else align_words(*self.key_words)
+
     def name_of(self, place: int) -> str:
         """The word at a place: "tired / wide" for two different ones."""
-        labels = [words[at].label for words, at in zip(self.words, self.places[place], strict=True) if at is not None]
-        return " / ".join(dict.fromkeys(labels))
+        return _name_place(self.words, self.places[place])
 
-    def shares_of(self, side: int, layer: int, head: int) -> Float64[np.ndarray, "places places"]:
+    def name_of_key(self, place: int) -> str:
+        """The word at a place of the keys."""
+        return _name_place(self.key_words, self.key_places[place])
+
+    def shares_of(self, side: int, layer: int, head: int) -> Float64[np.ndarray, "places key_places"]:
         """The shares of a head of the first (0) or second (1) reading between the words at all places.
 
         They are 0 for a word that the text does not have.
         """
-        reading, words = (self.first, self.second)[side], self.words[side]
-        shares = aggregate_by_word(shares_of(reading.layers[layer], head)[None], words, words)[0]
-        numbers = np.array([-1 if place[side] is None else place[side] for place in self.places], dtype=np.int64)
-        return np.asarray(np.pad(shares, ((0, 1), (0, 1)))[np.ix_(numbers, numbers)])
+        reading = (self.first, self.second)[side]
+        weights = shares_of(reading.layers[layer], head)[None]
+        shares = aggregate_by_word(weights, self.words[side], self.key_words[side])[0]
+        rows, columns = (
+            np.array([-1 if place[side] is None else place[side] for place in places], dtype=np.int64)
+            for places in (self.places, self.key_places)
+        )
+        return np.asarray(np.pad(shares, ((0, 1), (0, 1)))[np.ix_(rows, columns)])
 
     def move_in_head(self, number: int) -> WordMove:
         """The row that changed most in the head of this number in ``heads``, of the words that are the same."""
@@ -170,21 +210,45 @@ def compare_readings(first: Reading, second: Reading, *, names: tuple[str, str] 
     """Compare two readings of texts: two texts, two models or two checkpoints on one text, or two mechanisms.
 
     ``compare_readings(reading, reading)`` compares each head with the other head that is nearest to it. Raises
-    OptionError for the attention of one text to another, DataError for texts without a word in common, and for heads
-    that are too many and too long to find the nearest of each.
+    OptionError for the attention of one text to another and that of a text to itself, DataError for texts without a
+    word in common, and for heads that are too many and too long to find the nearest of each.
     """
+    return _compare(first, second, names, ALONE)
+
+
+@explain_arguments
+def compare_pairs(
+    first: PairReading, second: PairReading, *, names: tuple[str, str] = ("A", "B")
+) -> tuple[ReadingComparison, ...]:
+    """Compare two translations, or two models on one: a comparison for each kind of attention that both have.
+
+    Raises as ``compare_readings``.
+    """
+    for pair in (first, second):
+        check_kind("pair", pair, PairReading, do="make one with regard.view.read_pair")
+    attentions = first.attentions, second.attentions
+    return tuple(
+        _compare(attentions[0][kind], attentions[1][kind], names, kind)
+        for kind in attentions[0]
+        if kind in attentions[1]
+    )
+
+
+def _compare(first: Reading, second: Reading, names: tuple[str, str], kind: str) -> ReadingComparison:
     for reading in (first, second):
         check_kind("reading", reading, Reading, do="make one with regard.view.read")
-        if reading.keys is not None:
-            raise OptionError(
-                "the attention of one text to another cannot be compared",
-                expected="readings of texts that attend to themselves",
-                got="a reading with key tokens of its own",
-                do="compare pair.source or pair.target",
-            )
+    if (first.keys is None) != (second.keys is None):
+        raise OptionError(
+            "the attention of one text to another cannot be compared with that of a text to itself",
+            expected="two readings of one kind of attention",
+            got="one with key tokens of its own, and one without",
+            do="compare the alignments of two pairs, or pair.source or pair.target with another text",
+        )
     words = all_words(first.tokens), all_words(second.tokens)
     places = align_words(*words)
-    comparison = ReadingComparison(first, second, names, places, (), np.zeros((0, len(places)), dtype=np.float32))
+    comparison = ReadingComparison(
+        first, second, names, places, (), np.zeros((0, len(places)), dtype=np.float32), kind=kind
+    )
     same, both = list(comparison.same_words), [number for number, place in enumerate(places) if None not in place]
     if not same:
         raise DataError(
@@ -200,7 +264,7 @@ def compare_readings(first: Reading, second: Reading, *, names: tuple[str, str] 
         heads = _nearest_heads(comparison, same)
     moved = np.full((len(heads), len(places)), np.nan, dtype=np.float32)
     changes = []
-    only = [[place[side] is None for place in places] for side in (1, 0)]
+    only = [[place[side] is None for place in comparison.key_places] for side in (1, 0)]
     for number, head in enumerate(heads):
         sides = comparison.shares_of(0, *head[:2]), comparison.shares_of(1, *head[2:])
         moved[number, both] = np.abs(sides[0] - sides[1])[both].sum(axis=1) / 2
@@ -209,7 +273,7 @@ def compare_readings(first: Reading, second: Reading, *, names: tuple[str, str] 
         ]
         changes.append(HeadChange(*head, float(moved[number, same].mean()), (outside[0], outside[1])))
     order = sorted(range(len(heads)), key=lambda number: -changes[number].change)
-    return ReadingComparison(first, second, names, places, tuple(changes[number] for number in order), moved[order])
+    return replace(comparison, heads=tuple(changes[number] for number in order), moved=moved[order])
 
 
 def all_words(tokens: Tokens) -> tuple[Word, ...]:
@@ -231,6 +295,16 @@ def align_words(first: tuple[Word, ...], second: tuple[Word, ...]) -> tuple[Plac
     return tuple(places)
 
 
+def _are_same(words: tuple[tuple[Word, ...], tuple[Word, ...]], place: Place) -> bool:
+    first, second = place
+    return first is not None and second is not None and words[0][first].text == words[1][second].text
+
+
+def _name_place(words: tuple[tuple[Word, ...], tuple[Word, ...]], place: Place) -> str:
+    labels = [of_text[at].label for of_text, at in zip(words, place, strict=True) if at is not None]
+    return " / ".join(dict.fromkeys(labels))
+
+
 def _heads_of(reading: Reading) -> list[tuple[int, int]]:
     return [(number, head) for number, layer in enumerate(reading.layers) for head in range(layer.heads)]
 
@@ -239,7 +313,7 @@ def _nearest_heads(comparison: ReadingComparison, same: list[int]) -> list[tuple
     """For each head of the first reading the head of the second one with the smallest change, other than itself."""
     first, second = comparison.first, comparison.second
     numbers, other_numbers = _heads_of(first), _heads_of(second)
-    size = (len(numbers) + len(other_numbers)) * len(same) * len(comparison.places)
+    size = (len(numbers) + len(other_numbers)) * len(same) * len(comparison.key_places)
     if size > MAX_SHARES:
         raise DataError(
             "the text is too long to find the nearest head of each head",

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.reading_comparison import HeadChange, ReadingComparison, WordMove
+from regard.view.reading import ALONE, KIND_NAMES
+from regard.view.reading_comparison import HeadChange, Place, ReadingComparison, WordMove
 from regard.view.terminal_tables import Column, bar, fitted_table
 
 MAX_HEADS, MAX_WORDS = 6, 6
@@ -43,13 +44,14 @@ def print_comparisons(comparisons: Sequence[ReadingComparison], console: Console
 
 
 def _print_texts(comparison: ReadingComparison, console: Console) -> None:
-    sides = (comparison.first, comparison.second)
-    for name, reading in zip(comparison.names, sides, strict=True):
-        console.print(Text(f"{escape_text(name)}: ", style="dim").append(escape_text(reading.title), style="bold"))
-    differing = [place for place in range(len(comparison.places)) if place not in comparison.same_words]
+    if comparison.kind != ALONE:
+        console.print(Text(KIND_NAMES[comparison.kind], style="bold"))
+    for name, title in zip(comparison.names, comparison.titles, strict=True):
+        console.print(Text(f"{escape_text(name)}: ", style="dim").append(escape_text(title), style="bold"))
+    differing = [_place_text(comparison, place) for place in comparison.differing_words]
+    differing += [_key_text(comparison, place) for place in comparison.differing_key_words]
     if differing:
-        names = ", ".join(_place_text(comparison, place) for place in differing)
-        console.print(f"Different: {names}.", style="dim")
+        console.print(f"Different: {', '.join(differing)}.", style="dim")
     outside = [100 * float(np.mean([head.outside[side] for head in comparison.heads])) for side in (0, 1)]
     if any(outside):
         console.print(
@@ -62,9 +64,17 @@ def _print_texts(comparison: ReadingComparison, console: Console) -> None:
 
 
 def _place_text(comparison: ReadingComparison, place: int) -> str:
-    first, second = comparison.places[place]
-    sign = "-" if second is None else "+" if first is None else ""
-    return sign + escape_and_isolate(comparison.name_of(place))
+    return _sign_of(comparison.places[place]) + escape_and_isolate(comparison.name_of(place))
+
+
+def _key_text(comparison: ReadingComparison, place: int) -> str:
+    return _sign_of(comparison.key_places[place]) + escape_and_isolate(comparison.name_of_key(place))
+
+
+def _sign_of(place: Place) -> str:
+    """A minus before a word that only the first text has, a plus before one that only the second has."""
+    first, second = place
+    return "-" if second is None else "+" if first is None else ""
 
 
 def _head_text(change: HeadChange) -> str:
@@ -106,4 +116,4 @@ def _print_moves(
 def _share_text(comparison: ReadingComparison, place: int, shares: tuple[float, float], *, plain: bool) -> Text:
     """A word and its shares in both readings: "animal 67.7 → 28.1 %"."""
     arrow = "->" if plain else "→"
-    return Text(f"{_place_text(comparison, place)} {100 * shares[0]:.1f} {arrow} {100 * shares[1]:.1f} %")
+    return Text(f"{_key_text(comparison, place)} {100 * shares[0]:.1f} {arrow} {100 * shares[1]:.1f} %")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.reading import KIND_NAMES, SOURCE, TARGET, PairReading, Reading, Tokens
 from regard.view.shares import SIGNED_NOTE, mean_shares
 from regard.view.terminal_tables import bar
 from regard.view.terminal_words import MAX_WORDS, print_omitted_count, print_words
@@ -40,9 +40,9 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
         console.print(Text("\nToken alignment", style="bold"))
         console.print(_table("target", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
         print_omitted_count(len(tokens[0]), "tokens", console)
-    for name, reading in (("Source self-attention", pair.source), ("Target self-attention", pair.target)):
+    for kind, reading in ((SOURCE, pair.source), (TARGET, pair.target)):
         if reading is not None:
-            console.print(Text(f"\n{name}", style="bold"))
+            console.print(Text(f"\n{KIND_NAMES[kind]}", style="bold"))
             print_words(reading, console)
 
 

@@ -368,8 +368,9 @@ def test_heads_of_one_text_and_mechanisms_are_compared(run: Run) -> None:
 def test_comparisons_that_have_no_meaning_are_refused(run: Run, translators: Path) -> None:
     both = refusal_message(run, OptionError, "Hi.", "--compare-model", "minilm", "--mechanism", "linear")
     assert "--compare-model cannot be used with --mechanism" in both
-    pairs = refusal_message(run, OptionError, str(translators / "transformer"), "--source", SOURCE, "--compare")
-    assert "--compare cannot be used with --source" in pairs
+    drawn = ("--source", SOURCE, "--compare", "-o", "head.svg")
+    pairs = refusal_message(run, OptionError, str(translators / "transformer"), *drawn)
+    assert "comparisons" in pairs
 
 
 def test_a_long_text_is_summarized_and_size_and_time_are_said(run: Run, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from regard.comparison import mass_kept, parse_choices
 from regard.errors import DataError, OptionError
 from regard.view import (
     LayerWeights,
+    PairReading,
     Reading,
     ReadingComparison,
     Tokens,
+    compare_pairs,
     compare_readings,
     print_readings,
     read,
@@ -172,6 +174,34 @@ def test_a_mechanism_moves_what_it_does_not_keep() -> None:
         assert change.change == pytest.approx(1 - float(mass_kept(*sides).mean()), abs=1e-6)
 
 
+def pair_of(target: str, source: str, seed: int) -> PairReading:
+    """A translation of random weights, whose target attends to its source and to itself."""
+    asks, gets = (reading_of(text, seed=seed) for text in (target, source))
+    scores = torch.randn(2, 3, len(asks.tokens), len(gets.tokens), generator=torch.Generator().manual_seed(seed))
+    layers = tuple(
+        LayerWeights(f"cross.{at}", torch.softmax(some, -1), "distribution", "") for at, some in enumerate(scores)
+    )
+    return PairReading(Reading(asks.tokens, layers, keys=gets.tokens), 1, None, asks, forced=True)
+
+
+def test_translations_are_compared_by_the_words_of_both_sides() -> None:
+    pairs = pair_of("the dog runs", "der Hund läuft", 1), pair_of("the big dog runs", "der Hund rennt", 2)
+    across, target = compare_pairs(*pairs, names=("one", "other"))
+    assert across.title == "Cross-attention: der Hund läuft → the dog runs | der Hund rennt → the big dog runs"
+    assert target.title == "Target self-attention: the dog runs | the big dog runs"
+    assert across.places == ((0, 0), (1, 1), (None, 2), (2, 3), (3, 4))
+    assert [across.name_of_key(place) for place in across.differing_key_words] == ["läuft / rennt"]
+    before, after = (pair.alignment.layers[1].weights()[2] for pair in pairs)
+    expected = np.abs(before - after[[0, 1, 3, 4]]).sum(axis=1) / 2
+    number = next(at for at, head in enumerate(across.heads) if (head.layer, head.head) == (1, 2))
+    np.testing.assert_allclose(across.moved[number, [0, 1, 3, 4]], expected, rtol=1e-5)
+    console = Console(width=100, record=True, file=StringIO())
+    print_readings([across, target], console)
+    said = console.export_text()
+    assert "Different: +big, läuft / rennt." in said
+    assert "Target self-attention" in said
+
+
 def test_causal_readings_and_readings_without_marks_compare() -> None:
     readings = [reading_of("a b c", seed=seed, causal=True) for seed in (1, 2)]
     assert np.isfinite(compare_readings(*readings).moved).all()
@@ -183,6 +213,8 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     across = Reading(reading.tokens, reading.layers, keys=reading.tokens)
     with pytest.raises(OptionError, match="one text to another"):
         compare_readings(across, reading)
+    with pytest.raises(OptionError, match="pair"):
+        compare_pairs(across, across)
     with pytest.raises(DataError, match="no word in common"):
         compare_readings(*(without_marks(reading_of(text)) for text in ("a b", "c d e")))
     monkeypatch.setattr("regard.view.reading_comparison.MAX_SHARES", 10)

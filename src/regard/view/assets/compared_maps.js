@@ -19,23 +19,24 @@ function placeShade(isDifference) {
 }
 
 function showMaps() {
-  const { places, names } = comparison();
+  const { names } = comparison();
+  const columns = columnAxis();
   const [sides, marked] = [[sharesOfSide(0), sharesOfSide(1), differences()], markedPlaces()];
-  const at = marked.query * places.length + marked.key;
-  const measured = places.map((_, place) => placeName(place));
+  const at = marked.query * columns.places().length + marked.key;
+  const namesOf = (axis, side) => axis.places().map((_, place) => (side === 2 ? placeName(axis, place) : nameAt(axis, side, place)));
   maps.forEach((card) => {
     const isDifference = card.side === 2;
     drawMatrix(card, {
-      names: places.map((_, place) => (isDifference ? placeName(place) : nameAt(card.side, place))), measured, largestCell: 60,
-      numbers: sides[card.side], shades: placeShade(isDifference), mirrored: keysMirrored(sideOf(0)),
+      names: namesOf(ROWS, card.side), columnNames: namesOf(columns, card.side), measured: namesOf(ROWS, 2), measuredColumns: namesOf(columns, 2),
+      largestCell: 60, numbers: sides[card.side], shades: placeShade(isDifference), mirrored: keysMirrored(sideOf(0)),
       marked, mark: isDifference ? "--ink" : "--accent",
     });
     card.title.textContent = isDifference ? translate`difference` : `${names[card.side]} · ${sideName(card.side)}`;
     card.title.title = card.title.textContent;
     const share = sides[card.side][at];
     const text = Number.isNaN(share) ? translate`no word there` : `${isDifference && share > 0 ? "+" : ""}${percent(share)}`;
-    card.value.replaceChildren(word(placeName(marked.query)), " → ", word(placeName(marked.key)), ` ${text}`);
-    card.canvas.setAttribute("aria-label", translate`${card.title.textContent}: ${isolate(placeName(marked.query))} to ${isolate(placeName(marked.key))}, ${text}`);
+    card.value.replaceChildren(word(placeName(ROWS, marked.query)), " → ", word(placeName(columns, marked.key)), ` ${text}`);
+    card.canvas.setAttribute("aria-label", translate`${card.title.textContent}: ${isolate(placeName(ROWS, marked.query))} to ${isolate(placeName(columns, marked.key))}, ${text}`);
   });
 }
 

@@ -1,5 +1,6 @@
 // Two readings on one scale: their words at common places, the two chosen heads, and the shares between all places. A place
-// that one text lacks has no row there, and a share of 0 in its column.
+// that one text lacks has no row there, and a share of 0 in its column. The attention of a target to its source has places of
+// its own for the columns, which are words of the sources.
 
 const MISSING = NaN;
 
@@ -13,35 +14,49 @@ function sideOf(side) {
   return attentions[side] ?? attentions[0];
 }
 
-// The words of a side, with their tokens.
-function wordsOfSide(side) {
-  const text = sideOf(side);
-  text.wholeWords ??= partsOf(text.tokens, text.words, true);
-  return text.wholeWords;
+// The rows: the words of the texts, with their tokens, and where they stand.
+const ROWS = {
+  places: () => comparison().places,
+  words: (side) => (sideOf(side).wholeWords ??= partsOf(sideOf(side).tokens, sideOf(side).words, true)),
+  isMark: (side, token) => (areAcross() ? Boolean(sideOf(side).tokens[token].special) : isMark(sideOf(side), token)),
+};
+// The columns, which are the same unless the texts attend to others.
+const ACROSS = {
+  places: () => comparison().key_places,
+  words: (side) => (sideOf(side).wholeKeyWords ??= partsOf(sideOf(side).key_tokens, sideOf(side).key_words, true)),
+  isMark: (side, token) => isMark(sideOf(side), token),
+};
+
+function areAcross() {
+  return Boolean(comparison().key_places);
+}
+
+function columnAxis() {
+  return areAcross() ? ACROSS : ROWS;
 }
 
 // The word of a side at a place; undefined if its text has none there.
-function wordAt(side, place) {
-  const number = comparison().places[place][side];
-  return number === null ? undefined : wordsOfSide(side)[number];
+function wordAt(axis, side, place) {
+  const number = axis.places()[place][side];
+  return number === null ? undefined : axis.words(side)[number];
 }
 
-function nameAt(side, place) {
-  return wordAt(side, place)?.surface ?? "";
+function nameAt(axis, side, place) {
+  return wordAt(axis, side, place)?.surface ?? "";
 }
 
 // The name of a place for both sides: one word, or two.
-function placeName(place) {
-  return [...new Set([nameAt(0, place), nameAt(1, place)].filter(Boolean))].join(" / ");
+function placeName(axis, place) {
+  return [...new Set([nameAt(axis, 0, place), nameAt(axis, 1, place)].filter(Boolean))].join(" / ");
 }
 
-function placeOfToken(token) {
-  const number = wordsOfSide(0).findIndex(({ tokens }) => tokens.includes(token));
-  return comparison().places.findIndex(([first]) => first === number);
+function placeOfToken(axis, token) {
+  const number = axis.words(0).findIndex(({ tokens }) => tokens.includes(token));
+  return axis.places().findIndex(([first]) => first === number);
 }
 
-function isHiddenPlace(place) {
-  return !showsMarks(sideOf(0)) && [0, 1].every((side) => (wordAt(side, place)?.tokens ?? []).every((token) => isMark(sideOf(side), token)));
+function isHiddenPlace(axis, place) {
+  return !showsMarks(sideOf(0)) && [0, 1].every((side) => (wordAt(axis, side, place)?.tokens ?? []).every((token) => axis.isMark(side, token)));
 }
 
 // The heads in the order of their changes, with or without marks.
@@ -69,20 +84,26 @@ function sideName(side) {
 
 // The shares of a side between all places, row by row.
 function sharesOfSide(side) {
-  const { places } = comparison();
+  const [rows, columns] = [ROWS.places(), columnAxis().places()];
   const { layer, head } = headOfSide(side);
-  const [text, words] = [sideOf(side), wordsOfSide(side)];
+  const [text, words, keyWords] = [sideOf(side), ROWS.words(side), columnAxis().words(side)];
   return memoize(computedWeights, `${text.number} ${layer} ${head} ${side} places ${showsMarks(text)}`, () => {
-    const [weights, keys] = [tokenSharesOf(text, layer, head), text.tokens.length];
-    const all = new Float32Array(places.length ** 2).fill(MISSING);
-    places.forEach((row, query) => {
+    const [weights, keys] = [tokenSharesOf(text, layer, head), keysOf(text).length];
+    const all = new Float32Array(rows.length * columns.length).fill(MISSING);
+    rows.forEach((row, query) => {
       if (row[side] === null) return;
-      places.forEach((column, key) => {
-        all[query * places.length + key] = column[side] === null ? 0 : shareOfWords(weights, keys, words[row[side]].tokens, words[column[side]].tokens);
+      columns.forEach((column, key) => {
+        all[query * columns.length + key] = column[side] === null ? 0 : shareOfWords(weights, keys, words[row[side]].tokens, keyWords[column[side]].tokens);
       });
     });
     return all;
   });
+}
+
+// The row of a place in the shares between all places.
+function rowAt(shares, place) {
+  const columns = columnAxis().places().length;
+  return shares.subarray(place * columns, (place + 1) * columns);
 }
 
 // Second minus first: NaN in the rows of words that one text lacks.
@@ -93,23 +114,21 @@ function differences() {
 
 // The share of attention that moved in a row, from 0 to 1; undefined in one that a text lacks.
 function movedIn(place) {
-  const size = comparison().places.length;
-  const row = differences().subarray(place * size, (place + 1) * size);
+  const row = rowAt(differences(), place);
   return Number.isNaN(row[0]) ? undefined : row.reduce((sum, one) => sum + Math.abs(one), 0) / 2;
 }
 
 // The chosen row, and the chosen column or the one that changed most in it.
 function chosenCell() {
-  const [query, size] = [placeOfToken(state.query), comparison().places.length];
-  if (state.key !== null) return { query, key: placeOfToken(state.key) };
-  const row = differences().subarray(query * size, (query + 1) * size);
-  const first = sharesOfSide(0).subarray(query * size, (query + 1) * size);
-  return { query, key: largest(Number.isNaN(row[0]) ? first : row, 1)[0] };
+  const query = placeOfToken(ROWS, state.query);
+  if (state.key !== null) return { query, key: placeOfToken(columnAxis(), state.key) };
+  const row = rowAt(differences(), query);
+  return { query, key: largest(Number.isNaN(row[0]) ? rowAt(sharesOfSide(0), query) : row, 1)[0] };
 }
 
 // Chooses the words at these places: by their tokens in the first text, where they have some.
 function chooseCell({ query, key }) {
-  const [row, column] = [wordAt(0, query), key === undefined ? undefined : wordAt(0, key)];
+  const [row, column] = [query === undefined ? undefined : wordAt(ROWS, 0, query), key === undefined ? undefined : wordAt(columnAxis(), 0, key)];
   pointedCell = null;
   go({ ...(row ? { query: row.tokens[0] } : {}), ...(column ? { key: column.tokens[0] } : {}) });
 }

@@ -31,13 +31,13 @@ function showChanges() {
   list.onkeydown = (event) => moveByKey(event, "ltr", buttons.length, buttons.indexOf(current), (at) => buttons[at].click());
   const isAligned = movedIn(query) !== undefined;
   if (!isAligned && ranksByWord) ranksByWord = false;
-  showSwitch(byId("ranked-by"), [translate`by all words`, ...(isAligned ? [translate`by “${placeName(query)}”`] : [])], ranksByWord ? 1 : 0, (at) => {
+  showSwitch(byId("ranked-by"), [translate`by all words`, ...(isAligned ? [translate`by “${placeName(ROWS, query)}”`] : [])], ranksByWord ? 1 : 0, (at) => {
     ranksByWord = at === 1;
     showChanges();
   });
   byId("heads-title").textContent = isSelfCompared() ? translate`Heads least like another` : translate`Heads that changed most`;
   const outside = [0, 1].map((side) => changes.reduce((sum, { outside: shares }) => sum + shares[side], 0) / changes.length);
-  byId("outside").textContent = same.length === comparison().places.length || !(outside[0] || outside[1]) ? "" : translate`Words that only one text has get ${percent(outside[0])} of the attention in the first and ${percent(outside[1])} in the second, on average over all heads.`;
+  byId("outside").textContent = (same.length === comparison().places.length && !areAcross()) || !(outside[0] || outside[1]) ? "" : translate`Words that only one text has get ${percent(outside[0])} of the attention in the first and ${percent(outside[1])} in the second, on average over all heads.`;
   byId("partners").textContent = changes.every(({ layer, head, other }) => other[0] === layer && other[1] === head) ? translate`Heads of the same layer and number are compared.` : translate`Each head is compared with the head that is nearest to it: the one with the smallest change. Others can be chosen above.`;
 }
 

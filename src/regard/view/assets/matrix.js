@@ -1,38 +1,40 @@
 // A heat map with the names of its rows and columns, for pages that show several of one size. ``row`` and ``column`` of a
-// cell count the tokens in their order; ``mirrored`` columns run from right to left.
+// cell count the tokens in their order; ``mirrored`` columns run from right to left. Columns have the names of rows, unless
+// others are given.
 
 // Maps that share ``measured`` names have the same layout.
-function layoutOfMatrix({ canvas }, names, { mirrored, measured = names, largestCell = 30 }) {
+function layoutOfMatrix({ canvas }, names, columns, { mirrored, measured = names, measuredColumns = measured, largestCell = 30 }) {
   const width = Math.max(120, canvas.clientWidth);
   const context = canvas.getContext("2d");
   context.font = `12px ${colourOf("--sans")}`;
-  const label = Math.min(76, Math.max(...measured.slice(0, 300).map((name) => context.measureText(name).width)) + 8);
-  const cell = Math.min(largestCell, (width - label - 2) / names.length);
-  return { left: label, top: label, cell, size: names.length, width, mirrored };
+  const widest = (some) => Math.min(76, Math.max(...some.slice(0, 300).map((name) => context.measureText(name).width)) + 8);
+  const [left, top] = [widest(measured), widest(measuredColumns)];
+  const cell = Math.min(largestCell, (width - left - 2) / columns.length);
+  return { left, top, cell, rows: names.length, columns: columns.length, width, mirrored };
 }
 
-function columnIn({ size, mirrored }, key) {
-  return mirrored ? size - 1 - key : key;
+function columnIn({ columns, mirrored }, key) {
+  return mirrored ? columns - 1 - key : key;
 }
 
-// Draws ``numbers`` (names x names) in ``shades`` on the canvas of a card, and marks the row and the cell of ``marked``.
-function drawMatrix(card, { names, numbers, shades, marked, mark, ...layout }) {
-  card.layout = layoutOfMatrix(card, names, layout);
-  const { left, top, cell, size, width, mirrored } = card.layout;
-  const context = resizeCanvas(card.canvas, width, Math.ceil(top + size * cell + 2));
+// Draws ``numbers`` (rows x columns) in ``shades`` on the canvas of a card, and marks the row and the cell of ``marked``.
+function drawMatrix(card, { names, columnNames = names, numbers, shades, marked, mark, ...layout }) {
+  card.layout = layoutOfMatrix(card, names, columnNames, layout);
+  const { left, top, cell, rows, columns, width, mirrored } = card.layout;
+  const context = resizeCanvas(card.canvas, width, Math.ceil(top + rows * cell + 2));
   const small = document.createElement("canvas");
-  paintPatches(small, { patches: numbers, width: size, height: size }, mirrored, shades);
+  paintPatches(small, { patches: numbers, width: columns, height: rows }, mirrored, shades);
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, left, top, size * cell, size * cell);
+  context.drawImage(small, left, top, columns * cell, rows * cell);
   context.lineWidth = 1;
   context.strokeStyle = colourOf("--rule");
-  context.strokeRect(left - 0.5, top - 0.5, size * cell + 1, size * cell + 1);
-  labelMatrix(context, card.layout, names, marked, mark);
+  context.strokeRect(left - 0.5, top - 0.5, columns * cell + 1, rows * cell + 1);
+  labelMatrix(context, card.layout, names, columnNames, marked, mark);
 }
 
 // Labels as many tokens as fit, always the marked ones, and marks the chosen row and cell.
-function labelMatrix(context, layout, names, { query: row, key: column }, mark) {
-  const { left, top, cell, size } = layout;
+function labelMatrix(context, layout, names, columnNames, { query: row, key: column }, mark) {
+  const { left, top, cell, columns } = layout;
   const every = Math.max(1, Math.ceil(13 / cell));
   const shownAt = (at, marked) => at === marked || (at % every === 0 && Math.abs(at - marked) * cell >= 13) || every === 1;
   context.font = `12px ${colourOf("--sans")}`;
@@ -43,6 +45,8 @@ function labelMatrix(context, layout, names, { query: row, key: column }, mark) 
       context.textAlign = "right";
       context.fillText(shortened(context, name, left - 6), left - 5, top + (at + 0.5) * cell);
     }
+  });
+  columnNames.forEach((name, at) => {
     if (shownAt(at, column)) {
       context.save();
       context.fillStyle = colourOf(at === column ? "--accent" : "--soft");
@@ -55,7 +59,7 @@ function labelMatrix(context, layout, names, { query: row, key: column }, mark) 
   });
   context.lineWidth = 2;
   context.strokeStyle = colourOf(mark); // not a colour of the cells
-  context.strokeRect(left - 1, top + row * cell - 1, size * cell + 2, cell + 2);
+  context.strokeRect(left - 1, top + row * cell - 1, columns * cell + 2, cell + 2);
   context.strokeRect(left + columnIn(layout, column) * cell, top + row * cell, cell, cell);
 }
 
@@ -69,7 +73,7 @@ function cellAt({ canvas, layout }, event) {
   const box = canvas.getBoundingClientRect();
   const query = Math.floor((event.clientY - box.top - layout.top) / layout.cell);
   const column = Math.floor((event.clientX - box.left - layout.left) / layout.cell);
-  const inside = query >= 0 && query < layout.size && column >= 0 && column < layout.size;
+  const inside = query >= 0 && query < layout.rows && column >= 0 && column < layout.columns;
   return inside ? { query, key: columnIn(layout, column) } : null;
 }
 
@@ -86,8 +90,8 @@ function listenToMatrix(card, { marked, choose, point }) {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -right], ArrowRight: [0, right] }[event.key];
     if (!step) return;
     event.preventDefault();
-    const [{ query, key }, size] = [marked(), card.layout.size];
-    choose({ query: bounded(query + step[0], size), key: bounded(key + step[1], size) });
+    const [{ query, key }, { rows, columns }] = [marked(), card.layout];
+    choose({ query: bounded(query + step[0], rows), key: bounded(key + step[1], columns) });
   });
 }
 

@@ -49,7 +49,7 @@ function markedCell() {
 function showValue({ panel, value, canvas, layout }) {
   const { query, key } = markedCell();
   const { tokens } = shownText();
-  const [weight, exact] = [panel, panelsOfText()[0]].map((one) => weightsOfPanel(one)[query * layout.size + key]);
+  const [weight, exact] = [panel, panelsOfText()[0]].map((one) => weightsOfPanel(one)[query * layout.columns + key]);
   const difference = differs(panel) ? ` (${weight >= exact ? "+" : ""}${percent(weight - exact)})` : "";
   value.replaceChildren(word(tokens[query].surface), " → ", word(tokens[key].surface), ` ${percent(weight)}${difference}`);
   canvas.setAttribute("aria-label", translate`${panel.label}, layer ${state.layer}, ${headName()}: ${isolate(tokens[query].surface)} to ${isolate(tokens[key].surface)}, ${percent(weight)}`);
