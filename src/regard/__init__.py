@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regard import masks, positions
     from regard.attention_statistics import observe
+    from regard.auditing.assertion import assert_no_leaks
+    from regard.auditing.run_audit import audit
     from regard.contract import Observation
     from regard.conversion import ConversionReport, convert
     from regard.exact_attention import attention, why
@@ -34,7 +36,9 @@ __all__ = [
     "ConversionReport",
     "MultiHeadAttention",
     "Observation",
+    "assert_no_leaks",
     "attention",
+    "audit",
     "catalogue",
     "convert",
     "load",
@@ -55,7 +59,9 @@ _MODULES = {
     "ConversionReport": "regard.conversion",
     "MultiHeadAttention": "regard.layers.multi_head",
     "Observation": "regard.contract",
+    "assert_no_leaks": "regard.auditing.assertion",
     "attention": "regard.exact_attention",
+    "audit": "regard.auditing.run_audit",
     "catalogue": "regard.mechanism_catalogue",
     "convert": "regard.conversion",
     "load": "regard.models.load",

@@ -65,6 +65,7 @@ IMPORT_ORDER = (
     "hf",
     "showing",
     "conversion",
+    "auditing",
     "train",
     "tasks",
     "bench",

@@ -1,0 +1,43 @@
+"""A report as lines of text."""
+
+from __future__ import annotations
+
+from regard.auditing.results import AuditReport, Leak, PropertyResult
+
+_MARKS = {"holds": "holds", "leaks": "LEAKS", "cannot be asked": "-"}
+
+
+def describe_report(report: AuditReport) -> str:
+    """The report as lines: a head, a line for each property with its details, and the verdict."""
+    lines = [f"{report.model}: {report.kind}, {report.length} tokens"]
+    if report.noise is not None:
+        lines.append(
+            f"  run in {report.noise.precision}; noise floor {report.noise.relative:.1e} of the largest output"
+        )
+    lines += [f"  note: {note}" for note in report.notes]
+    width = max((len(result.name) for result in report.results), default=0)
+    for result in report.results:
+        lines.append(f"  {result.name:<{width}}  {_MARKS[result.verdict]:<5}  {describe_result(result)}".rstrip())
+        if result.leak is not None:
+            lines += [f"  {'':<{width}}         {line}" for line in describe_leak(result.leak)]
+    tried = sum(result.verdict != "cannot be asked" for result in report.results)
+    lines.append(f"  {len(report.leaks)} of {tried} properties leak; {len(report.results) - tried} cannot be asked")
+    return "\n".join(lines)
+
+
+def describe_result(result: PropertyResult) -> str:
+    """The largest difference and what counts as rounding, or why the property cannot be asked."""
+    if result.difference is None or result.threshold is None:
+        return result.reason
+    return f"difference {result.difference:.1e}; rounding up to {result.threshold:.1e}"
+
+
+def describe_leak(leak: Leak) -> list[str]:
+    """Where a leak is, and why."""
+    place = "" if leak.output is None else f": output {leak.output} differs"
+    lines = [f"{leak.change}{place}"]
+    if leak.module_class:
+        lines.append(f"begins in {leak.module or 'the model itself'} ({leak.module_class})")
+    if leak.cause:
+        lines.append(leak.cause)
+    return lines

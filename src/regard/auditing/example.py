@@ -1,0 +1,262 @@
+"""Example inputs of a model, read as sequences: which arguments carry tokens, and how others follow from their length.
+
+ids (batch, length)                        a text of token ids; random ids of the vocabulary
+numbers (batch, length, width)             a text of vectors; normal numbers of the same size
+numbers (batch, heads, length, head_dim)   query, key or value; a text of vectors
+a square of two values, upper triangle     a causal mask, made for any length
+other arguments                            constants; with a batch, their first row
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.auditing.subject import Stream, Text
+from regard.errors import OptionError, short_repr
+
+_TYPES = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+}
+"""Types of numbers of an example."""
+
+_BLOCKED = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask"}
+"""Arguments of torch in which True hides a token."""
+
+_HIDING = {
+    "": ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask"),
+    "query": ("key_padding_mask",),
+    "tgt": ("tgt_key_padding_mask",),
+    "memory": ("memory_key_padding_mask",),
+    "src": ("src_key_padding_mask",),
+    "decoder_input_ids": ("decoder_attention_mask",),
+    "context": ("context_mask",),
+}
+"""The arguments that may hide tokens of a sequence, by its name; those of "" for any other name."""
+
+_SOURCES = ("memory", "context", "encoder_hidden_states", "source", "src", "encoder_outputs")
+"""Names of sequences that are read beside the one to whose tokens outputs belong."""
+
+_FOLLOWING = {"position_ids", "positions", "token_type_ids", "segments", "attention_mask", *_BLOCKED}
+"""Arguments that follow from the texts; the model's own defaults are used."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Example:
+    """Example inputs, read: the sequences, and the other arguments for any length."""
+
+    streams: tuple[Stream, ...]
+    constants: Callable[[int, int], Mapping[str, Any]]
+    is_causal: bool
+    """Whether a causal mask is among the inputs."""
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function; of a compiled one without a signature, those of attention."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return {name: inspect.Parameter(name, kind) for name in ("query", "key", "value")}
+
+
+def bind_inputs(function: Callable[..., Any], inputs: Any) -> dict[str, Any]:
+    """Inputs as keyword arguments: a mapping, a tuple of arguments in their order, or a single tensor."""
+    if isinstance(inputs, Mapping) and inputs and all(isinstance(name, str) for name in inputs):
+        for name, value in inputs.items():
+            _check_tensor(name, value)
+        return dict(inputs)
+    values = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+    names = [
+        name
+        for name, parameter in parameters_of(function).items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(names) < len(values) or not any(isinstance(value, Tensor) for value in values):
+        raise OptionError(
+            "wrong inputs",
+            expected="a tensor, a tuple of tensors in the order of the arguments, or a mapping of arguments",
+            got=short_repr(inputs),
+            do="for example inputs=torch.randint(0, 100, (1, 13)), token ids of one text",
+        )
+    arguments = dict(zip(names, values, strict=False))
+    for name, value in arguments.items():
+        _check_tensor(name, value)
+    return arguments
+
+
+def _check_tensor(name: str, value: Any) -> None:
+    """Raise OptionError for a tensor that cannot be an example: an empty one, or one of another layout or type."""
+    is_tensor = isinstance(value, Tensor)
+    if is_tensor and (
+        value.layout != torch.strided or value.is_nested or value.dtype not in _TYPES or not value.numel()
+    ):
+        raise OptionError(
+            f"wrong input {name}",
+            expected="a dense tensor with numbers or ids of tokens in it",
+            got=short_repr(value),
+            do="convert it, for example by .to_dense() or .float()",
+        )
+
+
+def read_example(function: Callable[..., Any], module: nn.Module | None, inputs: Mapping[str, Any]) -> Example:
+    """Read example inputs. Raises OptionError if no argument is a sequence."""
+    takes = set(parameters_of(function))
+    batch_first = all(getattr(part, "batch_first", True) for part in (module.modules() if module else ()))
+    tensors = {
+        name: value
+        for name, value in inputs.items()
+        if isinstance(value, Tensor) and name not in _FOLLOWING and _is_sequence(name, value)
+    }
+    groups: dict[str, list[str]] = {}
+    for name, tensor in tensors.items():
+        key = "source" if name in _SOURCES and len(tensors) > 1 else str(_length(tensor, batch_first))
+        groups.setdefault(key, []).append(name)
+    if not groups:
+        raise OptionError(
+            "no input is a sequence of tokens",
+            expected="token ids (batch, length), vectors (batch, length, width) or query, key and value",
+            got=", ".join(f"{name}: {short_repr(value)}" for name, value in inputs.items()) or "no inputs",
+            do="pass the inputs of one call of the model",
+        )
+    ordered = sorted(groups.items(), key=lambda group: group[0] == "source")
+    rest = {name: value for name, value in inputs.items() if name not in tensors and name not in _FOLLOWING}
+    constants, fixed, is_causal = _make_constants(rest, _length(tensors[ordered[0][1][0]], batch_first))
+    streams = tuple(
+        _make_stream({name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0)
+        for number, (_, names) in enumerate(ordered)
+    )
+    return Example(streams, constants, is_causal)
+
+
+def _is_sequence(name: str, tensor: Tensor) -> bool:
+    if tensor.dtype == torch.bool or "mask" in name:
+        return False
+    return tensor.dim() == 2 if not tensor.is_floating_point() else tensor.dim() in (3, 4)
+
+
+def _position_dim(tensor: Tensor, batch_first: bool) -> int:
+    if tensor.dim() == 4:
+        return 2
+    return 1 if batch_first or not tensor.is_floating_point() else 0
+
+
+def _length(tensor: Tensor, batch_first: bool) -> int:
+    return tensor.shape[_position_dim(tensor, batch_first)]
+
+
+def _make_stream(
+    tensors: Mapping[str, Tensor],
+    module: nn.Module | None,
+    takes: set[str],
+    batch_first: bool,
+    fixed: str,
+    is_first: bool,
+) -> Stream:
+    name = next(iter(tensors))
+    dims = {argument: _position_dim(tensor, batch_first) for argument, tensor in tensors.items()}
+    batch_dims = {argument: 1 if dim == 0 else 0 for argument, dim in dims.items()}
+    candidates = _HIDING.get(name, ()) or (_HIDING[""] if is_first else ())
+    mask = next((candidate for candidate in candidates if candidate in takes), "")
+    example = tensors[name]
+    return Stream(
+        name,
+        _make_draw(tensors, dims, batch_dims, _vocabulary(module, tensors)),
+        example.shape[dims[name]],
+        is_first,
+        dims,
+        batch_dims,
+        mask,
+        torch.logical_not if mask in _BLOCKED else _keep,
+        fixed,
+        () if example.is_floating_point() else (0,),
+    )
+
+
+def _keep(visible: Tensor) -> Tensor:
+    return visible
+
+
+def _vocabulary(module: nn.Module | None, tensors: Mapping[str, Tensor]) -> int:
+    """The number of token ids: of the largest embedding that has all ids of the example, or else of the example."""
+    ids = [tensor for tensor in tensors.values() if not tensor.is_floating_point()]
+    largest = max((int(tensor.max()) for tensor in ids), default=0) + 1
+    sizes = [part.num_embeddings for part in (module.modules() if module else ()) if isinstance(part, nn.Embedding)]
+    return max([size for size in sizes if size >= largest], default=max(largest, 2))
+
+
+def _make_draw(
+    tensors: Mapping[str, Tensor], dims: Mapping[str, int], batch_dims: Mapping[str, int], vocabulary: int
+) -> Callable[[int, torch.Generator], Text]:
+    """Draw arguments of any length; arguments that are equal in the example stay equal."""
+
+    def draw(length: int, generator: torch.Generator) -> Text:
+        text: dict[str, Tensor] = {}
+        for name, example in tensors.items():
+            same = next((other for other in text if _is_same(tensors[other], example)), None)
+            text[name] = text[same] if same is not None else draw_like(name, example, length, generator)
+        return text
+
+    def draw_like(name: str, example: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        shape = list(example.shape)
+        shape[dims[name]], shape[batch_dims[name]] = length, 1
+        if not example.is_floating_point():
+            return torch.randint(min(3, vocabulary - 1), vocabulary, shape, generator=generator).to(example.dtype)
+        spread = float(example.double().std()) if example.numel() > 1 else 1.0
+        numbers = torch.randn(shape, generator=generator, dtype=torch.float64) * (spread or 1.0)
+        return numbers.to(example.dtype)
+
+    return draw
+
+
+def _is_same(example: Tensor, other: Tensor) -> bool:
+    return example is other or (example.shape == other.shape and bool(torch.equal(example, other)))
+
+
+def _make_constants(rest: Mapping[str, Any], length: int) -> tuple[Callable[[int, int], Mapping[str, Any]], str, bool]:
+    """The other arguments for any batch and length; why the length is fixed; whether one is a causal mask."""
+    triangles = {name: value for name, value in rest.items() if _is_triangle(value)}
+    fixed = next(
+        (
+            f"the example's {name} has the length of its text, and is not known for others"
+            for name, value in rest.items()
+            if name not in triangles and isinstance(value, Tensor) and length in value.shape and length > 1
+        ),
+        "",
+    )
+
+    def make(batch: int, length: int) -> Mapping[str, Any]:
+        made = dict(rest)
+        for name, value in triangles.items():
+            made[name] = _triangle_like(value, length)
+        return made
+
+    is_causal = bool(triangles) or any(
+        name in ("is_causal", "causal") and value is True for name, value in rest.items()
+    )
+    return make, fixed, is_causal
+
+
+def _is_triangle(value: Any) -> bool:
+    """Whether a value is a square mask with one value on and below the diagonal, and another one above it."""
+    if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[-1] != value.shape[-2] or value.shape[-1] < 2:
+        return False
+    square = value.reshape(-1, *value.shape[-2:])[0].double()
+    length = square.shape[0]
+    above = torch.ones(length, length, dtype=torch.bool).triu(1)
+    inside, outside = square[~above], square[above]
+    return bool((inside == inside[0]).all() and (outside == outside[0]).all() and inside[0] != outside[0])
+
+
+def _triangle_like(value: Tensor, length: int) -> Tensor:
+    above = torch.ones(length, length, dtype=torch.bool, device=value.device).triu(1)
+    inside, outside = value.flatten()[0], value.reshape(-1, *value.shape[-2:])[0][0, 1]
+    shape = (*(1 for _ in value.shape[:-2]), length, length)
+    return torch.where(above, outside, inside).reshape(shape)

@@ -1,0 +1,171 @@
+"""The first module that leaks: its outputs differ where a property forbids it, and its inputs there agree.
+
+Both calls of a comparison run with hooks on every module. Each hook keeps the rows and positions that the property
+compares, of every tensor that has them. Modules are ordered by the end of their calls, so that a part comes before the
+module which contains it: the first that leaks is also the smallest. What happens between two modules, such as attention
+in the code of a layer, is found in the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.auditing.calls import Call, Comparison, Span
+from regard.auditing.noise import distance
+from regard.auditing.results import NoiseFloor
+from regard.auditing.subject import Subject
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LeakingModule:
+    """The module in which a leak begins. ``name`` is "" for the model itself."""
+
+    name: str
+    module: nn.Module
+
+    @property
+    def layer(self) -> int | None:
+        """The first number in its name."""
+        return next((int(part) for part in self.name.split(".") if part.isdecimal()), None)
+
+
+@final
+@dataclass(eq=False)
+class _Values:
+    """Inputs and outputs of a module at the positions of a span."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+
+def find_leaking_module(subject: Subject, comparison: Comparison, noise: NoiseFloor) -> LeakingModule | None:
+    """The module in which the difference of a comparison begins; None if no module is known to."""
+    if subject.module is None:
+        return None
+    base = _trace(subject, comparison.base, comparison.count)
+    other = _trace(subject, comparison.other, comparison.count)
+    threshold = noise.threshold(1.0)
+    modules = dict(subject.module.named_modules())
+    for name, before in base.items():
+        after = other.get(name)
+        if (
+            after is not None
+            and _differ(before.outputs, after.outputs, threshold)
+            and not _differ(before.inputs, after.inputs, threshold)
+        ):
+            return LeakingModule(name, modules[name])
+    return None
+
+
+def _differ(base: Sequence[Tensor], other: Sequence[Tensor], threshold: float) -> bool:
+    return any(
+        left.shape == right.shape and distance(left, right) > threshold
+        for left, right in zip(base, other, strict=False)
+    )
+
+
+def _trace(subject: Subject, span: Span, count: int) -> dict[str, _Values]:
+    """Inputs and outputs of every module at the positions of a span, in the order in which calls of modules end.
+
+    A module that is called more than once has the values of all calls: of each step, and of each place that shares it.
+    """
+    values: dict[str, _Values] = {}
+    with _hooks(subject, span, values):
+        subject.run(span.call)
+    end = span.start + count
+    return {
+        name: _Values(_cut_steps(found.inputs, span, end), _cut_steps(found.outputs, span, end))
+        for name, found in values.items()
+    }
+
+
+@contextmanager
+def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator[None]:
+    assert subject.module is not None
+    lengths = [step.length for step in span.call.steps]
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: Any, keywords: Any, result: Any) -> None:
+            del module
+            found = values.setdefault(name, _Values())
+            found.inputs += _rows(list(_tensors([arguments, keywords])), span, lengths)
+            found.outputs += _rows(list(_tensors(result)), span, lengths)
+
+        return hook
+
+    handles = [
+        part.register_forward_hook(keep(name), with_kwargs=True) for name, part in subject.module.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors of numbers in a value: arguments, a tuple, a mapping or an output of ``transformers``."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name, None))
+
+
+def _rows(tensors: Sequence[Tensor], span: Span, lengths: Sequence[int]) -> list[Tensor]:
+    """The row of a span of each tensor that has batch and positions, as (positions, features)."""
+    found = []
+    for tensor in tensors:
+        for length in dict.fromkeys(lengths):
+            row = row_of(tensor, span.call.batch, length, span.row)
+            if row is not None:
+                found.append(row.detach().clone())
+                break
+    return found
+
+
+def row_of(tensor: Tensor, batch: int, length: int, row: int) -> Tensor | None:
+    """One row of a tensor with a batch and positions, as (positions, features); None if it has no such dimensions.
+
+    A tensor with two dimensions of the length is a mask or weights, and has no single one.
+    """
+    shape = tuple(tensor.shape)
+    if length > 1 and shape.count(length) > 1 and batch != length:
+        return None
+    if tensor.dim() == 2 and shape[0] == batch * length:
+        return tensor.unflatten(0, (batch, length))[row]
+    if tensor.dim() < 2 or (shape[0] not in (batch, 1) and shape[1] != batch):
+        return None
+    if shape[0] in (batch, 1) and length in shape[1:]:
+        dims = [dim for dim in range(1, tensor.dim()) if shape[dim] == length]
+        dim = dims[0] if tensor.dim() < 4 or len(dims) == 1 else dims[-1]
+        return tensor[row if shape[0] == batch else 0].movedim(dim - 1, 0).reshape(length, -1)
+    if shape[0] == length and shape[1] == batch and tensor.dim() >= 3:
+        return tensor[:, row].reshape(length, -1)
+    return None
+
+
+def _cut_steps(rows: Sequence[Tensor], span: Span, end: int) -> list[Tensor]:
+    """The compared positions; rows of several steps are joined if their lengths make up the whole call."""
+    call: Call = span.call
+    lengths = [step.length for step in call.steps]
+    if len(lengths) == 1:
+        return [row[span.start : end] for row in rows]
+    width = {row.shape[1] for row in rows}
+    if len(width) == 1 and [row.shape[0] for row in rows] == lengths:
+        return [torch.cat(list(rows))[span.start : end]]
+    return []

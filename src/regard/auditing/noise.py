@@ -1,0 +1,129 @@
+"""The noise floor: which differences are rounding, and which are leaks.
+
+Products of matrices round differently in batches of other sizes, and experts gather tokens in another order. So a
+difference above 0 is no leak yet. The floor is the largest relative difference between outputs that mean the same:
+
+    repeats       d(f(x), f(x))                    the same call twice
+    permutation   d(f(x)[p], f(x[p]))              the rows of a batch in another order
+    batch size    d(f([x, x, x]), f([x]))          a row alone, and with copies of itself
+    rounding      d(f_w(x), f_w'(x)), w' = w (1 + u eps), |u| <= 1
+                                                   all weights, and vectors of the input, changed by half a unit of
+                                                   their last digit: how the model amplifies rounding
+
+    d(a, b) = max |a - b| / max |a|,   floor = max(all four, eps)
+
+A property leaks if outputs that should be equal differ by more than ``SAFETY`` times the floor, relative to the largest
+of them. The fourth term is about the model and not about one pair of shapes, so that rounding which happens not to
+differ in the three others is allowed for; the factor is for rounding that adds up over more tokens. In float64 a floor
+is about 1e-15, and leaks are 1e-10 or larger, so the factor decides nothing in practice.
+
+Without a floor there is no answer: if two identical calls differ by more than ``MAX_REPEATS``, all properties cannot be
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from regard.auditing.calls import Call
+from regard.auditing.results import NoiseFloor
+from regard.auditing.subject import Row, Subject
+
+SAFETY = 64
+"""How many times the floor a difference must exceed."""
+
+MAX_REPEATS = 1e-3
+"""Identical calls that differ by more, relative to the largest output, make all other differences meaningless."""
+
+
+def measure_noise(subject: Subject) -> NoiseFloor:
+    """Measure the floor of a subject on texts of its example's length."""
+    texts = [subject.text(seed) for seed in (1, 2, 3)]
+    rows = [Row(text) for text in texts]
+    batch = subject.call(rows)
+    outputs = subject.run(batch)
+    alone = subject.call(rows[:1])
+    single = subject.run(alone)
+    repeats = max(distance(outputs, subject.run(batch)), distance(single, subject.run(alone)))
+    order = [2, 0, 1]
+    permuted = subject.run(subject.call([rows[number] for number in order]))
+    copies = subject.run(subject.call([rows[0]] * 3))
+    with rounded_weights(subject):
+        rounding = distance(single, subject.run(_round_vectors(alone, subject)))
+    is_isolated = distance(single, outputs[:1]) < 1e-9
+    parts = {
+        "repeats": repeats,
+        # Of a model whose rows influence one another these are leaks, and no noise.
+        "permutation": distance(outputs[order], permuted) if is_isolated else 0.0,
+        "batch_size": distance(single.expand_as(copies), copies) if is_isolated else 0.0,
+        "rounding": rounding,
+    }
+    return NoiseFloor(max(*parts.values(), epsilon(subject)), precision=subject.precision, **parts)
+
+
+def epsilon(subject: Subject) -> float:
+    """The distance between 1 and the next number in the precision of a subject."""
+    return float(torch.finfo(getattr(torch, subject.precision)).eps)
+
+
+def distance(base: Tensor, other: Tensor) -> float:
+    """The largest difference, relative to the largest number of ``base``; NaN in the same places is equal."""
+    scale = largest(base)
+    return difference(base, other) / scale if scale else difference(base, other)
+
+
+def difference(base: Tensor, other: Tensor) -> float:
+    """The largest difference of two tensors. A number in place of NaN or infinity is an infinite difference."""
+    if base.numel() == 0:
+        return 0.0
+    equal = (base == other) | (base.isnan() & other.isnan())
+    gap = (base.double() - other.double()).abs().masked_fill(equal, 0.0)
+    return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest finite magnitude."""
+    finite = tensor.detach().double().abs()
+    finite = finite[finite.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+@contextmanager
+def rounded_weights(subject: Subject) -> Iterator[None]:
+    """Change every weight by up to half a unit of its last digit, and restore the weights at the end."""
+    module = subject.module
+    weights = [] if module is None else [weight for weight in module.parameters() if weight.is_floating_point()]
+    before = [weight.detach().clone() for weight in weights]
+    generator = torch.Generator().manual_seed(subject.seed)
+    try:
+        with torch.no_grad():
+            for weight in weights:
+                weight.mul_(1 + epsilon(subject) * _uniform(weight, generator))
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, saved in zip(weights, before, strict=True):
+                weight.copy_(saved)
+
+
+def _uniform(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    return (torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1).to(tensor)
+
+
+def _round_vectors(call: Call, subject: Subject) -> Call:
+    """The call with vectors of the input changed by half a unit of their last digit."""
+    from dataclasses import replace
+
+    generator = torch.Generator().manual_seed(subject.seed)
+    (step,) = call.steps
+    arguments = {
+        name: value * (1 + epsilon(subject) * _uniform(value, generator))
+        if name in subject.stream.dims and value.is_floating_point()
+        else value
+        for name, value in step.arguments.items()
+    }
+    return replace(call, steps=(replace(step, arguments=arguments),))

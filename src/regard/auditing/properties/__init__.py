@@ -1,0 +1,1 @@
+"""The properties of an audit, a file for each family; ``table`` lists all."""

@@ -1,0 +1,52 @@
+"""Later tokens have no influence: token j is replaced, and outputs before j stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regard.auditing.calls import Comparison, Span
+from regard.auditing.influence import replacements
+from regard.auditing.properties.property import Property
+from regard.auditing.subject import Row, Subject
+
+
+def _cannot_ask(subject: Subject) -> str | None:
+    if subject.causal is None:
+        return "the model does not say whether it is causal: pass `causal=True` or `causal=False`"
+    return None if subject.causal else "the model is bidirectional: outputs depend on later tokens by design"
+
+
+def _comparisons(subject: Subject) -> Sequence[Comparison]:
+    """Token j of row j + 1 differs from row 0. All rows are in one batch, so that their rounding agrees."""
+    call = replacements(subject)
+    return [
+        Comparison(Span(call, 0), Span(call, token + 1), token, f"token {token} was replaced", token)
+        for token in range(1, call.batch - 1)
+    ]
+
+
+def _in_training(subject: Subject) -> Sequence[Comparison]:
+    """The same in training mode, a row alone each time, so that dropout draws the same numbers."""
+    text, other = subject.text(1), subject.text(2)
+    length = subject.stream.length_of(text)
+    base = subject.call([Row(text)], training=True)
+    found = []
+    for token in (1, length // 2, length - 1):
+        changed = subject.call([Row(subject.stream.replace(text, token, other))], training=True)
+        found.append(Comparison(Span(base), Span(changed), token, f"token {token} was replaced", token))
+    return found
+
+
+def _cannot_train(subject: Subject) -> str | None:
+    return "a function has no training mode" if subject.module is None else _cannot_ask(subject)
+
+
+CAUSAL = (
+    Property("causal", "no output depends on a later token", _cannot_ask, _comparisons),
+    Property(
+        "causal in training mode",
+        "no output depends on a later token in training mode either, with the same dropout",
+        _cannot_train,
+        _in_training,
+    ),
+)

@@ -1,0 +1,39 @@
+"""A property: what it promises, whether a subject can be asked, and how it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from regard.auditing.calls import Comparison
+from regard.auditing.subject import Subject
+
+
+@final
+@dataclass(frozen=True)
+class Property:
+    """A promise about outputs that are equal.
+
+    Args:
+        name: a short name, such as "padding right".
+        promise: the sentence that holds or does not.
+        cannot_ask: returns why a subject cannot be asked, or None.
+        comparisons: makes pairs of outputs that the property promises to be equal.
+        is_quick: whether a quick audit tries it.
+    """
+
+    name: str
+    promise: str
+    cannot_ask: Callable[[Subject], str | None]
+    comparisons: Callable[[Subject], Sequence[Comparison]]
+    is_quick: bool = True
+
+
+def first_reason(*checks: Callable[[Subject], str | None]) -> Callable[[Subject], str | None]:
+    """A check that returns the first reason of several."""
+
+    def check(subject: Subject) -> str | None:
+        return next((reason for check in checks if (reason := check(subject)) is not None), None)
+
+    return check

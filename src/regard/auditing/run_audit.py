@@ -1,0 +1,154 @@
+"""``regard.audit``: try every property of a model that can be asked, and find where each leak begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from torch import nn
+
+from regard.arguments import explain_arguments
+from regard.auditing.causes import find_cause
+from regard.auditing.compare import compare_all
+from regard.auditing.fingerprint import fingerprint
+from regard.auditing.influence import measure_influence
+from regard.auditing.layers import find_leaking_module
+from regard.auditing.make_subject import make_subject
+from regard.auditing.noise import MAX_REPEATS, measure_noise
+from regard.auditing.properties.property import Property
+from regard.auditing.properties.table import PROPERTIES
+from regard.auditing.results import AuditReport, Leak, NoiseFloor, PropertyResult
+from regard.auditing.subject import Subject, failure
+from regard.errors import RegardError, check_count, check_flag, check_kind, unknown_name_error
+
+
+@explain_arguments
+def audit(
+    model: Any,
+    inputs: Any = None,
+    *,
+    causal: bool | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    quick: bool = False,
+    length: int | None = None,
+    seed: int = 0,
+) -> AuditReport:
+    """Say which tokens leak into which outputs of a model: by how much, since which layer, and why.
+
+    A copy of the model is run in float64, on random texts, in many ways that should make no difference.
+
+    Args:
+        model: a model of ``transformers`` or regard, a torch module, or a function of query, key and value.
+        inputs: inputs of one call: token ids (batch, length), vectors (batch, length, width), a tuple of arguments, or
+            a mapping of arguments by name. Models of ``transformers`` and regard that read text need none.
+        causal: whether no output may depend on a later token; None asks the model.
+        only: names, or beginnings of names, of the properties to try; () tries all.
+        skip: names, or beginnings of names, of properties that are not tried.
+        quick: leave out properties that take long.
+        length: tokens of a text; None takes the length of ``inputs``, or 13.
+        seed: of the random texts.
+
+    Raises OptionError for a model that cannot be called, RefusedError for one that fails on its own inputs.
+    """
+    check_flag("quick", quick)
+    return run_audit(
+        model, inputs, causal=causal, chosen=choose_properties(only, skip, quick=quick), length=length, seed=seed
+    )
+
+
+def run_audit(
+    model: Any,
+    inputs: Any,
+    *,
+    chosen: Sequence[Property],
+    causal: bool | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> AuditReport:
+    """Try the chosen properties, as ``audit`` does; ``progress`` is called with the number of those that were tried."""
+    if causal is not None:
+        check_flag("causal", causal)
+    if length is not None:
+        check_count("length", length, minimum=4, maximum=4096, example=13)
+    check_count("seed", seed, minimum=0, example=0)
+    subject = make_subject(model, inputs, causal=causal, length=length, seed=seed)
+    noise = measure_noise(subject)
+    prints = fingerprint(model if isinstance(model, nn.Module) else None, subject.config)
+    results = []
+    for choice in chosen:
+        results.append(_try(choice, subject, noise))
+        progress(len(results))
+    return AuditReport(
+        subject.name,
+        subject.kind,
+        subject.stream.length,
+        seed,
+        noise,
+        tuple(results),
+        measure_influence(subject, noise),
+        subject.notes,
+        prints,
+    )
+
+
+def choose_properties(only: Sequence[str], skip: Sequence[str], *, quick: bool) -> tuple[Property, ...]:
+    """The properties whose names begin with one of ``only`` and none of ``skip``. Raises OptionError for others."""
+    names = [choice.name for choice in PROPERTIES]
+    for argument, prefixes in (("only", only), ("skip", skip)):
+        check_kind(argument, prefixes, (list, tuple), do=f"for example {argument}=['padding']")
+    for prefix in (*only, *skip):
+        if not isinstance(prefix, str) or not any(name.startswith(prefix) for name in names):
+            raise unknown_name_error("property", prefix, names)
+    return tuple(
+        choice
+        for choice in PROPERTIES
+        if (not only or choice.name.startswith(tuple(only)))
+        and not choice.name.startswith(tuple(skip))
+        and (choice.is_quick or not quick)
+    )
+
+
+def _try(choice: Property, subject: Subject, noise: NoiseFloor) -> PropertyResult:
+    """Try one property. An error of the model is a reason not to ask, and never the end of the audit."""
+    reason = choice.cannot_ask(subject)
+    if reason is None and noise.repeats > MAX_REPEATS:
+        reason = f"two identical calls differ by {noise.repeats:.1e} of the largest output, whatever the seed"
+    if reason is not None:
+        return PropertyResult(choice.name, choice.promise, "cannot be asked", reason)
+    try:
+        comparisons = choice.comparisons(subject)
+        outcome = compare_all(subject, comparisons, noise)
+    except RegardError as error:
+        return PropertyResult(choice.name, choice.promise, "cannot be asked", error.what)
+    # Models raise errors of any kind for inputs that they do not support.
+    except Exception as error:
+        return PropertyResult(choice.name, choice.promise, "cannot be asked", failure(error))
+    leak = None
+    if outcome.is_leak:
+        found = find_leaking_module(subject, outcome.comparison, noise)
+        leak = Leak(
+            outcome.comparison.change,
+            outcome.output,
+            outcome.comparison.source,
+            found.name if found else "",
+            type(found.module).__name__ if found else "",
+            found.layer if found else None,
+            find_cause(choice.name, subject, outcome, found, noise),
+        )
+    return PropertyResult(
+        choice.name,
+        choice.promise,
+        "leaks" if leak else "holds",
+        "",
+        outcome.difference,
+        outcome.threshold,
+        len(comparisons),
+        leak,
+    )
+
+
+def property_names() -> Collection[str]:
+    """Names of all properties, in the order in which they are tried."""
+    return tuple(choice.name for choice in PROPERTIES)

@@ -1,0 +1,267 @@
+"""The model that is audited, as one small interface: texts go in, and outputs (batch, positions, features) come back.
+
+A subject knows the sequences that the model reads (``Stream``), how each is drawn at random for any length, and the
+argument that hides some of its tokens. Properties ask it for calls, and never for its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.auditing.calls import Call, Step
+from regard.auditing.float64 import Float64Mode
+from regard.errors import RefusedError, class_and_line, short_repr
+
+Text: TypeAlias = Mapping[str, Tensor]
+"""The arguments that carry one text, or several of one length: a batch, at ``Stream.batch_dim``."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A text of a batch. ``visible`` (length,) is False at hidden tokens, such as padding; None hides none."""
+
+    text: Text
+    visible: Tensor | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A sequence that the model reads.
+
+    name         what messages call it
+    draw         makes a text of some length at random
+    mask         the argument that hides tokens; "" if there is none
+    make_mask    makes its value from a bool tensor (batch, length), False at hidden tokens
+    is_aligned   whether output i belongs to token i of this sequence
+    dims         dimension of the positions in each argument
+    """
+
+    name: str
+    draw: Callable[[int, torch.Generator], Text]
+    length: int
+    is_aligned: bool
+    dims: Mapping[str, int]
+    batch_dims: Mapping[str, int]
+    mask: str = ""
+    make_mask: Callable[[Tensor], Any] = torch.Tensor.long
+    fixed: str = ""
+    """Why the length cannot be changed; "" if it can."""
+    pads: tuple[int, ...] = ()
+    """Ids that are used as padding, the usual one first; () for vectors."""
+
+    def join(self, parts: Sequence[Text]) -> Text:
+        """One text after another."""
+        return {name: torch.cat([part[name] for part in parts], dim) for name, dim in self.dims.items()}
+
+    def stack(self, texts: Sequence[Text]) -> Text:
+        """Texts of one length as a batch."""
+        return {name: torch.cat([text[name] for text in texts], dim) for name, dim in self.batch_dims.items()}
+
+    def cut(self, text: Text, start: int, end: int) -> Text:
+        """The tokens from ``start`` to ``end``."""
+        return {name: text[name].narrow(dim, start, end - start) for name, dim in self.dims.items()}
+
+    def replace(self, text: Text, position: int, other: Text) -> Text:
+        """The text with the token at ``position`` from another one."""
+        length = self.length_of(text)
+        pieces = (
+            self.cut(text, 0, position),
+            self.cut(other, position, position + 1),
+            self.cut(text, position + 1, length),
+        )
+        return self.join(pieces)
+
+    def length_of(self, text: Text) -> int:
+        """Number of tokens."""
+        name, dim = next(iter(self.dims.items()))
+        return text[name].shape[dim]
+
+    def padding(self, length: int, seed: int, pad: int | None = None) -> Text:
+        """Hidden tokens: the id ``pad``, or else random ones."""
+        text = self.draw(length, torch.Generator().manual_seed(seed))
+        if pad is None:
+            return text
+        return {name: torch.full_like(tensor, pad) for name, tensor in text.items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model, or a function of query, key and value, ready to be called in many ways.
+
+    function     what is called with keyword arguments
+    module       where hooks are placed; None for a function
+    streams      the sequences that it reads; outputs belong to the tokens of the first
+    constants    makes the other arguments, for a batch and a length of the first stream
+    takes        names of the arguments that it has
+    takes_any    whether it takes any other argument as well, and may ignore it
+    causal       whether it declares that no later token has an influence; None if it does not say
+    config       hyperparameters of ``transformers`` or regard; None for others
+    """
+
+    name: str
+    kind: str
+    function: Callable[..., Any]
+    module: nn.Module | None
+    streams: tuple[Stream, ...]
+    takes: frozenset[str]
+    takes_any: bool = False
+    causal: bool | None = None
+    config: Any = None
+    family: str = "torch"
+    precision: str = "float64"
+    seed: int = 0
+    constants: Callable[[int, int], Mapping[str, Any]] = lambda batch, length: {}
+    notes: tuple[str, ...] = ()
+    cache: str = ""
+    """The argument that passes on a cache; "" without one."""
+
+    @property
+    def stream(self) -> Stream:
+        """The sequence to whose tokens the outputs belong."""
+        return self.streams[0]
+
+    def accepts(self, *names: str) -> bool:
+        """Whether it can be called with these arguments."""
+        return self.takes_any or set(names) <= self.takes
+
+    def text(self, seed: int, length: int | None = None, stream: Stream | None = None) -> Text:
+        """A random text, the same for the same seed, of ``length`` tokens or as many as the example has."""
+        stream = stream or self.stream
+        return stream.draw(length or stream.length, torch.Generator().manual_seed(1000 * self.seed + seed))
+
+    def call(self, rows: Sequence[Row], stream: Stream | None = None, *, training: bool = False, **extra: Any) -> Call:
+        """Build a call for the rows of one sequence; each other sequence has the same text in all rows."""
+        stream = stream or self.stream
+        arguments: dict[str, Any] = dict(stream.stack([row.text for row in rows]))
+        length = stream.length_of(rows[0].text)
+        if any(row.visible is not None for row in rows):
+            keep = [torch.ones(length, dtype=torch.bool) if row.visible is None else row.visible for row in rows]
+            arguments[stream.mask] = stream.make_mask(torch.stack(keep))
+        for number, other in enumerate(self.streams):
+            if other is not stream:
+                arguments |= other.stack([self.text(900 + number, stream=other)] * len(rows))
+        output_length = length if stream is self.stream else self.stream.length
+        arguments = {**self.constants(len(rows), output_length), **arguments, **extra}
+        return Call((Step(arguments, output_length),), len(rows), training)
+
+    def run(self, call: Call, *, gradients: bool = False) -> Tensor:
+        """The outputs of a call as (batch, positions, features); a single position if they do not belong to tokens."""
+        outputs, cache = [], None
+        with self._running(training=call.training, gradients=gradients):
+            for step in call.steps:
+                arguments = dict(step.arguments)
+                if call.steps[0] is not step:
+                    cache = cache if step.change_cache is None else step.change_cache(cache)
+                    arguments[self.cache] = cache
+                result = self.function(**arguments)
+                cache = read_cache(result)
+                outputs.append(align(read_output(result), call.batch, step.length))
+        return torch.cat(outputs, 1)
+
+    @contextmanager
+    def _running(self, *, training: bool, gradients: bool) -> Iterator[None]:
+        """The state in which the model is called: precision, mode, and a seed of its own."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            torch.manual_seed(self.seed)
+            stack.enter_context(torch.set_grad_enabled(gradients))
+            if self.precision == "float64":
+                stack.enter_context(Float64Mode())
+            if training and self.module is not None:
+                stack.enter_context(_training_mode(self.module))
+            yield
+
+
+@contextmanager
+def _training_mode(module: nn.Module) -> Iterator[None]:
+    """Set training mode, and restore the mode of each module, and its buffers, at the end."""
+    modes = {part: part.training for part in module.modules()}
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    module.train()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(buffers[name])
+
+
+_OUTPUTS = ("logits", "last_hidden_state", "hidden", "hidden_states", "output", "prediction_logits")
+_CACHES = ("past_key_values", "cache_params", "state", "cache")
+
+
+def read_output(result: Any) -> Tensor:
+    """The tensor of outputs in the result of a model. Raises RefusedError if there is none."""
+    if isinstance(result, Tensor):
+        return result
+    for name in _OUTPUTS:
+        value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value
+    values = list(result.values()) if isinstance(result, Mapping) else list(result) if _is_sequence(result) else []
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value
+        if _is_sequence(value) and value and isinstance(value[0], Tensor):
+            return value[0]
+    raise RefusedError(
+        "the model returns no tensor of numbers",
+        expected="a tensor, a tuple that begins with one, or an output with logits or last_hidden_state",
+        got=short_repr(result),
+        do="wrap the model in a module that returns a tensor (batch, positions, features)",
+    )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, tuple | list)
+
+
+def read_cache(result: Any) -> Any:
+    """The cache in the result of a model; None without one."""
+    for name in _CACHES:
+        value = getattr(result, name, None)
+        if value is not None and not callable(value):
+            return value
+    return None
+
+
+def align(output: Tensor, batch: int, length: int) -> Tensor:
+    """Outputs as (batch, positions, features). Raises RefusedError if they belong neither to tokens nor to rows."""
+    shape = tuple(output.shape)
+    if output.dim() == 3 and shape[:2] == (batch, length):
+        return output
+    if output.dim() >= 4 and shape[0] == batch and length in shape[1:-1]:
+        dim = 1 + shape[1:-1].index(length)
+        return output.movedim(dim, 1).flatten(2)
+    if output.dim() == 3 and shape[:2] == (length, batch):
+        return output.transpose(0, 1)
+    if output.dim() == 2 and shape == (batch, length):
+        return output[..., None]
+    if output.dim() == 2 and shape[0] == batch * length and batch * length > batch:
+        return output.unflatten(0, (batch, length))
+    if shape and shape[0] == batch:
+        return output.flatten(1)[:, None]
+    if output.dim() == 2 and batch == 1 and shape[0] == length:
+        return output[None]
+    raise RefusedError(
+        "the outputs of the model do not belong to the texts of its batch",
+        expected=f"a tensor whose first dimension is the batch, {batch}",
+        got=short_repr(output),
+        do="wrap the model in a module that returns (batch, positions, features)",
+    )
+
+
+def failure(error: Exception) -> str:
+    """The reason that an error of the model gives, in one line."""
+    return f"the model raised {class_and_line(error, 200)}"

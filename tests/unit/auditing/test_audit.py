@@ -1,0 +1,88 @@
+"""``regard.audit``: what leaks is found at its module, and what is sound is not accused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import regard
+from regard.auditing import property_names
+from regard.errors import OptionError, RefusedError
+from unit.hf.model_types import MODEL_TYPES
+
+TYPES = {kind.name: kind for kind in MODEL_TYPES}
+
+
+def test_a_sound_decoder_leaks_only_where_transformers_does():
+    report = regard.audit(TYPES["llama"].build())
+    assert [result.name for result in report.leaks] == ["packed by position_ids and ones"]
+    assert report.leaks[0].leak.module == "model.layers.0.self_attn"
+    assert report["packed by position_ids"].verdict == "holds"
+    assert report.noise.precision == "float64"
+    assert report.noise.relative < 1e-13
+    assert report.influence.unexpected == report.influence.missing == ()
+    assert report.exit_code == 1
+
+
+def test_the_model_stays_as_it_is():
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    report = regard.audit(model, torch.randn(2, 9, 16), causal=False)
+    assert report.exit_code == 0
+    assert "training mode" in report.notes[0]
+    assert model.training
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_an_off_by_one_of_a_function_is_found_by_its_pairs():
+    def attention(query, key, value):
+        scores = query @ key.transpose(-1, -2)
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(2)
+        return scores.masked_fill(hidden, float("-inf")).softmax(-1) @ value
+
+    report = regard.audit(attention, tuple(torch.randn(3, 2, 4, 11, 8)), causal=True)
+    assert report["causal"].verdict == "leaks"
+    assert (report["causal"].leak.output, report["causal"].leak.input) in report.influence.unexpected
+    assert report.influence.unexpected == tuple((row, row + 1) for row in range(10))
+
+
+def test_random_numbers_are_no_answer():
+    calls = itertools.count()
+    report = regard.audit(lambda tokens: tokens * next(calls), torch.randn(1, 9, 4))
+    assert report.exit_code == 2
+    assert all(result.verdict == "cannot be asked" for result in report.results)
+
+
+def test_a_report_is_the_same_each_time_and_is_json():
+    query, key, value = torch.randn(3, 1, 2, 9, 4)
+    reports = [regard.audit(functional.scaled_dot_product_attention, (query, key, value), causal=False) for _ in "ab"]
+    assert reports[0].to_json() == reports[1].to_json()
+    assert json.loads(reports[0].to_json())["exit_code"] == 0
+
+
+def test_an_assertion_fails_with_the_report():
+    with pytest.raises(AssertionError, match=r"tokens leak\n(?s:.*)causal +LEAKS"):
+        regard.assert_no_leaks(functional.scaled_dot_product_attention, tuple(torch.randn(3, 1, 2, 9, 4)), causal=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error"), [(None, OptionError), ("text", OptionError), (torch.randn(2, 9, 5), RefusedError)]
+)
+def test_what_cannot_be_called_is_said_in_words(inputs, error):
+    with pytest.raises(error) as caught:
+        regard.audit(nn.Linear(4, 4), inputs)
+    assert caught.value.expected
+    assert caught.value.do
+
+
+def test_properties_are_chosen_by_beginnings_of_their_names():
+    report = regard.audit(nn.Linear(4, 4), torch.randn(2, 9, 4), only=["padding", "batch"], skip=["padding left"])
+    assert [result.name for result in report.results] == ["padding right", "batch"]
+    with pytest.raises(OptionError, match="unknown property"):
+        regard.audit(nn.Linear(4, 4), torch.randn(2, 9, 4), only=["paddings"])
+    assert len(set(property_names())) == len(property_names())
