@@ -17,6 +17,7 @@ import torch
 
 # regard is imported late here: modules that are imported before pytest is configured get no shape checks.
 
+os.environ["LANGUAGE"] = "en"  # messages are compared in English, whatever the language of the contributor
 
 _jaxtyped = jaxtyping.jaxtyped
 

@@ -8,7 +8,7 @@ import pytest
 
 from translations.catalogue_files import FOLDER, STRINGS, format_part, read_part
 
-PARTS = ("page", "view")
+PARTS = ("page", "view", "help")
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -21,7 +21,7 @@ def test_every_string_is_translated_and_none_is_outdated(part: str) -> None:
 
 @pytest.mark.parametrize("part", STRINGS)
 def test_translations_have_the_values_and_arguments_of_the_english(part: str) -> None:
-    holes = re.compile(r"\{\w*\}|`[^`\n]+`|\[/?\w[\w ]*\]")
+    holes = re.compile(r"\{\w*\}|`[^`\n]+`|\[(?:bold|blue|/\w*)\]")
     different = {
         text: translation
         for text, translation in read_part(part).items()

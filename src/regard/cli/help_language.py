@@ -81,6 +81,11 @@ def _translate_paragraphs(text: str | None) -> str | None:
     return text
 
 
+def usage_in_language(usage: str) -> str:
+    """The line of usage, which begins with a title."""
+    return usage.replace("Usage: ", translate("Usage: "), 1)
+
+
 def in_language(command: Any) -> Any:
     """A copy of a command, with its help in the language in use; the command itself in English."""
     if language_in_use() == "en":
@@ -88,7 +93,6 @@ def in_language(command: Any) -> Any:
     shown = copy(command)
     shown.help, shown.epilog = _translate_paragraphs(command.help), _translate_paragraphs(command.epilog)
     shown.get_params = lambda ctx: [_parameter_in_language(parameter) for parameter in command.get_params(ctx)]
-    shown.get_usage = lambda ctx: command.get_usage(ctx).replace("Usage: ", translate("Usage: "))
     if hasattr(command, "commands"):
         shown.commands = {name: in_language(inner) for name, inner in command.commands.items()}
     return shown
@@ -101,20 +105,40 @@ def _parameter_in_language(parameter: Any) -> Any:
     return shown
 
 
+_HAN = r"\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_OPENING, _CLOSING = "（“《「", "，。：；、！？）”》」"
+_WORD = re.compile(rf"\s*[{_OPENING}]*(?:[{_HAN}]|[^\s{_HAN}{_OPENING}{_CLOSING}]+)[{_CLOSING}]*\s*|\s*\S\s*")
+"""The parts between which a line may be broken: a Chinese character with its punctuation, or letters between spaces."""
+
+
 @contextmanager
 def typer_in_language() -> Iterator[None]:
-    """Have Typer's own titles and messages in the language in use."""
+    """Have Typer's own titles and messages in the language in use, and rich break lines between Chinese characters.
+
+    By itself rich breaks lines at spaces alone, and cuts off a longer sentence in a table.
+    """
     if language_in_use() == "en":
         yield
         return
+    from rich import _wrap
+    from rich.text import Text
     from typer import rich_utils
 
     english = {name: getattr(rich_utils, name) for name in _CONSTANTS}
+    re_word, rstrip_end = _wrap.re_word, Text.rstrip_end
     vars(rich_utils).update({name: translate(text) for name, text in english.items()})
+    _wrap.re_word, Text.rstrip_end = _WORD, _strip_end  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
         vars(rich_utils).update(english)
+        _wrap.re_word, Text.rstrip_end = re_word, rstrip_end  # type: ignore[method-assign]
+
+
+def _strip_end(line: Any, size: int) -> None:
+    """Remove spaces that stand beyond the width of a line, in cells: rich counts a wide character as one."""
+    if line.cell_len > size:
+        line.rstrip()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any, final
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.argument_options import use_options_of
-from regard.cli.help_language import in_language
+from regard.cli.help_language import in_language, usage_in_language
 from regard.errors import OptionError
 
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
@@ -43,6 +43,10 @@ class Verb(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help in the language in use."""
         super(Verb, in_language(self)).format_help(ctx, formatter)
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the usage in the language in use."""
+        return usage_in_language(super().get_usage(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options. Raises OptionError for stray words, and for a second ``--data`` of a single-file verb."""
@@ -102,6 +106,10 @@ class TaskGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help in the language in use."""
         super(TaskGroup, in_language(self)).format_help(ctx, formatter)
+
+    def get_usage(self, ctx: Any) -> str:
+        """Return the usage in the language in use."""
+        return usage_in_language(super().get_usage(ctx))
 
 
 def name_types(parameters: list[Any]) -> None:

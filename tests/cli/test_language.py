@@ -1,0 +1,42 @@
+"""The command in Chinese: by ``--lang`` or by the environment, in help, in errors of usage and in messages."""
+
+import re
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--lang", "zh", "view", "--help"],
+        ["view", "--help", "--lang=zh"],
+        ["--lang", "zh", "train", "classify", "--help"],
+        ["--lang", "zh", "evaluate", "--help"],
+    ],
+)
+def test_help_is_chinese_and_complete(run_here, arguments):
+    result = run_here(*arguments)
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    assert lines[1].lstrip().startswith("用法：regard ")
+    assert not [line for line in lines if "…" in re.sub(r"--[\w-]+…", "", line)], "rich cut off a sentence"
+    assert not [line for line in lines if re.match(r"[\s│]*[，。：；、！？）]", line)], "a line begins with a comma"
+
+
+def test_the_environment_chooses_the_language(run_here, monkeypatch):
+    monkeypatch.setenv("LANGUAGE", "zh_CN:en")
+    assert "显示此帮助并退出。" in run_here("embed", "--help").stdout
+    assert "Show this message and exit." in run_here("--lang", "en", "embed", "--help").stdout
+
+
+def test_errors_of_usage(run_here):
+    result = run_here("--lang", "zh", "embed", "--batch-tokens", "3")
+    assert result.returncode == 2
+    assert "没有选项 --batch-tokens（可能的选项：--batch, --tokens）" in result.stderr
+    assert "错误" in result.stderr
+    assert "No such option: --batch-tokens" in run_here("embed", "--batch-tokens", "3").stderr
+
+
+def test_an_unknown_language_is_refused(run_here):
+    result = run_here("--lang", "fr", "view", "x")
+    assert (result.returncode, "unknown language 'fr'" in result.stderr) == (2, True)
