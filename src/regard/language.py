@@ -67,6 +67,12 @@ def translate(template: str, **values: object) -> str:
     return template.format(**values) if values else template
 
 
+def plural(count: int, template: str) -> str:
+    """``plural(3, "{count} heads")``; English drops the last letter for one."""
+    text = translate(template, count=f"{count:,}")
+    return text[:-1] if count == 1 and language_in_use() == "en" else text
+
+
 def translate_message(text: str, *, is_value: bool = False) -> str:
     """A finished English sentence in the language in use; unchanged if the catalogue has no template for it.
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from regard.view.head_patterns import PATTERN_NAMES
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "regard"
 PARTS_OF_ERRORS = ("what", "expected", "got", "do")
 ENDS = {
@@ -27,9 +29,16 @@ ENDS = {
     "track": ("", "plural"),
     "indeterminate_progress": ("what",),
     "Medium": ("singular", "plural"),
+    "LayerWeights": ("", "", "", "reason"),
+    "SoundTrack": ("", "", "", "", "", "timing"),
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
-WORDS: frozenset[str] = frozenset()
+SHOWN_NAMES = frozenset(
+    {"no_steps_reason", "no_rollout_reason", "timing", "noun", "reasons", "notes", "note", "fitted_sizes"}
+    | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE", "MASKS_PER_HEAD"}
+)
+"""Variables, attributes and arguments that a view shows, wherever they are set."""
+WORDS = frozenset({"patch", "time", "token"})
 """Single words that are shown; all others are names of code."""
 HOLE = None
 Alternative = tuple[str | None, ...]
@@ -59,14 +68,15 @@ def sources() -> list[str]:
 
 
 def view_strings() -> set[str]:
-    """The templates of ``translate(..)``, which the shell uses for its help alone."""
-    return {
-        call.args[0].value
+    """The templates of ``translate(..)`` and ``plural(..)``, which the shell uses for its help alone; patterns."""
+    return set(PATTERN_NAMES) | {
+        argument.value
         for path in SOURCE.rglob("*.py")
         if path.parent.name != "cli"
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and _name(call.func) == "translate" and call.args
-        if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
+        if isinstance(call, ast.Call) and _name(call.func) in ("translate", "plural")
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     }
 
 
@@ -91,6 +101,7 @@ class _Reader:
         self.ends: dict[str, set[str]] = defaultdict(set)
         self.positions: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         self.done: set[tuple[int, str]] = set()
+        self.shown: list[tuple[ast.expr, Scope]] = []
         for path in sorted(SOURCE.rglob("*.py")):
             self._index(ast.parse(path.read_text(encoding="utf-8")), Scope(path), "")
         for name, names in ENDS.items():
@@ -109,10 +120,13 @@ class _Reader:
                 inner_class = child.name
             elif isinstance(child, ast.Call):
                 self.calls[_name(child.func)].append((child, scope))
+                self.shown += [(each.value, scope) for each in child.keywords if each.arg in SHOWN_NAMES]
             elif isinstance(child, ast.Return | ast.Yield) and child.value is not None:
                 scope.returns.append(child.value)
             for name, value in _assignments(child):
                 scope.values[name].append(value)
+                if name in SHOWN_NAMES:
+                    self.shown.append((value, scope))
             self._index(child, inner, inner_class)
 
     def _error_classes(self) -> set[str]:
@@ -129,6 +143,8 @@ class _Reader:
 
     def read(self) -> dict[Path, set[str]]:
         """The templates of each file."""
+        for value, scope in self.shown:
+            self._follow_once(value, scope)
         found = -1
         while found != len(self.done):
             found = len(self.done)
@@ -201,9 +217,11 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         for target in node.targets:
             if isinstance(target, ast.Name):
                 yield target.id, node.value
+            elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                yield target.value.id, node.value
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = zip(target.elts, node.value.elts, strict=False)
-                yield from ((inner.id, value) for inner, value in pairs if isinstance(inner, ast.Name))
+                for inner, value in zip(target.elts, node.value.elts, strict=False):
+                    yield from _assignments(ast.Assign([inner], value))
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
         if isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value

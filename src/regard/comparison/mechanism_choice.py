@@ -74,7 +74,7 @@ class MechanismChoice:
         check_count("length", length, maximum=LARGEST_LENGTH)
         parameters = inspect.signature(self.row.mechanism.__init__).parameters
         quarter, eighth = max(1, length // 4), max(1, length // 8)
-        sizes = {
+        fitted_sizes = {
             "window": (max(2, quarter // 2 * 2), f"about a quarter of {length} tokens"),
             "landmarks": (quarter, f"a quarter of {length} tokens"),
             "projected": (quarter, f"a quarter of {length} tokens"),
@@ -83,7 +83,7 @@ class MechanismChoice:
             "random_blocks": (1, f"few enough for {length} tokens"),
         }
         new, reasons = {}, {}
-        for name, (value, reason) in sizes.items():
+        for name, (value, reason) in fitted_sizes.items():
             default = parameters[name].default if name in self.row.options else None
             if name not in self.options and _is_count(default) and default > value:
                 if name == "random_blocks" and parameters["block"].default <= eighth:
@@ -93,7 +93,7 @@ class MechanismChoice:
             stride = max(1, new["block"] // 4)  # blocks must be multiples of it
             new |= {"block": min(4, new["block"]) * stride, "compressed_block": min(2, new["block"]) * stride}
             new["stride"] = stride
-            reasons |= dict.fromkeys(("compressed_block", "stride"), "to fit the block")
+            reasons["compressed_block"] = reasons["stride"] = "to fit the block"
         if self._leaves_out("buckets") and parameters["buckets"].default is None and length < _BUCKET_TOKENS:
             new["buckets"], reasons["buckets"] = 4, f"by default, {length} tokens would share a few"
         if self._leaves_out("shared"):

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_count, check_kind
+from regard.language import translate
 from regard.view.figures.draw import FigureKind, Heads, draw_figure
 from regard.view.figures.figure import COLUMN, Figure
 from regard.view.page import AnyReading, render_page, write_page
@@ -24,7 +25,6 @@ _FRAME = (
 )
 FRAME_HEIGHT = 760
 """Height of the page in a notebook, in pixels."""
-_OTHERWISE = "The attention of “{title}” is shown here once the notebook is trusted: in Jupyter, File, Trust Notebook."
 
 
 @final
@@ -125,4 +125,8 @@ class AttentionView:
     def _repr_html_(self) -> str:
         title = html.escape(self.title[:60])
         page = html.escape(render_page(self.readings, model=self.name))
-        return _FRAME.format(height=FRAME_HEIGHT, title=title, page=page, otherwise=_OTHERWISE.format(title=title))
+        otherwise = translate(
+            "The attention of “{title}” is shown here once the notebook is trusted: in Jupyter, File, Trust Notebook.",
+            title=title,
+        )
+        return _FRAME.format(height=FRAME_HEIGHT, title=title, page=page, otherwise=otherwise)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard.escape_text import direction_of, escape_text
+from regard.language import translate
 from regard.view.episode_reading import ChosenToken, EpisodeReading, ObservedPart, ReadStep
 from regard.view.pack import ALPHABET, Json, pack_fixed
 from regard.vision.picture_file import load_pillow
@@ -41,7 +42,12 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
             break
         steps.append(packed)
     first = reading.steps[0]
-    title = f"{reading.environment}, seed {reading.seed}: return {reading.total:.4g}"
+    title = translate(
+        "{environment}, seed {seed}: return {total}",
+        environment=reading.environment,
+        seed=reading.seed,
+        total=f"{reading.total:.4g}",
+    )
     return {
         "title": escape_text(title),
         "direction": direction_of(title),

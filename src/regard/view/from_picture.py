@@ -56,11 +56,13 @@ def read_picture_layers(layers: Sequence[AttentionLayer], picture: Any, grid: An
 
 def _roll_out(layers: Sequence[AttentionLayer]) -> tuple[Float64[np.ndarray, "tokens tokens"] | None, str]:
     """The rollout of the layers, or the reason why there is none."""
+    no_rollout_reason = ""
     if any(layer.is_signed for layer in layers):
-        return None, "Weights below 0 are not rolled out."
-    if layers[0].queries > MAX_TOKENS:
-        return None, f"Pictures of more than {MAX_TOKENS:,} tokens are not rolled out."
-    return attention_rollout(layer.weights() for layer in layers), ""
+        no_rollout_reason = "Weights below 0 are not rolled out."
+    elif layers[0].queries > MAX_TOKENS:
+        no_rollout_reason = f"Pictures of more than {MAX_TOKENS:,} tokens are not rolled out."
+    rollout = None if no_rollout_reason else attention_rollout(layer.weights() for layer in layers)
+    return rollout, no_rollout_reason
 
 
 def _find_grid(tokens: int, grid: Any) -> TokenGrid:

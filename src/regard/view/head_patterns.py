@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from regard.arguments import explain_arguments
+from regard.language import translate_message
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading
@@ -42,6 +43,13 @@ PATTERN_NAMES = (
     *("same word", "duplicate token", "induction", "first token", "separators", "punctuation"),
 )
 """The names of all patterns, in the order of the table above."""
+
+
+def pattern_label(name: str) -> str:
+    """The name of a pattern for a reader; in tables and JSON it stays English."""
+    return translate_message(name)
+
+
 MIN_EXCESS = 0.3
 """The score less chance from which a head has a pattern's name."""
 MIN_QUERIES = 3

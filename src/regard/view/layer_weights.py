@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import check_choice
 from regard.fields import repr_of_fields
+from regard.language import translate_message
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import Json, pack_heads, round_to_fixed
 
@@ -87,5 +88,5 @@ class LayerWeights(AttentionLayer):
             "weights": pack_heads(matrices, letters),
             "weights_are": self.weights_are,
             "largest": float(np.abs(matrices).max(initial=0.0)),
-            "reason": self.reason,
+            "reason": translate_message(self.reason),
         }

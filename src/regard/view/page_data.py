@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from regard.escape_text import direction_of, escape_text
+from regard.language import translate_message
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.attention_layer import choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
-from regard.view.head_patterns import HeadPattern
+from regard.view.head_patterns import HeadPattern, pattern_label
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
 from regard.view.pack import ALPHABET, Json
 from regard.view.reading import Answer, PairReading, Reading, Tokens
@@ -94,7 +95,7 @@ def attention_data(reading: Reading, letters: int) -> Json:
         "dropped": reading.dropped,
         **({} if reading.sink is None else {"sink": reading.sink}),
         "vocabulary": unknown_words_note(words),
-        **({"advice": UNKNOWN_WORDS_ADVICE} if is_mostly_unknown(words) else {}),
+        **({"advice": translate_message(UNKNOWN_WORDS_ADVICE)} if is_mostly_unknown(words) else {}),
         "layers": [layer.pack(masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
@@ -156,7 +157,8 @@ def statistics_table(heads: Sequence[HeadStatistics], uniform: str, *, is_alone:
         "columns": [*names, *map(escape_text, special)],
         "rows": [_statistics_row(head, names, special) for head in heads],
         "patterns": [
-            None if head.pattern is None else [head.pattern.name, *_thousandths(head.pattern)] for head in heads
+            None if head.pattern is None else [pattern_label(head.pattern.name), *_thousandths(head.pattern)]
+            for head in heads
         ],
     }
 

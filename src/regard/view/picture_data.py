@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from regard.escape_text import direction_of, escape_text
+from regard.language import translate_message
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.pack import ALPHABET, Json, pack_fixed, pack_float32
@@ -84,7 +85,7 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
             escape_text(text): pack_float32(cosines[None]) for text, cosines in reading.similarities.items()
         },
         "readout": None if reading.readout is None else pack_float32(reading.readout[None]),
-        "no_rollout": reading.no_rollout_reason,
+        "no_rollout": translate_message(reading.no_rollout_reason),
     } | ({} if reading.axis is None else {"sound": _sound_data(reading.axis, reading.track)})
 
 

@@ -29,6 +29,7 @@ from regard.arguments import explain_arguments
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
 from regard.fields import repr_of_fields
+from regard.language import translate
 from regard.view.attention_layer import AttentionLayer
 
 UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # names of the unknown token in vocabularies
@@ -37,8 +38,16 @@ _WHITE_SPACE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
 
 ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 """Kinds of attention: within a text alone; from target to source; within the source; within the target."""
-KIND_NAMES = {ALIGNMENT: "Cross-attention", SOURCE: "Source self-attention", TARGET: "Target self-attention"}
-"""The kinds of attention of a translation, as views name them."""
+
+
+def kind_label(kind: str) -> str:
+    """A kind of attention of a translation, as views name it."""
+    names = {
+        ALIGNMENT: translate("Cross-attention"),
+        SOURCE: translate("Source self-attention"),
+        TARGET: translate("Target self-attention"),
+    }
+    return names[kind]
 
 
 @final

@@ -29,7 +29,7 @@ from jaxtyping import Float32, Float64
 from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, check_kind
 from regard.fields import repr_of_fields
-from regard.view.reading import ALONE, KIND_NAMES, PairReading, Reading, Tokens
+from regard.view.reading import ALONE, PairReading, Reading, Tokens, kind_label
 from regard.view.shares import shares_of
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
@@ -105,7 +105,7 @@ class ReadingComparison:
     def title(self) -> str:
         """Both texts, or one if they are equal; of a translation after the kind of attention."""
         titles = " | ".join(dict.fromkeys(self.titles))
-        return titles if self.kind == ALONE else f"{KIND_NAMES[self.kind]}: {titles}"
+        return titles if self.kind == ALONE else f"{kind_label(self.kind)}: {titles}"
 
     @property
     def titles(self) -> tuple[str, str]:

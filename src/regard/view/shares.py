@@ -18,11 +18,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float, Float64
 
+from regard.language import translate
 from regard.view.attention_layer import AttentionLayer
 from regard.view.reading import Reading
 from regard.view.words_from_tokens import words_of
 
-SIGNED_NOTE = "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
+
+def signed_note(layers: Sequence[AttentionLayer]) -> str:
+    """A sentence about shares of signed weights, after a space; "" if no layer has any."""
+    if not any(layer.is_signed for layer in layers):
+        return ""
+    return " " + translate(
+        "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
+    )
 
 
 def shares_of(

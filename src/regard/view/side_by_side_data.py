@@ -9,6 +9,7 @@ import numpy as np
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import direction_of, escape_text
+from regard.language import translate, translate_message
 from regard.mechanism_catalogue import find_row
 from regard.view.attention_layer import choose_encoding
 from regard.view.pack import ALPHABET, Json
@@ -73,7 +74,7 @@ def _panels(compared: SideBySide) -> list[Json]:
         "options": "",
         "equation": "" if row is None else row.equation,
         "cost": "" if row is None else row.cost,
-        "notes": ["The model’s own attention, as it was trained"],
+        "notes": [translate("The model’s own attention, as it was trained")],
         "at": 0,
         "operations": compared.exact_operations,
         "seconds": compared.exact_seconds,
@@ -97,12 +98,14 @@ def _panel(name: str, panel: MechanismPanel, at: int | None) -> Json:
         "options": escape_text(", ".join(f"{name}={option_text(value)}" for name, value in choice.options.items())),
         "equation": choice.row.equation,
         "cost": choice.row.cost,
-        "notes": [f"{name}={choice.options[name]}: {reason}" for name, reason in panel.fitted.items()]
-        + list(panel.notes),
+        "notes": [
+            f"{name}={choice.options[name]}: {translate_message(reason)}" for name, reason in panel.fitted.items()
+        ]
+        + list(map(translate_message, panel.notes)),
         "at": at,
     }
     if panel.computed is None:
-        return encoded | {"refusal": escape_text(panel.refusal or "")}
+        return encoded | {"refusal": escape_text(translate_message(panel.refusal or ""))}
     summary = panel.computed.summary
     return encoded | {
         "operations": panel.computed.operations,

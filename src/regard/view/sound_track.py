@@ -19,6 +19,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_text
 from regard.fields import repr_of_fields
+from regard.language import translate_message
 from regard.view.pack import Json
 
 PLAYED_RATE = 16_000
@@ -75,7 +76,7 @@ class SoundTrack:
             "audio": encode_sound(self.samples, self.rate),
             "labels": _pack_words(self.labels),
             "words": _pack_words(self.words),
-            "timing": self.timing,
+            "timing": translate_message(self.timing),
         } | ({} if self.best_head is None else {"best_head": list(self.best_head)})
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 from regard.arguments import explain_arguments
 from regard.atomic_write import write_text_file
 from regard.errors import OptionError, RefusedError, check_choice, check_flag, check_kind, short_repr
+from regard.language import translate
 from regard.view.findings import findings
 from regard.view.head_statistics import statistics_of
 from regard.view.head_weights import find_attention, find_place, head_weights
@@ -87,7 +88,7 @@ class Table(Sequence[Row]):
             for row, tag in zip(cells, ["th", *["td"] * len(self)], strict=False)
         ]
         more = len(self) - _ROWS_IN_NOTEBOOK
-        note = f"<p>{more:,} more rows</p>" if more > 0 else ""
+        note = f"<p>{translate('{more} more rows', more=f'{more:,}')}</p>" if more > 0 else ""
         return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>{note}"
 
 

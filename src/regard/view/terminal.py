@@ -15,13 +15,14 @@ from rich.text import Text
 
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
+from regard.language import translate
 from regard.view.findings import findings
 from regard.view.long_reading import LongReading
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.reading_comparison import ReadingComparison
 from regard.view.shared_words import SharedWord, shared_words
-from regard.view.shares import MAX_LABELS, MAX_WORDS, SIGNED_NOTE, answer_words
+from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words, signed_note
 from regard.view.side_by_side import SideBySide
 from regard.view.terminal_comparison import print_comparisons
 from regard.view.terminal_long import print_long_texts
@@ -86,7 +87,12 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
     console.print(title.append(_shorten(escape_text(reading.tokens.text)), style="bold"))
     if reading.dropped:
         console.print(
-            f"Truncated: read the first {len(reading.tokens)} tokens, not the last {reading.dropped}.", style="yellow"
+            translate(
+                "Truncated: read the first {tokens} tokens, not the last {dropped}.",
+                tokens=len(reading.tokens),
+                dropped=reading.dropped,
+            ),
+            style="yellow",
         )
     _print_answer(reading, console)
     print_words(reading, console)
@@ -98,26 +104,28 @@ def _print_answer(reading: Reading, console: Console) -> None:
         return
     plain = console.options.ascii_only
     shown = [(escape_and_isolate(label), share) for label, share in reading.answer.probabilities[:MAX_LABELS]]
-    console.print(make_share_table("label", "probability", shown, plain=plain))
+    console.print(make_share_table(translate("label"), translate("probability"), shown, plain=plain))
     if not reading.answer.has_label:
-        console.print("No label reaches 50 %, so the text has none.", style="yellow")
+        console.print(translate("No label reaches 50 %, so the text has none."), style="yellow")
     more = len(reading.answer.probabilities) - len(shown)
     if more:
-        console.print(f"… and {more} less probable labels.", style="dim")
+        console.print(translate("… and {more} less probable labels.", more=more), style="dim")
     words = [(escape_and_isolate(word), share) for word, share in answer_words(reading)[:MAX_WORDS]]
     if not words:
         return
-    console.print(make_share_table("\nattended to", "\nshare", words, plain=plain))
+    console.print(make_share_table(f"\n{translate('attended to')}", f"\n{translate('share')}", words, plain=plain))
     layer = reading.layers[-1]
-    heads = "" if layer.heads == 1 else f", averaged over its {layer.heads} heads"
-    what = "the first token" if reading.answer.pooling == "cls" else "the mean of all tokens"
-    several = "Each label has a probability of its own. " if reading.answer.several else ""
-    console.print(
-        f"{several}The label is computed from {what}; the shares are its attention in the last layer, "
-        f"{len(reading.layers) - 1}{heads}. Attention shows which tokens the model uses, not why it decides."
-        f"{' ' + SIGNED_NOTE if layer.is_signed else ''}\n",
-        style="dim",
+    heads = "" if layer.heads == 1 else translate(", averaged over its {heads} heads", heads=layer.heads)
+    what = translate("the first token") if reading.answer.pooling == "cls" else translate("the mean of all tokens")
+    several = translate("Each label has a probability of its own. ") if reading.answer.several else ""
+    how = translate(
+        "The label is computed from {what}; the shares are its attention in the last layer, {layer}{heads}. Attention "
+        "shows which tokens the model uses, not why it decides.",
+        what=what,
+        layer=len(reading.layers) - 1,
+        heads=heads,
     )
+    console.print(f"{several}{how}{signed_note(reading.layers[-1:])}\n", style="dim")
 
 
 def answer_line(reading: Reading) -> str:
@@ -130,7 +138,9 @@ def answer_line(reading: Reading) -> str:
 
 def _shorten(text: str) -> str:
     """Shorten a text that would fill the screen, and add its length."""
-    return text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[:MAX_TITLE_CHARACTERS]}… ({len(text):,} characters)"
+    if len(text) <= MAX_TITLE_CHARACTERS:
+        return text
+    return text[:MAX_TITLE_CHARACTERS] + translate("… ({count} characters)", count=f"{len(text):,}")
 
 
 def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
@@ -138,14 +148,18 @@ def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
     shared = shared_words(list(readings))
     if not shared:
         return
-    console.print(Text("Words in several texts: cosine of their vectors, layer by layer", style="bold"))
+    console.print(Text(translate("Words in several texts: cosine of their vectors, layer by layer"), style="bold"))
     console.print(_shared_words_table(shared[:MAX_SHARED_WORDS]))
     if len(shared) > MAX_SHARED_WORDS:
         console.print(
-            f"… and {len(shared) - MAX_SHARED_WORDS} more, with higher cosines after the last layer.", style="dim"
+            translate(
+                "… and {more} more, with higher cosines after the last layer.", more=len(shared) - MAX_SHARED_WORDS
+            ),
+            style="dim",
         )
     console.print(
-        "1 means the same direction; a low cosine means that the texts use the word differently.", style="dim"
+        translate("1 means the same direction; a low cosine means that the texts use the word differently."),
+        style="dim",
     )
 
 
@@ -155,8 +169,12 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
     if texts:
         console.print(_lines_table(texts, console))
         console.print(
-            f"More than {MAX_TABLES} texts: the strongest finding of each. View a text alone to see all its words. "
-            "Layers and heads are counted from 0.\n",
+            translate(
+                "More than {limit} texts: the strongest finding of each. View a text alone to see all its words. "
+                "Layers and heads are counted from 0.",
+                limit=MAX_TABLES,
+            )
+            + "\n",
             style="dim",
         )
     pairs = [(number, reading) for number, reading in enumerate(readings, start=1) if isinstance(reading, PairReading)]
@@ -166,23 +184,30 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
         console.print(line)
     if pairs:
         console.print(
-            f"\nMore than {MAX_TABLES} translations: each word and its largest share. View one alone to see more.",
+            "\n"
+            + translate(
+                "More than {limit} translations: each word and its largest share. View one alone to see more.",
+                limit=MAX_TABLES,
+            ),
             style="dim",
         )
 
 
 def _lines_table(texts: Sequence[tuple[int, Reading]], console: Console) -> Table:
     table = Table(box=None, pad_edge=False)
+    table.add_column("", justify="right", no_wrap=True)
     answers = [answer_line(reading) for _, reading in texts]
-    labelled = ("label",) if any(answers) else ()
-    for name in ("", *labelled, "word pair", "share", "layer", "head", "text"):
-        left = name in ("label", "word pair", "text")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    labelled, pair_title = [translate("label")] if any(answers) else [], translate("word pair")
+    for name in (*labelled, pair_title):
+        table.add_column(name, no_wrap=True)
+    for name in (translate("share"), translate("layer"), translate("head")):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(translate("text"), no_wrap=True)
     rows = [_strongest_finding_cells(reading, plain=console.options.ascii_only) for _, reading in texts]
     number_width = len(str(texts[-1][0]))
-    pair_width = max(len("word pair"), *(pair.cell_len for pair, *_ in rows))
+    pair_width = max(cell_len(pair_title), *(pair.cell_len for pair, *_ in rows))
     # Width left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
-    answer_width = max(len("label"), *map(cell_len, answers)) + 2 if labelled else 0
+    answer_width = max(map(cell_len, [*labelled, *answers])) + 2 if labelled else 0
     room = max(4, console.width - number_width - answer_width - pair_width - 7 - 5 - 4 - 5 * 2)
     for (number, reading), answer, row in zip(texts, answers, rows, strict=True):
         text = Text(escape_and_isolate(reading.tokens.text))
@@ -196,7 +221,7 @@ def _strongest_finding_cells(reading: Reading, *, plain: bool) -> tuple[Text, st
     pairs = word_pairs(reading)
     found = findings(pairs, limit=1)
     if not found:
-        return Text("unknown words" if is_mostly_unknown(pairs.words) else "nothing"), "", "", ""
+        return Text(translate("unknown words") if is_mostly_unknown(pairs.words) else translate("nothing")), "", "", ""
     look = found[0].looks[0]
     pair = format_pair(found[0], pairs, plain=plain)
     pair.truncate(PAIR_WIDTH, overflow="ellipsis")
@@ -205,10 +230,11 @@ def _strongest_finding_cells(reading: Reading, *, plain: bool) -> tuple[Text, st
 
 def _shared_words_table(shared: Sequence[SharedWord]) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("word", no_wrap=True)
-    table.add_column("texts", no_wrap=True)
+    table.add_column(translate("word"), no_wrap=True)
+    table.add_column(translate("texts"), no_wrap=True)
     for step in range(len(shared[0].cosines)):
-        table.add_column("embedding" if step == 0 else f"layer {step - 1}", justify="right")
+        name = translate("embedding") if step == 0 else translate("layer {number}", number=step - 1)
+        table.add_column(name, justify="right")
     for word in shared:
         cosines = [f"{cosine:.2f}" for cosine in word.cosines]
         table.add_row(Text(escape_and_isolate(word.word)), f"{word.first + 1}, {word.second + 1}", *cosines)

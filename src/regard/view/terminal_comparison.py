@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.reading import ALONE, KIND_NAMES
+from regard.language import translate
+from regard.view.reading import ALONE, kind_label
 from regard.view.reading_comparison import HeadChange, Place, ReadingComparison, WordMove
 from regard.view.terminal_tables import Column, bar, fitted_table
 
@@ -26,41 +27,49 @@ def print_comparisons(comparisons: Sequence[ReadingComparison], console: Console
         rows = [
             (_head_text(move.change), move.change.change, _place_text(comparison, move.place), move) for move in moves
         ]
-        _print_moves(("head", "word"), rows, comparison, console)
+        title = translate("Heads whose attention changed most")
+        _print_moves(title, (translate("head"), translate("word")), rows, comparison, console)
         moves = [comparison.move_of_word(place) for place in comparison.listed_words[:MAX_WORDS]]
         means = comparison.moved.mean(axis=0)
         rows = [
             (_place_text(comparison, move.place), float(means[move.place]), _head_text(move.change), move)
             for move in moves
         ]
-        _print_moves(("word", "head"), rows, comparison, console)
+        title = translate("Words whose attention changed most")
+        _print_moves(title, (translate("word"), translate("head")), rows, comparison, console)
         console.print()
     console.print(
-        "Changed: the share of attention that moved to other words (total variation), averaged over the words that are "
-        "the same in both, or over all heads. Beside it where that is most, and the words that lost and gained most "
-        "there. Layers and heads are counted from 0.",
+        translate(
+            "Changed: the share of attention that moved to other words (total variation), averaged over the words that "
+            "are the same in both, or over all heads. Beside it where that is most, and the words that lost and gained "
+            "most there. Layers and heads are counted from 0."
+        ),
         style="dim",
     )
 
 
 def _print_texts(comparison: ReadingComparison, console: Console) -> None:
     if comparison.kind != ALONE:
-        console.print(Text(KIND_NAMES[comparison.kind], style="bold"))
+        console.print(Text(kind_label(comparison.kind), style="bold"))
     for name, title in zip(comparison.names, comparison.titles, strict=True):
         console.print(Text(f"{escape_text(name)}: ", style="dim").append(escape_text(title), style="bold"))
     differing = [_place_text(comparison, place) for place in comparison.differing_words]
     differing += [_key_text(comparison, place) for place in comparison.differing_key_words]
     if differing:
-        console.print(f"Different: {', '.join(differing)}.", style="dim")
+        console.print(translate("Different: {names}.", names=", ".join(differing)), style="dim")
     outside = [100 * float(np.mean([head.outside[side] for head in comparison.heads])) for side in (0, 1)]
     if any(outside):
         console.print(
-            f"Words that only one text has get {outside[0]:.1f} % of the attention in the first and {outside[1]:.1f} % "
-            "in the second, on average over all heads.",
+            translate(
+                "Words that only one text has get {first} of the attention in the first and {second} in the second, on "
+                "average over all heads.",
+                first=f"{outside[0]:.1f} %",
+                second=f"{outside[1]:.1f} %",
+            ),
             style="dim",
         )
     if any((head.layer, head.head) != (head.other_layer, head.other_head) for head in comparison.heads):
-        console.print("Each head is compared with the head that is nearest to it.", style="dim")
+        console.print(translate("Each head is compared with the head that is nearest to it."), style="dim")
 
 
 def _place_text(comparison: ReadingComparison, place: int) -> str:
@@ -83,20 +92,21 @@ def _head_text(change: HeadChange) -> str:
 
 
 def _print_moves(
+    title: str,
     names: tuple[str, str],
     rows: Sequence[tuple[str, float, str, WordMove]],
     comparison: ReadingComparison,
     console: Console,
 ) -> None:
     """Print a table of heads with their words, or of words with their heads."""
-    console.print(Text(f"\n{names[0].capitalize()}s whose attention changed most", style="bold"))
+    console.print(Text(f"\n{title}", style="bold"))
     columns = (
         Column(names[0], wraps_from=_LONGEST_WORD),
-        Column("changed", "right"),
+        Column(translate("changed"), "right"),
         Column("", leave_out=1),
         Column(names[1], wraps_from=_LONGEST_WORD),
-        Column("less to", wraps_from=_LONGEST_WORD + 20),
-        Column("more to", wraps_from=_LONGEST_WORD + 20),
+        Column(translate("less to"), wraps_from=_LONGEST_WORD + 20),
+        Column(translate("more to"), wraps_from=_LONGEST_WORD + 20),
     )
     plain = console.options.ascii_only
     cells = [

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
+from regard.language import plural, translate
 from regard.view.long_reading import LongPair, LongReading
 from regard.view.terminal_tables import Column, fitted_table
 from regard.view.terminal_words import print_named_heads
@@ -24,10 +25,21 @@ def print_long_texts(readings: Sequence[LongReading], console: Console) -> None:
         tokens, heads = len(reading.tokens), len(reading.heads)
         title = escape_text(reading.title[:_TITLE]) + ("…" if len(reading.title) > _TITLE else "")
         console.print(Text(title, style="bold"))
-        counts = ((tokens, "token"), (len(reading.layers), "layer"), (heads, "head"))
-        console.print(", ".join(f"{count:,} {name}{'s' * (count != 1)}" for count, name in counts) + ".")
+        counts = (
+            plural(tokens, "{count} tokens"),
+            plural(len(reading.layers), "{count} layers"),
+            plural(heads, "{count} heads"),
+        )
+        console.print(translate("{tokens}, {layers}, {heads}.", tokens=counts[0], layers=counts[1], heads=counts[2]))
         if reading.dropped:
-            console.print(f"Truncated: read the first {tokens} tokens, not the last {reading.dropped}.", style="yellow")
+            console.print(
+                translate(
+                    "Truncated: read the first {tokens} tokens, not the last {dropped}.",
+                    tokens=tokens,
+                    dropped=reading.dropped,
+                ),
+                style="yellow",
+            )
         if reading.pairs:
             _print_pairs(reading, console)
         print_named_heads([head.statistics for head in reading.heads], console)
@@ -35,12 +47,12 @@ def print_long_texts(readings: Sequence[LongReading], console: Console) -> None:
 
 
 def _print_pairs(reading: LongReading, console: Console) -> None:
-    console.print(Text("\nNotable pairs of tokens", style="bold"))
+    console.print(Text(f"\n{translate('Notable pairs of tokens')}", style="bold"))
     columns = (
-        Column("tokens", wraps_from=40),
-        Column("share", "right"),
-        Column("layer·head", "right"),
-        Column("usual", "right", leave_out=1),
+        Column(translate("tokens"), wraps_from=40),
+        Column(translate("share"), "right"),
+        Column(translate("layer·head"), "right"),
+        Column(translate("usual"), "right", leave_out=1),
     )
     rows = []
     for pair in reading.pairs[:_PAIRS]:
@@ -49,8 +61,10 @@ def _print_pairs(reading: LongReading, console: Console) -> None:
         rows.append((_names(reading, pair), f"{100 * look.weight:.1f} %", place, f"{100 * look.usual:.1f} %"))
     console.print(fitted_table(columns, rows, console.width))
     console.print(
-        'Ranked by the share minus the mean share of the head at that distance ("usual"), averaged over the two '
-        "strongest heads. Attention shows which tokens a head uses, not why the model decides.",
+        translate(
+            'Ranked by the share minus the mean share of the head at that distance ("usual"), averaged over the two '
+            "strongest heads. Attention shows which tokens a head uses, not why the model decides."
+        ),
         style="dim",
     )
 

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.reading import KIND_NAMES, SOURCE, TARGET, PairReading, Reading, Tokens
-from regard.view.shares import SIGNED_NOTE, mean_shares
+from regard.language import translate
+from regard.view.reading import SOURCE, TARGET, PairReading, Reading, Tokens, kind_label
+from regard.view.shares import mean_shares, signed_note
 from regard.view.terminal_tables import bar
 from regard.view.terminal_words import MAX_WORDS, print_omitted_count, print_words
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
@@ -28,21 +29,25 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
     layer, heads = pair.alignment.layers[pair.alignment_layer], pair.alignment.layers[pair.alignment_layer].heads
     weights = mean_shares(layer)[None]
-    console.print(_table("target", words, aggregate_by_word(weights, *words)[0], plain=plain))
-    print_omitted_count(len(words[0]), "words", console)
+    console.print(_table(translate("target"), words, aggregate_by_word(weights, *words)[0], plain=plain))
+    print_omitted_count(len(words[0]), translate("words"), console)
     console.print(
-        f"Each target word, and the source words its step attended to most: layer {pair.alignment_layer}, "
-        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers are counted from 0."
-        f"{' ' + SIGNED_NOTE if layer.is_signed else ''}",
+        translate(
+            "Each target word, and the source words its step attended to most: layer {layer}, {heads}. Layers are "
+            "counted from 0.",
+            layer=pair.alignment_layer,
+            heads=translate("its one head") if heads == 1 else translate("the mean of its {heads} heads", heads=heads),
+        )
+        + signed_note([layer]),
         style="dim",
     )
     if [len(word) for word in words] != [len(token) for token in tokens]:
-        console.print(Text("\nToken alignment", style="bold"))
-        console.print(_table("target", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
-        print_omitted_count(len(tokens[0]), "tokens", console)
+        console.print(Text(f"\n{translate('Token alignment')}", style="bold"))
+        console.print(_table(translate("target"), tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
+        print_omitted_count(len(tokens[0]), translate("tokens"), console)
     for kind, reading in ((SOURCE, pair.source), (TARGET, pair.target)):
         if reading is not None:
-            console.print(Text(f"\n{KIND_NAMES[kind]}", style="bold"))
+            console.print(Text(f"\n{kind_label(kind)}", style="bold"))
             print_words(reading, console)
 
 
@@ -62,7 +67,7 @@ def _print_title(pair: PairReading, console: Console, number: int | None) -> Non
     arrow = "->" if console.options.ascii_only else "→"
     console.print(Text(start + escape_text(pair.alignment.key_tokens.text), style="bold"))
     target = Text(f"{arrow} {escape_text(pair.alignment.tokens.text)}", style="bold")
-    console.print(target.append("  (as given)" if pair.forced else "", style="not bold dim"))
+    console.print(target.append(f"  {translate('(as given)')}" if pair.forced else "", style="not bold dim"))
 
 
 def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
@@ -94,10 +99,10 @@ def _table(
     asks, gets = parts
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
-    table.add_column("attends to")
-    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column(translate("attends to"))
+    table.add_column(translate("share"), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("then to")
+    table.add_column(translate("then to"))
     for ask, row in list(zip(asks, weights, strict=True))[:MAX_WORDS]:
         first, *others = np.argsort(-row, kind="stable")[: MAX_OTHERS + 1].tolist()
         then = [

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
+from regard.language import translate, translate_message
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.sound_track import SoundTrack
 from regard.view.terminal_tables import Column, fitted_table, make_share_table
@@ -28,29 +29,35 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
     plain = console.options.ascii_only
     if reading.probabilities:
         labels = [(escape_and_isolate(name), share) for name, share in reading.probabilities[:MAX_LABELS]]
-        console.print(make_share_table("label", "probability", labels, plain=plain))
+        console.print(make_share_table(translate("label"), translate("probability"), labels, plain=plain))
         more = len(reading.probabilities) - MAX_LABELS
         if more > 0:
-            console.print(f"… and {more:,} less probable labels.", style="dim")
+            console.print(translate("… and {more} less probable labels.", more=f"{more:,}"), style="dim")
     if reading.track is not None and reading.track.words:
         _print_track(reading.track, console)
     if not reading.layers or (reading.track is not None and not reading.layers[-1].grid.rows):
         return  # the words of a speech model have times instead
     rows, how = strongest_patches(reading)
-    console.print(make_share_table(f"\n{reading.noun}", "\nshare", rows, plain=plain))
-    console.print(f"{how} {reading.note}\n", style="dim")
+    console.print(
+        make_share_table(f"\n{translate_message(reading.noun)}", f"\n{translate('share')}", rows, plain=plain)
+    )
+    console.print(f"{how} {translate_message(reading.note)}\n", style="dim")
 
 
 def _print_track(track: SoundTrack, console: Console) -> None:
     """Print the words that were heard, each with its times in seconds."""
     console.print(Text(escape_text(track.text)))
-    columns = (Column("\nword", wraps_from=40), Column("\nfrom", "right"), Column("\nto", "right"))
+    columns = (
+        Column(f"\n{translate('word')}", wraps_from=40),
+        Column(f"\n{translate('from')}", "right"),
+        Column(f"\n{translate('to')}", "right"),
+    )
     rows = [
         (Text(escape_and_isolate(word.text), style="bold"), f"{word.start:.2f} s", f"{word.end:.2f} s")
         for word in track.words
     ]
     console.print(fitted_table(columns, rows, console.width))
-    console.print(track.timing, style="dim")
+    console.print(translate_message(track.timing), style="dim")
 
 
 def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]], str]:
@@ -63,23 +70,28 @@ def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]],
     layer = reading.layers[-1]
     names = layer.grid.prefix
     if reading.rollout is not None and names:
-        return _strongest(layer, reading.rollout[0]), f"Attention rollout of the {names[0]} token, through all layers."
+        how = translate("Attention rollout of the {name} token, through all layers.", name=translate_message(names[0]))
+        return _strongest(layer, reading.rollout[0]), how
     if reading.readout is not None and not layer.grid.rows:
-        how = "Attention rollout from the query of the labels to the picture, through all latents."
+        how = translate("Attention rollout from the query of the labels to the picture, through all latents.")
         return _strongest(layer, reading.readout), how
     if reading.readout is not None:
-        how = "Weights of the sequence pooling, by which the head reads the tokens of the last layer."
+        how = translate("Weights of the sequence pooling, by which the head reads the tokens of the last layer.")
         return _strongest(layer, reading.readout), how
     weights = np.abs(layer.attention.weights()).mean(axis=0)
     received = np.zeros(layer.grid_of_keys.tokens)
     keys, counted = layer.keys, slice(0, 1) if names else slice(None)
     inside = keys[counted] >= 0
     np.add.at(received, keys[counted][inside], weights[counted][inside])
-    source = f"the {names[0]} token" if names else "all tokens, averaged,"
+    source = translate("all tokens, averaged,")
+    if names:
+        source = translate("the {name} token", name=translate_message(names[0]))
     number = len(reading.layers) - 1
     return (
         _strongest(layer, received / len(keys[counted])),
-        f"Attention of {source} in the last layer, {number}, averaged over its heads.",
+        translate(
+            "Attention of {source} in the last layer, {layer}, averaged over its heads.", source=source, layer=number
+        ),
     )
 
 
@@ -87,4 +99,4 @@ def _strongest(layer: PictureLayer, shares: np.ndarray) -> list[tuple[str, float
     """The patches, or keys, with the largest shares, the largest first."""
     first = len(layer.grid_of_keys.prefix)
     order = first + np.argsort(-shares[first:], kind="stable")[:MAX_PATCHES]
-    return [(layer.name_of_key(int(token)), float(shares[token])) for token in order]
+    return [(translate_message(layer.name_of_key(int(token))), float(shares[token])) for token in order]

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
+from regard.language import plural, translate, translate_message
 from regard.view.findings import findings
 from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_tables import Column, bar, fitted_table
@@ -32,22 +33,33 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
         console.print(title.append(escape_text(reading.title), style="bold"))
         if reading.exact.dropped:
             console.print(
-                f"Truncated: read the first {len(reading.exact.tokens)} tokens, not the last {reading.exact.dropped}.",
+                translate(
+                    "Truncated: read the first {tokens} tokens, not the last {dropped}.",
+                    tokens=len(reading.exact.tokens),
+                    dropped=reading.exact.dropped,
+                ),
                 style="yellow",
             )
         console.print(_measures_table(reading, console))
         for name, panel in zip(reading.panel_names, reading.panels, strict=True):
             if panel.refusal is not None:
-                console.print(f"{escape_text(name)} refuses: {escape_text(panel.refusal)}.", style="yellow")
+                refusal = escape_text(translate_message(panel.refusal))
+                console.print(
+                    translate("{name} refuses: {refusal}.", name=escape_text(name), refusal=refusal), style="yellow"
+                )
         _print_chosen(reading, console)
         _print_pairs(reading, console)
         console.print()
     _print_notes(readings, console)
     console.print(
-        "Every mechanism computes with the queries, keys and values of the model's own layers. Mass kept: sum of "
-        "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
-        f"the shortest of several, on {readings[0].threads} CPU thread{'s' if readings[0].threads > 1 else ''}. Top "
-        f"{readings[0].top}: how many of the largest weights are of the same keys. Short texts say little about speed.",
+        translate(
+            "Every mechanism computes with the queries, keys and values of the model's own layers. Mass kept: sum of "
+            "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
+            "the shortest of several, on {threads}. Top {top}: how many of the largest weights are of the same keys. "
+            "Short texts say little about speed.",
+            threads=plural(readings[0].threads, "{count} CPU threads"),
+            top=readings[0].top,
+        ),
         style="dim",
     )
 
@@ -55,17 +67,17 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
 def _measures_table(compared: SideBySide, console: Console) -> Table:
     """The table of measures; in a narrow terminal without the bar of the mass kept, and without operations."""
     columns = (
-        Column("mechanism", wraps_from=_LONGEST_NAME),
+        Column(translate("mechanism"), wraps_from=_LONGEST_NAME),
         Column("", leave_out=1),
-        Column("mass kept", "right"),
-        Column(f"top {compared.top}", "right", leave_out=3),
-        Column("error", "right", leave_out=4),
-        Column("operations", "right", leave_out=2),
-        Column("time", "right"),
+        Column(translate("mass kept"), "right"),
+        Column(translate("top {count}", count=compared.top), "right", leave_out=3),
+        Column(translate("error"), "right", leave_out=4),
+        Column(translate("operations"), "right", leave_out=2),
+        Column(translate("time"), "right"),
     )
     plain = console.options.ascii_only
     rows: list[list[str | Text]] = [
-        [compared.exact_name, Text("exact"), "", "", "", "1 x", _format_time(compared.exact_seconds)],
+        [compared.exact_name, Text(translate("exact")), "", "", "", "1 x", _format_time(compared.exact_seconds)],
         *(
             [escape_text(name), *_measures_row(compared, panel.computed, plain=plain)]
             for name, panel in zip(compared.panel_names, compared.panels, strict=True)
@@ -109,14 +121,23 @@ def _print_chosen(compared: SideBySide, console: Console) -> None:
     ]
     if chosen:
         fitted = any(panel.fitted for panel in compared.panels)
-        reason = f" (options that were not given are set for {len(compared.exact.tokens)} tokens)" if fitted else ""
-        console.print(escape_text(f"With {'; '.join(chosen)}{reason}."), style="dim")
+        tokens, options = len(compared.exact.tokens), "; ".join(chosen)
+        text = (
+            translate(
+                "With {options} (options that were not given are set for {tokens} tokens).",
+                options=options,
+                tokens=tokens,
+            )
+            if fitted
+            else translate("With {options}.", options=options)
+        )
+        console.print(escape_text(text), style="dim")
 
 
 def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
     """Print what each mechanism needs beside the model's trained weights; without it the measures would mislead."""
     notes = dict.fromkeys(
-        f"{panel.choice.name}: {'; '.join(panel.notes)}."
+        f"{panel.choice.name}: {'; '.join(map(translate_message, panel.notes))}."
         for reading in readings
         for panel in reading.panels
         if panel.notes
@@ -135,16 +156,23 @@ def _print_pairs(compared: SideBySide, console: Console) -> None:
     ]
     if not found or not computed:
         return
-    labels = [_pair_label(pairs, finding) for finding in found]
-    room = console.width - max(map(cell_len, ["notable pair", *labels])) - _HEAD_COLUMNS
+    labels, pair_title = [_pair_label(pairs, finding) for finding in found], translate("notable pair")
+    room = console.width - max(map(cell_len, [pair_title, *labels])) - _HEAD_COLUMNS
     widths = [_GAP + max(_WEIGHT, min(_LONGEST_NAME, cell_len(name))) for name, _ in computed]
     fitting = max(1, sum(total <= room for total in accumulate(widths)))
     if len(computed) > fitting:
-        console.print(f"The first {fitting} of {len(computed)} mechanisms; the page (`out=...`) has all:", style="dim")
+        console.print(
+            translate(
+                "The first {shown} of {count} mechanisms; the page (`out=...`) has all:",
+                shown=fitting,
+                count=len(computed),
+            ),
+            style="dim",
+        )
         computed = computed[:fitting]
     table = Table(box=None, pad_edge=False)
-    table.add_column("notable pair", no_wrap=True)
-    for name in ("in", "exact", *(name for name, _ in computed)):
+    table.add_column(pair_title, no_wrap=True)
+    for name in (translate("in"), translate("exact"), *(name for name, _ in computed)):
         table.add_column(name, justify="right", overflow="fold")
     for label, finding in zip(labels, found, strict=True):
         table.add_row(Text(label), *_pair_row(compared, [panel for _, panel in computed], pairs, finding))

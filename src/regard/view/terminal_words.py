@@ -9,11 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate
+from regard.language import translate, translate_message
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import findings, strongest_finding_per_word
+from regard.view.head_patterns import pattern_label
 from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.reading import Reading
-from regard.view.shares import SIGNED_NOTE
+from regard.view.shares import signed_note
 from regard.view.terminal_tables import Column, bar, fitted_table
 from regard.view.without_marks import without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
@@ -30,20 +32,26 @@ def print_words(reading: Reading, console: Console) -> None:
     pairs = word_pairs(reading)
     note = unknown_words_note(pairs.words)
     if note:
-        console.print(f"{note} Such words are read as one unknown token, and excluded here.", style="yellow")
+        console.print(
+            translate("{note} Such words are read as one unknown token, and excluded here.", note=note), style="yellow"
+        )
     if is_mostly_unknown(pairs.words):
-        console.print(f"That is most of the text, so the rest is not shown. {UNKNOWN_WORDS_ADVICE}", style="yellow")
+        rest = translate("That is most of the text, so the rest is not shown.")
+        console.print(f"{rest} {translate_message(UNKNOWN_WORDS_ADVICE)}", style="yellow")
         return
     _print_sink(reading, pairs, console)
     looks = strongest_finding_per_word(pairs)
     if not looks:
-        console.print("The text has no two words that could attend to each other.")
+        console.print(translate("The text has no two words that could attend to each other."))
         return
     console.print(_words_table(looks[:MAX_WORDS], pairs, console))
-    print_omitted_count(len(looks), "words", console)
+    print_omitted_count(len(looks), translate("words"), console)
     console.print(
-        "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and heads "
-        f"are counted from 0.{' ' + SIGNED_NOTE if any(layer.is_signed for layer in reading.layers) else ''}",
+        translate(
+            "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and "
+            "heads are counted from 0."
+        )
+        + signed_note(reading.layers),
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)
@@ -55,10 +63,16 @@ def _print_sink(reading: Reading, pairs: WordPairs, console: Console) -> None:
     if reading.sink is None or pairs.share_of_sink is None:
         return
     name = escape_and_isolate(reading.tokens.surface(reading.sink))
-    named = f"The first token, {name}," if reading.sink == 0 else f"The token {name}"
+    first = reading.sink == 0
     console.print(
-        f"{named} gets {100 * pairs.share_of_sink:.1f} % of the attention of all later ones. It is "
-        "kept apart: many heads attend there when they find nothing relevant.",
+        translate(
+            "{token} gets {share} % of the attention of all later ones. It is kept apart: many heads attend there when "
+            "they find nothing relevant.",
+            token=translate("The first token, {name},", name=name)
+            if first
+            else translate("The token {name}", name=name),
+            share=f"{100 * pairs.share_of_sink:.1f}",
+        ),
         style="dim",
     )
 
@@ -66,7 +80,7 @@ def _print_sink(reading: Reading, pairs: WordPairs, console: Console) -> None:
 def print_omitted_count(count: int, name: str, console: Console) -> None:
     """Print how many of ``count`` rows a table of words omits, if any."""
     if count > MAX_WORDS:
-        console.print(f"… and {count - MAX_WORDS} more {name}.", style="dim")
+        console.print(translate("… and {more} more {name}.", more=count - MAX_WORDS, name=name), style="dim")
 
 
 def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
@@ -77,12 +91,12 @@ def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
 
 def _words_table(looks: Sequence[Finding], pairs: WordPairs, console: Console) -> Table:
     columns = (
-        Column("word", wraps_from=_LONGEST_WORD),
-        Column("attends to", wraps_from=_LONGEST_WORD),
-        Column("share", "right"),
+        Column(translate("word"), wraps_from=_LONGEST_WORD),
+        Column(translate("attends to"), wraps_from=_LONGEST_WORD),
+        Column(translate("share"), "right"),
         Column("", leave_out=1),
-        Column("layer", "right"),
-        Column("head", "right"),
+        Column(translate("layer"), "right"),
+        Column(translate("head"), "right"),
     )
     rows = [
         (
@@ -101,22 +115,24 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs, console: Console) -
 def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console) -> None:
     if not found:
         return
-    console.print(Text("\nNotable word pairs", style="bold"))
+    console.print(Text(f"\n{translate('Notable word pairs')}", style="bold"))
     columns = (
-        Column("word pair", wraps_from=2 * _LONGEST_WORD),
-        Column("share", "right"),
-        Column("layer", "right"),
-        Column("head", "right"),
-        Column("usual", "right", leave_out=3),
-        Column("also", "right", leave_out=2),
-        Column("first in", "right", leave_out=1),
+        Column(translate("word pair"), wraps_from=2 * _LONGEST_WORD),
+        Column(translate("share"), "right"),
+        Column(translate("layer"), "right"),
+        Column(translate("head"), "right"),
+        Column(translate("usual"), "right", leave_out=3),
+        Column(translate("also"), "right", leave_out=2),
+        Column(translate("first in"), "right", leave_out=1),
     )
     rows = [_finding_cells(finding, pairs, plain=console.options.ascii_only) for finding in found]
     console.print(fitted_table(columns, rows, console.width))
     console.print(
-        'Ranked by the share minus the head\'s usual share at that distance ("usual"), averaged over the two '
-        'strongest heads (the second, layer·head, under "also"). "first in": how many heads prefer this word. '
-        "Attention shows which tokens a head uses, not why the model decides.",
+        translate(
+            'Ranked by the share minus the head\'s usual share at that distance ("usual"), averaged over the two '
+            'strongest heads (the second, layer·head, under "also"). "first in": how many heads prefer this word. '
+            "Attention shows which tokens a head uses, not why the model decides."
+        ),
         style="dim",
     )
 
@@ -129,14 +145,17 @@ def _finding_cells(finding: Finding, pairs: WordPairs, *, plain: bool) -> tuple[
         str(first.layer),
         str(first.head),
         f"{100 * first.usual:.1f} %",
-        ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
-        f"{finding.first_choice} of {finding.heads}",
+        ", ".join(
+            translate("{share} % in {head}", share=f"{100 * look.weight:.1f}", head=f"{look.layer}·{look.head}")
+            for look in others
+        ),
+        translate("{part} of {whole}", part=finding.first_choice, whole=finding.heads),
     )
 
 
 def _print_patterns(reading: Reading, console: Console) -> None:
     """Print the heads that follow a named pattern beside the attention to marks; nothing if no head does."""
-    left_out = ", without special tokens and a first token that is kept apart"
+    left_out = translate(", without special tokens and a first token that is kept apart")
     print_named_heads(statistics_of(without_marks(reading)), console, left_out=left_out)
 
 
@@ -150,15 +169,22 @@ def print_named_heads(statistics: Sequence[HeadStatistics], console: Console, *,
             chances[head.pattern.name] = head.pattern.chance
     if not heads:
         return
-    console.print(Text("\nHeads with a named pattern", style="bold"))
-    columns = (Column("pattern"), Column("chance", "right", leave_out=1), Column("layer·head", wraps_from=24))
+    console.print(Text(f"\n{translate('Heads with a named pattern')}", style="bold"))
+    columns = (
+        Column(translate("pattern")),
+        Column(translate("chance"), "right", leave_out=1),
+        Column(translate("layer·head"), wraps_from=24),
+    )
     rows = []
     for name, found in sorted(heads.items(), key=lambda item: max(item[1]), reverse=True):
         shown = [f"{head} {100 * score:.0f} %" for score, head in sorted(found, reverse=True)[:MAX_HEADS]]
-        more = [f"and {len(found) - MAX_HEADS} more"] if len(found) > MAX_HEADS else []
-        rows.append((name, f"{100 * chances[name]:.0f} %", ", ".join(shown + more)))
+        more = [translate("and {more} more", more=len(found) - MAX_HEADS)] if len(found) > MAX_HEADS else []
+        rows.append((pattern_label(name), f"{100 * chances[name]:.0f} %", ", ".join(shown + more)))
     console.print(fitted_table(columns, rows, console.width))
     console.print(
-        f'The share of attention that follows the pattern{left_out}; uniform attention would have "chance".',
+        translate(
+            'The share of attention that follows the pattern{left_out}; uniform attention would have "chance".',
+            left_out=left_out,
+        ),
         style="dim",
     )

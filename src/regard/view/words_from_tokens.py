@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float64
 
+from regard.language import translate
 from regard.view.reading import Tokens
 
 _JOINERS = frozenset("'’-\u2010\u2011\u05be\u05f3\u05f4\u00b7\u200c\u200d")
@@ -93,7 +94,11 @@ def unknown_words_note(words: Sequence[Word]) -> str:
     unknown = sum(not word.is_known for word in proper)
     if not unknown:
         return ""
-    return f"{unknown} of {len(proper)} words {'is' if unknown == 1 else 'are'} not in this model's vocabulary."
+    if unknown == 1:
+        return translate("1 of {words} words is not in this model's vocabulary.", words=len(proper))
+    return translate(
+        "{unknown} of {words} words are not in this model's vocabulary.", unknown=unknown, words=len(proper)
+    )
 
 
 def is_mostly_unknown(words: Sequence[Word]) -> bool:

@@ -281,7 +281,7 @@ function showPatches() {
   const key = mapKey(found);
   if (state.view === "attention") outline(drawn, found.layer, key, colourOf("--ink"), 2);
   const names = tokensIn(found.layer);
-  const shares = found.layer.prefix.map((name, at) => translate`${name} token ${toldValue(found, found.values[at])}`);
+  const shares = found.layer.prefix.map((name, at) => translate`${PREFIX_NAMES.get(name) ?? name} token ${toldValue(found, found.values[at])}`);
   byId("prefix-shares").hidden = found.layer.prefix.length === 0;
   byId("prefix-shares").textContent = state.view === "gradient" ? translate`Shares of all patches` : translate`Beside the patches: ${shares.join(", ")}`;
   tellValue(found, key);

@@ -41,8 +41,11 @@ function hasPlace(layer) {
   return layer.rows > 0;
 }
 
+const PREFIX_NAMES = new Map([["class", translate`class`], ["distillation", translate`distillation`]]);
+
 function prefixName(layer, at) {
-  return hasPlace(layer) ? translate`${layer.prefix[at]} token` : layer.prefix[at];
+  const name = layer.prefix[at];
+  return hasPlace(layer) ? translate`${PREFIX_NAMES.get(name) ?? name} token` : name;
 }
 
 function patchName(layer, patch) {
