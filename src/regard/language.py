@@ -34,13 +34,18 @@ def language_in_use() -> str:
     return _language.get() or language_of_environment()
 
 
-@contextmanager
-def use_language(name: str | None) -> Iterator[None]:
-    """Use the language ``name`` inside the block; None is the one in use."""
+def check_language(name: str | None) -> None:
+    """Raise OptionError unless it is None or one of ``LANGUAGES``."""
     if name is not None and name not in LANGUAGES:
         from regard.errors import unknown_name_error
 
         raise unknown_name_error("language", name, LANGUAGES)
+
+
+@contextmanager
+def use_language(name: str | None) -> Iterator[None]:
+    """Use the language ``name`` inside the block; None is the one in use."""
+    check_language(name)
     token = _language.set(language_in_use() if name is None else name)
     try:
         yield

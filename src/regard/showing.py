@@ -21,6 +21,7 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS
 from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, class_and_line, short_repr
+from regard.language import check_language
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder, ImageEncoder
 from regard.models.load import has_class, load
@@ -65,6 +66,7 @@ def show(
     scale: float | None = None,
     weights_are: WeightsAre = "distribution",
     name: str = "",
+    language: str | None = None,
 ) -> AttentionView:
     """Show the attention of a model, of a recording, or of weights: in a notebook, as a page, as figures and tables.
 
@@ -89,12 +91,14 @@ def show(
         scale: the factor of the products of queries and keys; None is head_dim**-0.5.
         weights_are: "distribution" (rows sum to 1), "non-negative" or "signed".
         name: the name of the model on the page; "" is that of its folder or class.
+        language: that of the page, "en" or "zh"; None is that of the environment, such as ``LANG=zh_CN.UTF-8``.
 
     Raises OptionError for arguments that have no effect on such a source, ShapeError for weights that do not fit their
     tokens, DtypeError for weights that are no floats, DataError for weights that are not finite or do not sum to 1, and
     what ``regard.view.read``, ``read_file`` and ``read_pair`` raise.
     """
     check_kind("name", name, str, do="the name of the model on the page")
+    check_language(language)
     given: dict[str, Any] = {
         "inputs": inputs, "targets": targets, "labels": labels, "tokenizer": tokenizer, "tokens": tokens,
         "key_tokens": key_tokens, "picture": picture, "grid": grid, "queries": queries, "keys": keys, "values": values,
@@ -108,16 +112,17 @@ def show(
             )  # fmt: skip
         _check_arguments("weights", given, (*_OF_TOKENS, *_OF_WEIGHTS))
         layers = layers_of_weights(weights, **{part: given[part] for part in _OF_WEIGHTS})
-        return AttentionView(_read_layers(layers, given), name=name)
+        return AttentionView(_read_layers(layers, given), name=name, language=language)
     if _is_readings(source):
         _check_arguments("readings", given, ())
-        return AttentionView(source, name=name)
+        return AttentionView(source, name=name, language=language)
     if _is_recording(source):
         _check_arguments("a recording", given, _OF_TOKENS)
         layers = layers_of([source] if isinstance(source, LayerCall) else source)
-        return AttentionView(_read_layers(layers, given), name=name)
+        return AttentionView(_read_layers(layers, given), name=name, language=language)
     if isinstance(source, str | Path | nn.Module | TextModel | SpeechModel | Translator):
-        return _show_model(source, given, name)
+        readings, model_name = _read_with_model(source, given)
+        return AttentionView(readings, name=name or model_name, language=language)
     raise OptionError(
         "nothing that can be shown",
         expected="a model, its folder, a recording, or `weights`",
@@ -191,12 +196,13 @@ def _is_recording(source: Any) -> bool:
     )
 
 
-def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionView:
-    model, inputs = source, given["inputs"]
+def _read_with_model(source: Any, given: Mapping[str, Any]) -> tuple[Sequence[AnyReading], str]:
+    """The readings of all inputs of a model, and its name: that of its folder or class."""
+    model, inputs, name = source, given["inputs"], ""
     several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if isinstance(source, str | Path):
         model = _load_reader(ModelFolder.open(source), several)
-        name = name or Path(source).name
+        name = Path(source).name
     if inputs is None or not several:
         raise OptionError(
             "there is nothing for the model to read", expected="`inputs`: a text, or the path of a picture or a sound",
@@ -208,19 +214,19 @@ def _show_model(source: Any, given: Mapping[str, Any], name: str) -> AttentionVi
     if isinstance(model, Translator) or (isinstance(model, TextModel) and model.is_encoder_decoder):
         _check_arguments("a translator", given, ("inputs", "targets"))
         targets = [given["targets"]] if isinstance(given["targets"], str) else given["targets"]
-        return AttentionView(_read_pairs(model, several, targets), name=name)
+        return _read_pairs(model, several, targets), name
     if isinstance(model, SpeechModel):
         _check_arguments("a speech model", given, ("inputs",))
-        return AttentionView([read_file(model, sound) for sound in several], name=name)
+        return [read_file(model, sound) for sound in several], name
     if isinstance(model, Model) and any(_is_file(model, entry) for entry in several):
         _check_arguments("a model of files", given, ("inputs", "labels"))
-        return AttentionView([read_file(model, file, labels=given["labels"]) for file in several], name=name)
+        return [read_file(model, file, labels=given["labels"]) for file in several], name
     if isinstance(model, Model | TextModel):
         _check_arguments("a model of texts", given, ("inputs",))
-        return AttentionView([read(model, text) for text in several], name=name)
+        return [read(model, text) for text in several], name
     _check_arguments("a model of another package", given, ("inputs", "tokenizer"))
     own = _make_tokenizer(given["tokenizer"], model)
-    return AttentionView([_read_module(model, own, text) for text in several], name=name)
+    return [_read_module(model, own, text) for text in several], name
 
 
 def _load_reader(folder: ModelFolder, inputs: Sequence[Any]) -> Model | TextModel | SpeechModel:

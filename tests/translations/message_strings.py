@@ -68,13 +68,13 @@ def sources() -> list[str]:
 
 
 def view_strings() -> set[str]:
-    """The templates of ``translate(..)`` and ``plural(..)``, which the shell uses for its help alone; patterns."""
+    """The templates that views translate (the shell translates its help alone so), and the names of patterns."""
     return set(PATTERN_NAMES) | {
         argument.value
         for path in SOURCE.rglob("*.py")
         if path.parent.name != "cli"
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and _name(call.func) in ("translate", "plural")
+        if isinstance(call, ast.Call) and _name(call.func) in ("translate", "translate_on_figure", "plural")
         for argument in call.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     }

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_count, check_kind
-from regard.language import translate
+from regard.language import check_language, translate, use_language
 from regard.view.figures.draw import FigureKind, Heads, draw_figure
 from regard.view.figures.figure import COLUMN, Figure
 from regard.view.page import AnyReading, render_page, write_page
@@ -35,15 +35,19 @@ class AttentionView:
     ``figure`` draws figures for a paper, ``table`` has the numbers.
 
     ``readings`` are of one kind, as ``regard.view.write_page`` takes them; ``name`` names the model on the page.
+    ``language`` is that of the page; None is the one in use.
     """
 
-    def __init__(self, readings: AnyReading | Sequence[AnyReading], *, name: str = "") -> None:
+    def __init__(
+        self, readings: AnyReading | Sequence[AnyReading], *, name: str = "", language: str | None = None
+    ) -> None:
         several = [readings] if isinstance(readings, AnyReading) else readings
         check_kind("readings", several, Sequence, do="a reading from regard.view.read, or a list of them")
         for reading in several:
             check_kind("reading", reading, AnyReading.__args__, do="make one with regard.view.read")
         check_kind("name", name, str, do="the name of the model on the page")
-        self.readings, self.name = tuple(several), name
+        check_language(language)
+        self.readings, self.name, self.language = tuple(several), name, language
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(reading.title[:60]) for reading in self.readings[:3])
@@ -57,7 +61,7 @@ class AttentionView:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the page, one HTML file that loads nothing, and return its path. See ``regard.view.write_page``."""
-        return write_page(self.readings, path, model=self.name, overwrite=overwrite)
+        return write_page(self.readings, path, model=self.name, overwrite=overwrite, language=self.language)
 
     def figure(
         self,
@@ -89,7 +93,8 @@ class AttentionView:
         """
         reading = self._reading(text)
         place: dict[str, Any] = {"layer": layer, "head": head, "token": token, "attention": attention}
-        return draw_figure(reading, kind, **place, words=words, width=width)
+        with use_language(self.language):
+            return draw_figure(reading, kind, **place, words=words, width=width)
 
     def table(
         self,
@@ -124,9 +129,11 @@ class AttentionView:
 
     def _repr_html_(self) -> str:
         title = html.escape(self.title[:60])
-        page = html.escape(render_page(self.readings, model=self.name))
-        otherwise = translate(
-            "The attention of “{title}” is shown here once the notebook is trusted: in Jupyter, File, Trust Notebook.",
-            title=title,
-        )
+        page = html.escape(render_page(self.readings, model=self.name, language=self.language))
+        with use_language(self.language):
+            otherwise = translate(
+                "The attention of “{title}” is shown here once the notebook is trusted: in Jupyter, File, Trust "
+                "Notebook.",
+                title=title,
+            )
         return _FRAME.format(height=FRAME_HEIGHT, title=title, page=page, otherwise=otherwise)

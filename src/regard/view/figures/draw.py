@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from regard.errors import OptionError, RefusedError, check_choice, check_count, check_flag, short_repr
 from regard.view.figures.figure import COLUMN, Figure, check_width
 from regard.view.figures.grid import draw_grid
-from regard.view.figures.lines import draw_lines
+from regard.view.figures.lines import draw_lines, legend_texts
 from regard.view.figures.matrix import draw_matrix
 from regard.view.figures.picture import draw_picture, patch_weights
 from regard.view.figures.row import draw_row
@@ -70,7 +70,7 @@ def draw_figure(
             return draw_lines(heads, width, only_row=token is not None)
         return draw_row(first, width, is_within=shown.keys is None) if kind == "row" else draw_matrix(first, width)
 
-    return Figure(draw, (*first.rows, *first.columns), note=note)
+    return Figure(draw, (*first.rows, *first.columns, *legend_texts(heads)), note=note)
 
 
 def _draw_picture(

@@ -13,7 +13,7 @@ import numpy as np
 from regard.errors import DataError, OptionError
 from regard.view.figures import colours
 from regard.view.figures.figure import MARGIN, POINTS, add_axes, new_drawing
-from regard.view.figures.text_on_figures import measure, shorten
+from regard.view.figures.text_on_figures import measure, shorten, translate_on_figure
 from regard.view.head_weights import HeadWeights
 
 MAX_TOKENS = 200
@@ -90,10 +90,16 @@ def _draw_head(axes: Any, head: HeadWeights, between: float, colour: str, *, onl
     axes.add_collection(lines, autolim=False)
 
 
+def legend_texts(heads: Sequence[HeadWeights]) -> list[str]:
+    """The title of the legend, and the names of the heads."""
+    mean = translate_on_figure("mean")
+    names = [mean if head.place.head is None else str(head.place.head) for head in heads]
+    return [translate_on_figure("layer {layer}, head", layer=heads[0].place.layer), *names]
+
+
 def _draw_legend(drawing: Any, heads: Sequence[HeadWeights], left: float, top: float, room: float) -> None:
     """Name the colours of the heads below the lines, at the left edge if there is no room beside it."""
-    names = [f"{'mean' if head.place.head is None else head.place.head}" for head in heads]
-    title = f"layer {heads[0].place.layer}, head"
+    title, *names = legend_texts(heads)
     widths = [measure(title, POINTS) + 2 * _GAP, *(measure(name, POINTS) + 5.0 for name in names)]
     start = 0.0 if sum(widths) > room else left
     axes = add_axes(drawing, start, top, sum(widths), _ROW * 1.5)

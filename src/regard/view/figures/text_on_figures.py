@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from regard.language import translate
 from regard.log import log
 
 FONT = "DejaVu Sans"
@@ -22,6 +23,24 @@ _SCALE = 10
 
 def find_families(texts: Iterable[str]) -> list[str]:
     """The families of fonts that have all characters of the texts, as far as there are any; it logs which lack."""
+    families, missing = _match_fonts(texts)
+    if missing:
+        listed = "".join(sorted(missing)[:20])
+        log.warning("no font on this machine has %s: figures show boxes; install one, such as fonts-noto", listed)
+    return families
+
+
+def translate_on_figure(template: str, **values: object) -> str:
+    """The template in the language in use; in English, which it logs, if no font of this machine has the characters."""
+    text = translate(template, **values)
+    if not _match_fonts([text])[1]:
+        return text
+    log.warning("no font on this machine has %s: the figure says it in English", text)
+    return template.format(**values)
+
+
+def _match_fonts(texts: Iterable[str]) -> tuple[list[str], set[str]]:
+    """The families of fonts for the characters of the texts, and the characters that none has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     missing = {character for text in texts for character in text if _is_drawn(character)}
@@ -34,10 +53,7 @@ def find_families(texts: Iterable[str]) -> list[str]:
         if found:
             families.append(entry.name)
             missing -= found
-    if missing:
-        listed = "".join(sorted(missing)[:20])
-        log.warning("no font on this machine has %s: figures show boxes; install one, such as fonts-noto", listed)
-    return families
+    return families, missing
 
 
 def _is_drawn(character: str) -> bool:
