@@ -58,7 +58,7 @@ def shorten_texts(readings: Sequence[AnyReading], *, always: bool = False) -> Se
     from regard.view.long_reading import estimate_seconds
     from regard.view.page import shorten
     from regard.view.page_size import (
-        MAX_BYTES,
+        MAX_WHOLE_BYTES,
         MAX_WHOLE_TOKENS,
         bytes_of_summary,
         bytes_of_whole,
@@ -78,7 +78,7 @@ def shorten_texts(readings: Sequence[AnyReading], *, always: bool = False) -> Se
             f"A text has more than {MAX_WHOLE_TOKENS:,} tokens"
             if any(map(has_many_tokens, large))
             else f"A page with every weight of a text would have {max(map(bytes_of_whole, large)) / 1e6:.0f} MB, more "
-            f"than {MAX_BYTES / 1e6:.0f} MB"
+            f"than {MAX_WHOLE_BYTES / 1e6:.0f} MB"
         )
         say(f"{reason}: each head is summarized, which takes about {time}. A page has {megabytes:.1f} MB.")
     with count_progress(1000 * len(readings), "thousandths of a text") as advance:

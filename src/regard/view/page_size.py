@@ -4,9 +4,9 @@
     summary     of each head an overview of patches x patches, two characters each; of the chosen queries the strongest
                 keys, ``ROW_BYTES`` each; and its statistics
 
-A text is summarized if it has too many tokens to draw, or if the whole page would exceed ``MAX_BYTES``: it still fits
-into mails, and opens within a second. Up to ``MAX_PATCHES`` tokens a summary would have every pair of tokens, too, and
-be hardly smaller, so that such a text is whole whatever its model. A summary of many heads is coarser, to fit as well.
+A text is summarized if it has too many tokens to draw, or if the whole page would exceed ``MAX_WHOLE_BYTES``. Up to
+``MAX_PATCHES`` tokens a summary would have every pair of tokens, too, and be hardly smaller, so that such a text is
+whole whatever its model. A summary of many heads is coarser, to stay within ``MAX_SUMMARY_BYTES``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import final
 from regard.fields import repr_of_fields
 from regard.view.reading import Reading
 
-MAX_BYTES = 8_000_000
-"""Size of the data of one text, at most, if its heads allow it."""
+MAX_WHOLE_BYTES = 32_000_000
+"""Size of the data of one text with every weight, at most: a BERT base with the 512 tokens that it reads has 28 MB."""
+MAX_SUMMARY_BYTES = 8_000_000
+"""Size of the summary of one text, at most, if its heads allow it: it fits into a mail."""
 MAX_WHOLE_TOKENS = 1024
 """Tokens of a text, at most, whose weights a page computes and draws one by one."""
 MAX_PATCHES = 64
@@ -52,9 +54,9 @@ class SummaryDetail:
 
 
 def choose_detail(reading: Reading) -> SummaryDetail:
-    """Choose the most detailed summary of a text that has at most ``MAX_BYTES``: a share of each part if need be."""
+    """Choose the most detailed summary of a text within ``MAX_SUMMARY_BYTES``: a share of each part if need be."""
     finest = SummaryDetail()
-    room = (MAX_BYTES - _TOKEN_BYTES * len(reading.tokens)) / max(1, reading.heads) - _STATISTICS_BYTES
+    room = (MAX_SUMMARY_BYTES - _TOKEN_BYTES * len(reading.tokens)) / max(1, reading.heads) - _STATISTICS_BYTES
     share = min(1.0, max(0.0, room / finest.bytes_of_head))
     parts = (MAX_PATCHES * share**0.5, MAX_QUERIES * share, MAX_PAIRS * share)
     return SummaryDetail(*(max(1, int(part)) for part in parts))
@@ -80,7 +82,9 @@ def is_summarized(reading: object) -> bool:
     """Whether a reading is of one text, and too large for a page with all of its weights."""
     if has_many_tokens(reading):
         return True
-    return isinstance(reading, Reading) and _longest(reading) > MAX_PATCHES and bytes_of_whole(reading) > MAX_BYTES
+    return (
+        isinstance(reading, Reading) and _longest(reading) > MAX_PATCHES and bytes_of_whole(reading) > MAX_WHOLE_BYTES
+    )
 
 
 def _longest(reading: Reading) -> int:

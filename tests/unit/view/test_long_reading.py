@@ -20,8 +20,8 @@ from regard.view.long_reading import summarize_long
 from regard.view.pack import ALPHABET, pack_integers, pack_logarithms
 from regard.view.page import render_page, shorten
 from regard.view.page_size import (
-    MAX_BYTES,
     MAX_PATCHES,
+    MAX_SUMMARY_BYTES,
     ROW_KEYS,
     SummaryDetail,
     bytes_of_summary,
@@ -126,17 +126,18 @@ def test_a_page_holds_every_weight_unless_it_would_be_too_large() -> None:
 
     minilm, gpt2, llama = 72, 144, 1024
     assert not is_summarized(reading_of(256, minilm, 32))
+    assert not is_summarized(reading_of(512, gpt2))
     assert is_summarized(reading_of(1024, gpt2))
     assert is_summarized(reading_of(1025, 1))
     assert not is_summarized(reading_of(MAX_PATCHES, llama))  # a summary would hardly be smaller
     assert bytes_of_whole(reading_of(256, minilm, 32)) == 2 * 3 * 256 * 72 * 32
     assert choose_detail(reading_of(1024, gpt2)) == SummaryDetail()
-    assert all(bytes_of_summary(reading_of(300, heads)) <= MAX_BYTES for heads in (340, llama, 5120))
+    assert all(bytes_of_summary(reading_of(300, heads)) <= MAX_SUMMARY_BYTES for heads in (340, llama, 5120))
 
 
 def test_many_heads_make_a_summary_coarser(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading(tokens_of_words(LENGTH), tuple(layer_of("causal", seed) for seed in range(8)), sink=0)
-    monkeypatch.setattr("regard.view.page_size.MAX_BYTES", 100_000)
+    monkeypatch.setattr("regard.view.page_size.MAX_SUMMARY_BYTES", 100_000)
     detail, summary = choose_detail(reading), summarize_long(reading)
     assert summary.heads[0].largest.shape == (detail.patches, detail.patches)
     assert detail.patches < MAX_PATCHES
