@@ -18,8 +18,10 @@ from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
 from regard.models.media_encoder import TokenGrid
 from regard.models.perceiver_inputs import TrainedPixelInput
 from regard.view import (
+    PictureComparison,
     PictureLayer,
     PictureReading,
+    compare_pictures,
     read_file,
     write_page,
 )
@@ -36,7 +38,9 @@ def show_pictures(browser_window: Page, tmp_path: Path) -> Iterator[ShowPictures
     """Return a function that writes the page of readings and opens it; closing asserts that there were no errors."""
     shown: list[BrowserPage] = []
 
-    def show(*readings: PictureReading, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
+    def show(
+        *readings: PictureReading | PictureComparison, at: str = "", width: int = 1200, scheme: str = "light"
+    ) -> BrowserPage:
         path = write_page(readings, tmp_path / "pictures.html", model="test", overwrite=True)
         browser_window.set_viewport_size({"width": width, "height": 800})
         browser_window.emulate_media(media="null", color_scheme=scheme)
@@ -54,8 +58,8 @@ def show_pictures(browser_window: Page, tmp_path: Path) -> Iterator[ShowPictures
         shown[-1].close()
 
 
-def swin_reading(height: int = 24, width: int = 24) -> PictureReading:
-    torch.manual_seed(2)
+def swin_reading(height: int = 24, width: int = 24, *, seed: int = 2) -> PictureReading:
+    torch.manual_seed(seed)
     size = (height, width)
     config = SwinConfig(size, (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
     model = Swin(config).eval()
@@ -64,6 +68,38 @@ def swin_reading(height: int = 24, width: int = 24) -> PictureReading:
             parameter += torch.randn_like(parameter) * 0.3
     model.processor = ImageProcessor(size, channels=1, mean=(0.5,), std=(0.25,))
     return read_file(model, random_pixels(*size, channels=1), name="tiles.png")
+
+
+def test_compared_pictures_show_both_maps_and_their_difference(show_pictures: ShowPictures) -> None:
+    first, second = swin_reading(), swin_reading(seed=3)
+    comparison = compare_pictures(first, second, names=("before", "after"))
+    alone = read_file(image_classifier(), PICTURE, name="cat.png")
+    opened = show_pictures(comparison, compare_pictures(alone, alone), width=1280)
+    opened.wait_until_painted = lambda: None  # there is no grid that is painted later
+    ranked = opened.page.locator("#changes button")
+    assert ranked.count() == len(comparison.heads)
+    change, moved = comparison.heads[3], comparison.moved[3]
+    ranked.nth(3).click()
+    assert f"{100 * change.change:.1f}\u00a0%" in ranked.nth(3).inner_text()
+    opened.page.select_option("#query", "5")
+    assert f"{100 * moved[5]:.1f}\u00a0% of the attention of" in opened.sentence()
+    shares = [comparison.shares_of(side, change.layer, change.head)[5] for side in (0, 1)]
+    key = int(np.argmax(np.abs(shares[1] - shares[0])))
+    layer = first.layers[change.layer]
+    name = layer.name_of_key(int(layer.keys[5][key]))
+    values = opened.page.locator("#maps .value").all_inner_texts()
+    assert all(f"→ {name} " in value for value in values)
+    shown = [float(value.split(name)[1].replace("−", "-").rstrip("\u00a0%")) for value in values]
+    np.testing.assert_allclose(
+        shown, [100 * shares[0][key], 100 * shares[1][key], 100 * (shares[1] - shares[0])[key]], atol=0.06
+    )
+    opened.page.locator("#maps canvas").nth(1).focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.page.input_value("#query") == "6"
+    assert opened.page.locator("#maps .panel").last.evaluate("node => node.getBoundingClientRect().bottom") <= 800
+    opened.page.locator("#texts [role=tab]").nth(1).click()
+    assert "nearest to it" in opened.page.inner_text("#partners")
+    assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
 def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPictures) -> None:

@@ -59,6 +59,7 @@ from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
     compare_pairs,
+    compare_pictures,
     compare_readings,
     mass_of_marks,
     read,
@@ -967,6 +968,12 @@ def _views() -> Iterator[PublicCall]:
         names=("a", "b"),
     )
     picture = np.zeros((12, 8), np.uint8)
+    yield call(
+        "compare_pictures",
+        compare_pictures,
+        lambda: {side: read_file(image_classifier(), picture) for side in ("first", "second")},
+        names=("a", "b"),
+    )
     yield call("read_file", read_file, model=image_classifier(), file=picture, labels=["rows"], name="a")
     yield call("read_file of a CLIP", read_file, model=small_clip(), file=picture, labels=["a", "b"], name="a")
     yield call("read_file of a sound", read_file, model=audio_model(), file=np.zeros(900, np.float32), name="a")

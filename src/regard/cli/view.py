@@ -26,7 +26,7 @@ from regard.cli.shared_options import (
 )
 from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
-from regard.cli.view_comparison import ComparisonOptions, compare_texts, compare_translations
+from regard.cli.view_comparison import ComparisonOptions, compare_media, compare_texts, compare_translations
 from regard.cli.view_corpus import check_summary_options, print_summary, summarize_texts
 from regard.cli.view_drawing import DrawingOptions, is_drawing
 from regard.cli.view_media import find_named_kind, read_media
@@ -248,8 +248,8 @@ def view(
     With --mechanism the same heads are computed by other mechanisms too, side by side: how much of the exact attention
     each keeps, and what it costs.
 
-    With --compare or --compare-model two readings stand side by side: the words aligned, the differences, and the heads
-    whose attention changed most.
+    With --compare or --compare-model two readings stand side by side: the words aligned, or the pictures, the
+    differences, and the heads whose attention changed most.
 
     With pictures the model is an image encoder, and the output shows which patches each patch attends to. With sounds
     it is a Conformer, and the output shows over the spectrogram to which times each time attends.
@@ -276,9 +276,11 @@ def view(
         _check_only_texts("--serve", unused)
     opened, kind = _find_kind(given, [*media.picture], model, is_of_pairs=pairs.are_given)
     if kind is not None:
-        _check_only_media(for_texts | others | comparison.given | {"--serve": output.serve}, kind)
-        drawing.check_inputs(output.path, kind.plural, figures=True)
-        shown = read_media(kind, [*given, *media.picture], opened, [*media.label])
+        _check_only_media(for_texts | others | {"--serve": output.serve}, kind)
+        compared = comparison.are_given
+        drawing.check_inputs(output.path, "comparisons" if compared else kind.plural, figures=not compared)
+        files = (kind, [*given, *media.picture], opened, [*media.label])
+        shown: Sequence[PrintedReading] = compare_media(*files, comparison) if compared else read_media(*files)
         _show(shown, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
         return
     media.check_no_label()

@@ -1,4 +1,4 @@
-"""Comparisons for ``regard view``: of texts or translations, of two models, of mechanisms, or of heads."""
+"""Comparisons for ``regard view``: of texts, translations or pictures, of two models, of mechanisms, or of heads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
+from regard.cli.view_media import read_media
 from regard.cli.view_texts import read_pairs, read_texts
 from regard.errors import OptionError
 from regard.fields import option_field
 
 if TYPE_CHECKING:
+    from regard.media import Medium
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
+    from regard.view.picture_comparison import PictureComparison
+    from regard.view.picture_reading import PictureReading
     from regard.view.reading import PairReading, Reading
     from regard.view.reading_comparison import ReadingComparison
 
@@ -24,12 +28,12 @@ class ComparisonOptions:
 
     compare: bool = option_field(
         False,
-        "Compare the first text or translation with each other one, head by head; one alone: the heads with each "
-        "other; with --mechanism: exact attention with each mechanism.",
+        "Compare the first text, translation or picture with each other one, head by head; one alone: the heads with "
+        "each other; with --mechanism: exact attention with each mechanism.",
     )
     compare_model: str | None = option_field(
         None,
-        "Compare the model with this one, such as another checkpoint of a training, on each text.",
+        "Compare the model with this one, such as another checkpoint of a training, on each text or picture.",
         metavar="MODEL",
     )
 
@@ -77,6 +81,23 @@ def compare_translations(
 
     chosen = _choose_sides(read, model, options, "pair")
     return [comparison for two, names in chosen for comparison in compare_pairs(*two, names=names)]
+
+
+def compare_media(
+    medium: Medium,
+    paths: list[str],
+    model: str | ModelFolder | None,
+    labels: list[str],
+    options: ComparisonOptions,
+) -> list[PictureComparison]:
+    """Compare two models on each picture or sound, or the first one with the others, or its heads."""
+    from regard.view.picture_comparison import compare_pictures
+
+    def read(reader: str | ModelFolder) -> list[PictureReading]:
+        return read_media(medium, paths, reader or None, labels)
+
+    chosen = _choose_sides(read, model or "", options, medium.singular)
+    return [compare_pictures(*two, names=names) for two, names in chosen]
 
 
 _Read = TypeVar("_Read")

@@ -18,6 +18,7 @@ from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
+from regard.view.picture_comparison import PictureComparison, compare_pictures
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
 from regard.view.read_file import read_file
@@ -45,6 +46,7 @@ __all__ = [
     "LayerReading",
     "LayerWeights",
     "PairReading",
+    "PictureComparison",
     "PictureLayer",
     "PictureReading",
     "Reading",
@@ -55,6 +57,7 @@ __all__ = [
     "WindowReading",
     "WordMove",
     "compare_pairs",
+    "compare_pictures",
     "compare_readings",
     "corpus_statistics",
     "layers_of",

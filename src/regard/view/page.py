@@ -38,7 +38,8 @@ from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
 from regard.view.page_size import is_summarized
-from regard.view.picture_data import build_pictures_data
+from regard.view.picture_comparison import PictureComparison
+from regard.view.picture_data import build_picture_comparisons_data, build_pictures_data
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.reading_comparison import ReadingComparison
@@ -50,7 +51,14 @@ MAX_VECTOR_CHARACTERS = 880_000
 
 
 AnyReading: TypeAlias = (
-    Reading | LongReading | PairReading | PictureReading | SideBySide | ReadingComparison | EpisodeReading
+    Reading
+    | LongReading
+    | PairReading
+    | PictureReading
+    | SideBySide
+    | ReadingComparison
+    | PictureComparison
+    | EpisodeReading
 )
 """Readings of texts, translations, pictures and other files, texts under several mechanisms, comparisons, episodes."""
 
@@ -97,7 +105,8 @@ _PICTURES = _Page(
     "picture.html",
     styles=("page", "picture"),
     scripts=(
-        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patches", "patch_heads"),
+        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing", "patches"),
+        *("patch_heads",),
         *("heard_words", "sound_player", "labels", "weight_table", "steps", "weights_alone", "picture"),
     ),
     build=build_pictures_data,
@@ -122,6 +131,18 @@ _COMPARISONS = _Page(
     build=build_comparisons_data,
     readings="{{text: Comparisons}}",
     body=' class="compare"',
+)
+_PICTURE_COMPARISONS = _Page(
+    "compare_pictures.html",
+    styles=("page", "side_by_side", "compare", "picture"),
+    scripts=(
+        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing"),
+        *("compared_pictures", "head_changes", "compare_pictures"),
+    ),
+    build=build_picture_comparisons_data,
+    readings="{{text: Comparisons}}",
+    images="data:",
+    body=' class="compare pictures"',
 )
 _EPISODES = _Page(
     "episode.html",
@@ -162,6 +183,7 @@ _PAGES: Mapping[type, _Page] = {
     PictureReading: _PICTURES,
     SideBySide: _SIDE_BY_SIDE,
     ReadingComparison: _COMPARISONS,
+    PictureComparison: _PICTURE_COMPARISONS,
     EpisodeReading: _EPISODES,
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import UInt8
@@ -17,6 +18,7 @@ from regard.language import translate_message
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.pack import ALPHABET, Json, pack_fixed, pack_float32
+from regard.view.picture_comparison import PictureComparison
 from regard.view.picture_reading import Cell, PictureLayer, PictureReading
 from regard.view.sound_track import SoundTrack
 from regard.vision.picture_file import load_pillow
@@ -41,6 +43,60 @@ def build_pictures_data(readings: Sequence[PictureReading], model: str, room: in
         "rollout_letters": ROLLOUT_LETTERS,
         "heads_in_memory": 1024,
         "texts": [_picture(reading, layers, letters) for reading, layers in zip(readings, attentions, strict=True)],
+    }
+
+
+def build_picture_comparisons_data(comparisons: Sequence[PictureComparison], model: str, room: int) -> Json:
+    """Build all data of the page of comparisons: of each the first picture, and with it the other one and the changes.
+
+    A reading that is compared with itself has no other one. Values are left out, and measures through all layers.
+    """
+    sides = [
+        [comparison.first] if comparison.first is comparison.second else [comparison.first, comparison.second]
+        for comparison in comparisons
+    ]
+    attentions = [[[layer.attention.without_values() for layer in side.layers] for side in two] for two in sides]
+    letters, largest_error = choose_encoding([layer for two in attentions for side in two for layer in side], room)
+    texts = []
+    for comparison, two, layers in zip(comparisons, sides, attentions, strict=True):
+        first, *other = [
+            _picture(_without_measures(side), of_side, letters) for side, of_side in zip(two, layers, strict=True)
+        ]
+        texts.append(first | ({"other": other[0]} if other else {}) | _changes(comparison))
+    return {
+        "model": escape_text(model),
+        "letters": letters,
+        "alphabet": ALPHABET,
+        "largest_error": largest_error,
+        "heads_in_memory": 1024,
+        "texts": texts,
+    }
+
+
+def _without_measures(reading: PictureReading) -> PictureReading:
+    return replace(
+        reading, rollout=None, gradient_rollouts={}, similarities={}, readout=None, no_rollout_reason="", track=None
+    )
+
+
+def _changes(comparison: PictureComparison) -> Json:
+    """Encode the heads in their order, with the thousandths of attention of each token that moved."""
+    move = comparison.move_in_head(0)
+    return {
+        "title": escape_text(comparison.title),
+        "direction": direction_of(comparison.title),
+        "names": [escape_text(name) for name in comparison.names],
+        "changes": [
+            {
+                "layer": head.layer,
+                "head": head.head,
+                "other": [head.other_layer, head.other_head],
+                "change": round(head.change, 4),
+                "moved": np.rint(1e3 * moved).astype(int).tolist(),
+            }
+            for head, moved in zip(comparison.heads, comparison.moved, strict=True)
+        ],
+        "opening": {"layer": move.change.layer, "head": move.change.head, "query": move.place},
     }
 
 

@@ -17,9 +17,10 @@ the head that is nearest to it: the one with the smallest change.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final
 
 import numpy as np
@@ -29,6 +30,7 @@ from jaxtyping import Float32, Float64
 from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError, check_kind
 from regard.fields import repr_of_fields
+from regard.view.attention_layer import AttentionLayer
 from regard.view.reading import ALONE, PairReading, Reading, Tokens, kind_label
 from regard.view.shares import shares_of
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
@@ -259,9 +261,14 @@ def _compare(first: Reading, second: Reading, names: tuple[str, str], kind: str)
         )
     same_numbers = [layer.heads for layer in first.layers] == [layer.heads for layer in second.layers]
     if same_numbers and first is not second:
-        heads = [(*head, *head) for head in _heads_of(first)]
+        heads = [(*head, *head) for head in heads_of(first.layers)]
     else:
-        heads = _nearest_heads(comparison, same)
+
+        def shares_in(side: int, layer: int, head: int) -> Float64[np.ndarray, "places key_places"]:
+            return comparison.shares_of(side, layer, head)[same]
+
+        of_sides = [partial(shares_in, side) for side in (0, 1)]
+        heads = nearest_heads(first.layers, second.layers, *of_sides, is_self=first is second)
     moved = np.full((len(heads), len(places)), np.nan, dtype=np.float32)
     changes = []
     only = [[place[side] is None for place in comparison.key_places] for side in (1, 0)]
@@ -305,30 +312,40 @@ def _name_place(words: tuple[tuple[Word, ...], tuple[Word, ...]], place: Place) 
     return " / ".join(dict.fromkeys(labels))
 
 
-def _heads_of(reading: Reading) -> list[tuple[int, int]]:
-    return [(number, head) for number, layer in enumerate(reading.layers) for head in range(layer.heads)]
+def heads_of(layers: Sequence[AttentionLayer]) -> list[tuple[int, int]]:
+    """The numbers of all layers and heads, in order."""
+    return [(number, head) for number, layer in enumerate(layers) for head in range(layer.heads)]
 
 
-def _nearest_heads(comparison: ReadingComparison, same: list[int]) -> list[tuple[int, int, int, int]]:
-    """For each head of the first reading the head of the second one with the smallest change, other than itself."""
-    first, second = comparison.first, comparison.second
-    numbers, other_numbers = _heads_of(first), _heads_of(second)
-    size = (len(numbers) + len(other_numbers)) * len(same) * len(comparison.key_places)
+def nearest_heads(
+    layers: Sequence[AttentionLayer],
+    other_layers: Sequence[AttentionLayer],
+    shares: Callable[[int, int], Float64[np.ndarray, "rows keys"]],
+    other_shares: Callable[[int, int], Float64[np.ndarray, "rows keys"]],
+    *,
+    is_self: bool,
+) -> list[tuple[int, int, int, int]]:
+    """For each head the head of the other layers with the smallest change, by the ``shares`` of a layer and head.
+
+    With ``is_self`` both are the same heads, and none is its own nearest one. Raises DataError for too many shares.
+    """
+    numbers, other_numbers = heads_of(layers), heads_of(other_layers)
+    if not numbers or not other_numbers:
+        return []
+    size = (len(numbers) + len(other_numbers)) * shares(*numbers[0]).size
     if size > MAX_SHARES:
         raise DataError(
-            "the text is too long to find the nearest head of each head",
+            "there are too many tokens to find the nearest head of each head",
             expected=f"at most {MAX_SHARES:,} shares in all heads",
             got=f"{size:,}",
-            do="compare shorter texts, or models with the same numbers of heads",
+            do="compare shorter texts or smaller pictures, or models with the same numbers of heads",
         )
     rows, other_rows = (
-        torch.from_numpy(
-            np.stack([comparison.shares_of(side, *head)[same].reshape(-1).astype(np.float32) for head in heads])
-        )
-        for side, heads in enumerate((numbers, other_numbers))
+        torch.from_numpy(np.stack([of_head(*head).reshape(-1).astype(np.float32) for head in heads]))
+        for of_head, heads in ((shares, numbers), (other_shares, other_numbers))
     )
     distances = torch.cdist(rows, other_rows, p=1)
-    if first is second and len(numbers) > 1:
+    if is_self and len(numbers) > 1:
         distances.fill_diagonal_(torch.inf)
     nearest = distances.argmin(dim=1).tolist()
     return [(*head, *other_numbers[other]) for head, other in zip(numbers, nearest, strict=True)]

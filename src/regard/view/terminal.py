@@ -18,13 +18,14 @@ from regard.escape_text import escape_and_isolate, escape_text
 from regard.language import translate
 from regard.view.findings import findings
 from regard.view.long_reading import LongReading
+from regard.view.picture_comparison import PictureComparison
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.reading_comparison import ReadingComparison
 from regard.view.shared_words import SharedWord, shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words, signed_note
 from regard.view.side_by_side import SideBySide
-from regard.view.terminal_comparison import print_comparisons
+from regard.view.terminal_comparison import print_comparisons, print_picture_comparisons
 from regard.view.terminal_long import print_long_texts
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_picture import print_pictures
@@ -34,7 +35,9 @@ from regard.view.terminal_words import format_pair, print_words
 from regard.view.word_pairs import word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown
 
-PrintedReading: TypeAlias = Reading | LongReading | PairReading | PictureReading | SideBySide | ReadingComparison
+PrintedReading: TypeAlias = (
+    Reading | LongReading | PairReading | PictureReading | SideBySide | ReadingComparison | PictureComparison
+)
 MAX_SHARED_WORDS = 8
 MAX_TITLE_CHARACTERS = 1000  # maximum length of the text above its table
 PAIR_WIDTH = 30  # maximum width of a pair of words if each text has one line
@@ -55,6 +58,8 @@ def print_readings(readings: PrintedReading | Sequence[PrintedReading], console:
         print_side_by_side(several, console)
     elif isinstance(first, ReadingComparison):
         print_comparisons(several, console)
+    elif isinstance(first, PictureComparison):
+        print_picture_comparisons(several, console)
     elif isinstance(first, LongReading):
         print_long_texts(several, console)
     else:

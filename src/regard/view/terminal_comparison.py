@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import translate
+from regard.language import translate, translate_message
+from regard.view.picture_comparison import PictureComparison
 from regard.view.reading import ALONE, kind_label
 from regard.view.reading_comparison import HeadChange, Place, ReadingComparison, WordMove
 from regard.view.terminal_tables import Column, bar, fitted_table
@@ -46,6 +47,46 @@ def print_comparisons(comparisons: Sequence[ReadingComparison], console: Console
         ),
         style="dim",
     )
+
+
+def print_picture_comparisons(comparisons: Sequence[PictureComparison], console: Console) -> None:
+    """Print each comparison of pictures: their names and labels, and a table of the heads."""
+    for comparison in comparisons:
+        for name, reading in zip(comparison.names, (comparison.first, comparison.second), strict=True):
+            line = Text(f"{escape_text(name)}: ", style="dim").append(escape_text(reading.title), style="bold")
+            if reading.probabilities:
+                label, share = reading.probabilities[0]
+                line.append(f"  {escape_and_isolate(label)} {100 * share:.1f} %")
+            console.print(line)
+        if any((head.layer, head.head) != (head.other_layer, head.other_head) for head in comparison.heads):
+            console.print(translate("Each head is compared with the head that is nearest to it."), style="dim")
+        _print_heads_of_pictures(comparison, console)
+        console.print()
+    console.print(
+        translate(
+            "Changed: the share of attention that moved to other places (total variation), averaged over all tokens. "
+            "Beside it the token whose attention changed most, and the places that lost and gained most of it. "
+            "Tokens at the same place are compared. Layers, heads, rows and columns are counted from 0."
+        ),
+        style="dim",
+    )
+
+
+def _print_heads_of_pictures(comparison: PictureComparison, console: Console) -> None:
+    noun, plain = comparison.first.noun, console.options.ascii_only
+    moves = [comparison.move_in_head(number) for number in range(len(comparison.heads))[:MAX_HEADS]]
+    cells = [
+        (
+            Text(_head_text(move.change), style="bold"),
+            f"{100 * move.change.change:.1f} %",
+            bar(move.change.change, plain=plain),
+            Text(comparison.first.layers[move.change.layer].name_of(move.place)),
+            _shares_text(comparison.name_of_key(move, move.lost), move.lost_shares, plain=plain),
+            _shares_text(comparison.name_of_key(move, move.gained), move.gained_shares, plain=plain),
+        )
+        for move in moves
+    ]
+    console.print(fitted_table(_columns(translate("head"), translate_message(noun)), cells, console.width))
 
 
 def _print_texts(comparison: ReadingComparison, console: Console) -> None:
@@ -100,14 +141,6 @@ def _print_moves(
 ) -> None:
     """Print a table of heads with their words, or of words with their heads."""
     console.print(Text(f"\n{title}", style="bold"))
-    columns = (
-        Column(names[0], wraps_from=_LONGEST_WORD),
-        Column(translate("changed"), "right"),
-        Column("", leave_out=1),
-        Column(names[1], wraps_from=_LONGEST_WORD),
-        Column(translate("less to"), wraps_from=_LONGEST_WORD + 20),
-        Column(translate("more to"), wraps_from=_LONGEST_WORD + 20),
-    )
     plain = console.options.ascii_only
     cells = [
         (
@@ -115,15 +148,26 @@ def _print_moves(
             f"{100 * changed:.1f} %",
             bar(changed, plain=plain),
             Text(other),
-            _share_text(comparison, move.lost, move.lost_shares, plain=plain),
-            _share_text(comparison, move.gained, move.gained_shares, plain=plain),
+            _shares_text(_key_text(comparison, move.lost), move.lost_shares, plain=plain),
+            _shares_text(_key_text(comparison, move.gained), move.gained_shares, plain=plain),
         )
         for label, changed, other, move in rows
     ]
-    console.print(fitted_table(columns, cells, console.width))
+    console.print(fitted_table(_columns(*names), cells, console.width))
 
 
-def _share_text(comparison: ReadingComparison, place: int, shares: tuple[float, float], *, plain: bool) -> Text:
+def _columns(name: str, other: str) -> tuple[Column, ...]:
+    return (
+        Column(name, wraps_from=_LONGEST_WORD),
+        Column(translate("changed"), "right"),
+        Column("", leave_out=1),
+        Column(other, wraps_from=_LONGEST_WORD),
+        Column(translate("less to"), wraps_from=_LONGEST_WORD + 20),
+        Column(translate("more to"), wraps_from=_LONGEST_WORD + 20),
+    )
+
+
+def _shares_text(name: str, shares: tuple[float, float], *, plain: bool) -> Text:
     """A word and its shares in both readings: "animal 67.7 → 28.1 %"."""
     arrow = "->" if plain else "→"
-    return Text(f"{_key_text(comparison, place)} {100 * shares[0]:.1f} {arrow} {100 * shares[1]:.1f} %")
+    return Text(f"{name} {100 * shares[0]:.1f} {arrow} {100 * shares[1]:.1f} %")

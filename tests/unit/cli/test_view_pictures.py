@@ -80,3 +80,14 @@ def test_files_that_are_no_pictures(folder, monkeypatch):
     assert "no picture to view" in error_message(DataError, "view", "--model", "vit")
     monkeypatch.setattr(view_media, "MAX_FILES", 1)
     assert "too many pictures" in error_message(OptionError, "view", "cat.png", "cat.png", "--model", "vit")
+
+
+def test_pictures_are_compared_with_each_other_and_under_another_model(folder):
+    write_folders(folder / "shapes", count=1)
+    both = output("cat.png", "shapes/rows/000.png", "--model", "vit", "--compare", "-o", "both.html")
+    assert both.startswith("picture 1: cat.png")
+    assert (folder / "both.html").read_text().count("data:image/png;base64,") == 2
+    assert "vit: cat.png" in output("cat.png", "--model", "vit", "--compare-model", "vit")
+    assert "no figures of comparisons" in error_message(
+        OptionError, "view", "cat.png", "--model", "vit", "--compare", "-o", "head.svg"
+    )

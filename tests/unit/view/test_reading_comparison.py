@@ -218,7 +218,7 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DataError, match="no word in common"):
         compare_readings(*(without_marks(reading_of(text)) for text in ("a b", "c d e")))
     monkeypatch.setattr("regard.view.reading_comparison.MAX_SHARES", 10)
-    with pytest.raises(DataError, match="too long"):
+    with pytest.raises(DataError, match="too many tokens"):
         compare_readings(reading, reading)
 
 

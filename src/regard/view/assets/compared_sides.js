@@ -133,6 +133,20 @@ function chooseCell({ query, key }) {
   go({ ...(row ? { query: row.tokens[0] } : {}), ...(column ? { key: column.tokens[0] } : {}) });
 }
 
+// The words of head_changes.js.
+const CHANGED = {
+  byAll: translate`by all words`,
+  nearest: translate`Each head is compared with the head that is nearest to it: the one with the smallest change. Others can be chosen above.`,
+  nameOf: (place) => placeName(ROWS, place),
+  patternOf: (layer, head) => shownHeads(sideOf(0)).find((named) => named.layer === layer && named.head === head).pattern,
+  isSelf: () => comparison().attentions.length === 1,
+  outside: (changes) => {
+    const [first, second] = [0, 1].map((side) => changes.reduce((sum, { outside: shares }) => sum + shares[side], 0) / changes.length);
+    const isEqual = comparison().same.length === comparison().places.length && !areAcross();
+    return isEqual || !(first || second) ? "" : translate`Words that only one text has get ${percent(first)} of the attention in the first and ${percent(second)} in the second, on average over all heads.`;
+  },
+};
+
 let pointedCell = null; // the cell under the pointer, in all maps
 
 function markedPlaces() {

@@ -13,8 +13,11 @@ const PLACE = isSound ? { one: translate`token`, many: translate`tokens` } : { o
 const QUERY = isSound ? translate`word` : translate`latent`; // a query that has no place in the picture
 ROOT_ELEMENT.classList.toggle("sound", isSound);
 
+// All pictures; one that is compared has another with it.
+const everyPicture = data.texts.flatMap((text) => (text.other ? [text, text.other] : [text]));
+
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
-data.texts.forEach((text, number) => {
+everyPicture.forEach((text, number) => {
   text.number = number;
   for (const layer of text.layers) {
     if (text.sound) placeOfKeys(layer).seconds = text.sound.seconds;
@@ -134,6 +137,7 @@ function sameQuery(from, to, query) {
 // one the attention of the last layer, all heads, from the class token or the centre.
 function openingPlace(number) {
   const text = data.texts[number];
+  if (text.opening) return { text: number, ...text.opening, key: null, label: 0, view: "attention" };
   const { layers } = text;
   const last = layers[layers.length - 1];
   const view = !hasPlace(last) ? "readout" : hasView(text, "gradient") ? "gradient" : "attention";
