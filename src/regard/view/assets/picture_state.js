@@ -13,6 +13,8 @@ const PLACE = isSound ? { one: translate`token`, many: translate`tokens` } : { o
 const QUERY = isSound ? translate`word` : translate`latent`; // a query that has no place in the picture
 ROOT_ELEMENT.classList.toggle("sound", isSound);
 
+const PREFIX_NAMES = new Map([["class", translate`class`], ["distillation", translate`distillation`]]);
+
 // All pictures; one that is compared has another with it.
 const everyPicture = data.texts.flatMap((text) => (text.other ? [text, text.other] : [text]));
 
@@ -43,8 +45,6 @@ function tokensIn(layer) {
 function hasPlace(layer) {
   return layer.rows > 0;
 }
-
-const PREFIX_NAMES = new Map([["class", translate`class`], ["distillation", translate`distillation`]]);
 
 function prefixName(layer, at) {
   const name = layer.prefix[at];
