@@ -139,6 +139,7 @@ def explain_arguments(decorated: Decorated) -> Decorated:
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True  # pytest leaves this frame out
         try:
             return function(*args, **kwargs)
         except TypeError:

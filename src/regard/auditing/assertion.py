@@ -27,6 +27,7 @@ def assert_no_leaks(
     Arguments as for ``regard.audit``. It raises as well if no property could be asked, so that a test never passes on
     nothing. Returns the report.
     """
+    __tracebackhide__ = True  # pytest leaves this frame out
     report = audit(model, inputs, causal=causal, only=only, skip=skip, quick=quick, length=length, seed=seed)
     if report.exit_code:
         raise AssertionError(f"{'tokens leak' if report.leaks else 'nothing could be asked'}\n{report}")

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias, final
 
+from regard.arguments import explain_arguments
+
 Verdict: TypeAlias = Literal["holds", "leaks", "cannot be asked"]
 """The answer about a property."""
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Leak:
     """The largest difference that a property forbids, and its origin.
@@ -38,6 +41,7 @@ class Leak:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class PropertyResult:
     """The answer about one property.
@@ -59,6 +63,7 @@ class PropertyResult:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class NoiseFloor:
     """The differences between outputs of calls that mean the same: see ``regard.auditing.noise`` for the rule.
@@ -82,6 +87,7 @@ class NoiseFloor:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class InfluenceMatrix:
     """Who influences whom: the measured mask beside the one that the model declares.
@@ -115,6 +121,7 @@ class InfluenceMatrix:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class AuditReport:
     """The result of ``regard.audit``.
