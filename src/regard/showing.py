@@ -20,6 +20,7 @@ from torch import nn
 
 from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS
+from regard.chinese_words import ChineseWords, check_chinese_words
 from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, class_and_line, short_repr
 from regard.language import check_language
 from regard.layers.eval_mode import eval_mode
@@ -42,6 +43,7 @@ from regard.view.page import AnyReading
 from regard.view.read import TextModel, make_reading
 from regard.view.read_speech import SpeechModel
 from regard.view.reading import PairReading, Reading
+from regard.view.word_grouping import group_chinese_words
 
 _OF_TOKENS = ("tokens", "key_tokens", "picture", "grid")
 _OF_WEIGHTS = ("queries", "keys", "values", "scale", "weights_are")
@@ -67,6 +69,7 @@ def show(
     weights_are: WeightsAre = "distribution",
     name: str = "",
     language: str | None = None,
+    chinese_words: ChineseWords | None = None,
 ) -> AttentionView:
     """Show the attention of a model, of a recording, or of weights: in a notebook, as a page, as figures and tables.
 
@@ -92,6 +95,8 @@ def show(
         weights_are: "distribution" (rows sum to 1), "non-negative" or "signed".
         name: the name of the model on the page; "" is that of its folder or class.
         language: that of the page, "en" or "zh"; None is that of the environment, such as ``LANG=zh_CN.UTF-8``.
+        chinese_words: what Chinese words are: those that "jieba" finds, "characters", or what "spaces" separate in the
+            text; None is jieba where it is installed, else characters.
 
     Raises OptionError for arguments that have no effect on such a source, ShapeError for weights that do not fit their
     tokens, DtypeError for weights that are no floats, DataError for weights that are not finite or do not sum to 1, and
@@ -99,6 +104,14 @@ def show(
     """
     check_kind("name", name, str, do="the name of the model on the page")
     check_language(language)
+    check_chinese_words(chinese_words)
+
+    def make_view(readings: AnyReading | Sequence[AnyReading], shown_name: str = name) -> AttentionView:
+        several = [readings] if isinstance(readings, AnyReading) else readings
+        if chinese_words is not None:
+            several = [group_chinese_words(reading, chinese_words) for reading in several]
+        return AttentionView(several, name=shown_name, language=language)
+
     given: dict[str, Any] = {
         "inputs": inputs, "targets": targets, "labels": labels, "tokenizer": tokenizer, "tokens": tokens,
         "key_tokens": key_tokens, "picture": picture, "grid": grid, "queries": queries, "keys": keys, "values": values,
@@ -112,17 +125,17 @@ def show(
             )  # fmt: skip
         _check_arguments("weights", given, (*_OF_TOKENS, *_OF_WEIGHTS))
         layers = layers_of_weights(weights, **{part: given[part] for part in _OF_WEIGHTS})
-        return AttentionView(_read_layers(layers, given), name=name, language=language)
+        return make_view(_read_layers(layers, given))
     if _is_readings(source):
         _check_arguments("readings", given, ())
-        return AttentionView(source, name=name, language=language)
+        return make_view(source)
     if _is_recording(source):
         _check_arguments("a recording", given, _OF_TOKENS)
         layers = layers_of([source] if isinstance(source, LayerCall) else source)
-        return AttentionView(_read_layers(layers, given), name=name, language=language)
+        return make_view(_read_layers(layers, given))
     if isinstance(source, str | Path | nn.Module | TextModel | SpeechModel | Translator):
         readings, model_name = _read_with_model(source, given)
-        return AttentionView(readings, name=name or model_name, language=language)
+        return make_view(readings, name or model_name)
     raise OptionError(
         "nothing that can be shown",
         expected="a model, its folder, a recording, or `weights`",

@@ -21,6 +21,7 @@ IMPORT_ORDER = (
     "log",
     "errors",
     "language",
+    "chinese_words",
     "escape_text",
     "format_share",
     "fields",

@@ -61,6 +61,7 @@ from regard.view import (
     compare_pairs,
     compare_pictures,
     compare_readings,
+    group_chinese_words,
     mass_of_marks,
     read,
     read_file,
@@ -946,6 +947,9 @@ def _views() -> Iterator[PublicCall]:
     yield call("Recording[]", lambda index: record_bert()[index], index=0)
     yield call("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), rows=None)
     yield call("LayerCall.observe", lambda **arguments: record_bert()[0].observe(**arguments), top=2, rows=None)
+    yield call(
+        "group_chinese_words", group_chinese_words, reading=read(bert_with_tokenizer(), "a dog"), chinese_words="spaces"
+    )
     yield call("read", read, model=bert_with_tokenizer(), text="a dog")
     yield call("read_pair", read_pair, translator=Translator(transformer()), source="zwei hunde", target="two dogs")
     yield call(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.completion import complete_mechanism
+from regard.chinese_words import CHINESE_WORDS, ChineseWords, check_chinese_words
+from regard.cli.completion import choice_completer, complete_mechanism
 from regard.cli.loaded_model import open_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import indeterminate_progress, track
@@ -116,6 +117,16 @@ Summary = Annotated[
         "--summary",
         "Summarize what every head does over all texts, in place of each text: mean statistics and named patterns. "
         "With -o heads.csv or heads.json, as a table.",
+    ),
+]
+ChineseWordsOption = Annotated[
+    ChineseWords | None,
+    option(
+        "--chinese-words",
+        "What Chinese words are: those that jieba finds, single characters, or what spaces separate in your text. "
+        "Default: jieba if it is installed, else characters.",
+        metavar="jieba|characters|spaces",
+        autocompletion=choice_completer(CHINESE_WORDS),
     ),
 ]
 Mechanisms = Annotated[
@@ -236,6 +247,7 @@ def view(
     comparison: ComparisonOptions,
     media: _MediaOptions,
     truncate: Truncate = False,
+    chinese_words: ChineseWordsOption = None,
     summary: Summary = False,
     output: _Output,
     drawing: DrawingOptions,
@@ -258,7 +270,10 @@ def view(
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
     del lang  # main has read it, for errors and help, too
-    for_texts = {"--data": data, "--field": field, "--truncate": truncate, "--summary": summary}
+    check_chinese_words(chinese_words)
+    for_texts = {
+        "--data": data, "--field": field, "--truncate": truncate, "--summary": summary, "--chinese-words": chinese_words
+    }  # fmt: skip
     others = {"--mechanism": mechanism, "--source": pairs.source, "--target": pairs.target}
     if summary:
         unused = others | {
@@ -303,18 +318,20 @@ def view(
     lines = collect_texts(given, data, field, limit=None if summary else MAX_TEXTS)
     warn_about_missing_quotes(given)
     if summary:
-        _show_summary(summarize_texts(reader, lines, truncate=truncate), output)
+        _show_summary(summarize_texts(reader, lines, truncate=truncate, chinese_words=chinese_words), output)
         return
     if choices or comparison.are_given:
         drawing.check_inputs(output.path, "several mechanisms" if choices else "comparisons", figures=False)
     readings: Sequence[PrintedReading]
     if choices:
-        sides = _read_side_by_side(reader, lines, choices, truncate=truncate)
+        sides = _read_side_by_side(reader, lines, choices, truncate=truncate, chinese_words=chinese_words)
         readings = [made for side in sides for made in side.comparisons] if comparison.compare else sides
     elif comparison.are_given:
-        readings = compare_texts(reader, lines, comparison, truncate=truncate)
+        readings = compare_texts(reader, lines, comparison, truncate=truncate, chinese_words=chinese_words)
     else:
-        readings = read_texts(reader, lines, truncate=truncate, announces_page=output.is_page)
+        readings = read_texts(
+            reader, lines, truncate=truncate, chinese_words=chinese_words, announces_page=output.is_page
+        )
     _show(readings, str(reader), output, drawing)
 
 
@@ -479,11 +496,17 @@ def _parse_mechanisms(texts: list[str] | None, *, is_of_pairs: bool) -> list[Mec
 
 
 def _read_side_by_side(
-    model: str | ModelFolder, lines: list[Line], choices: Sequence[MechanismChoice], *, truncate: bool
+    model: str | ModelFolder,
+    lines: list[Line],
+    choices: Sequence[MechanismChoice],
+    *,
+    truncate: bool,
+    chinese_words: ChineseWords | None,
 ) -> list[SideBySide]:
     from regard.models.load import find_class, has_class, load
     from regard.models.model_folder import ModelFolder
     from regard.view.read_side_by_side import read_side_by_side
+    from regard.view.word_grouping import group_chinese_words
 
     folder = ModelFolder.open(model)
     if not has_class(folder):
@@ -502,7 +525,8 @@ def _read_side_by_side(
         )
     loaded = load(folder)
     with track(lines, "texts") as tracked:
-        return [read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name) for line in tracked]
+        sides = (read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name) for line in tracked)
+        return [group_chinese_words(side, chinese_words) for side in sides]
 
 
 def _check_no_text_options(options: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from regard.errors import OptionError
 from regard.fields import option_field
 
 if TYPE_CHECKING:
+    from regard.chinese_words import ChineseWords
     from regard.media import Medium
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
@@ -59,13 +60,18 @@ class ComparisonOptions:
 
 
 def compare_texts(
-    model: str | ModelFolder, lines: list[Line], options: ComparisonOptions, *, truncate: bool
+    model: str | ModelFolder,
+    lines: list[Line],
+    options: ComparisonOptions,
+    *,
+    truncate: bool,
+    chinese_words: ChineseWords | None,
 ) -> list[ReadingComparison]:
     """Compare two models on each text, or the first text with the others, or the heads of one text."""
     from regard.view.reading_comparison import compare_readings
 
     def read(reader: str | ModelFolder) -> list[Reading]:
-        return read_texts(reader, lines, truncate=truncate)
+        return read_texts(reader, lines, truncate=truncate, chinese_words=chinese_words)
 
     return [compare_readings(*two, names=names) for two, names in _choose_sides(read, model, options, "text")]
 

@@ -12,6 +12,7 @@ from regard.errors import OptionError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from regard.chinese_words import ChineseWords
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
     from regard.view import CorpusStatistics
@@ -36,14 +37,17 @@ def check_summary_options(path: Path | None, others: dict[str, Any], *, overwrit
         check_output_path(path, TABLE, overwrite=overwrite)
 
 
-def summarize_texts(model: str | ModelFolder, lines: Sequence[Line], *, truncate: bool) -> CorpusStatistics:
+def summarize_texts(
+    model: str | ModelFolder, lines: Sequence[Line], *, truncate: bool, chinese_words: ChineseWords | None
+) -> CorpusStatistics:
     """Read the texts one by one, and pool the statistics of every head."""
     from regard.cli.view_texts import load_text_reader
-    from regard.view import corpus_statistics, read
+    from regard.view import corpus_statistics, group_chinese_words, read
 
     loaded = load_text_reader(model, pairs=False)
     with track(lines, "texts") as tracked:
-        return corpus_statistics(read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked)
+        readings = (read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked)
+        return corpus_statistics(group_chinese_words(reading, chinese_words) for reading in readings)
 
 
 def print_summary(corpus: CorpusStatistics, console: Console) -> None:

@@ -15,6 +15,7 @@ from regard.cli.text_input import check_text_options, is_model_folder, open_text
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from regard.chinese_words import ChineseWords
     from regard.models.model import Model
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
@@ -31,7 +32,12 @@ MAX_TEXTS = 200
 
 
 def read_texts(
-    model: str | ModelFolder, lines: list[Line], *, truncate: bool, announces_page: bool = False
+    model: str | ModelFolder,
+    lines: list[Line],
+    *,
+    truncate: bool,
+    chinese_words: ChineseWords | None = None,
+    announces_page: bool = False,
 ) -> list[Reading]:
     """Read texts with an encoder or a language model, in order.
 
@@ -39,12 +45,14 @@ def read_texts(
     """
     from regard.view.page_size import is_summarized
     from regard.view.read import read
+    from regard.view.word_grouping import group_chinese_words
 
     loaded = load_text_reader(model, pairs=False)
     readings = []
     with track(lines, "texts") as tracked:
         for line in tracked:
-            readings.append(read(loaded, line.text, truncate=truncate, name=line.name))
+            reading = read(loaded, line.text, truncate=truncate, name=line.name)
+            readings.append(group_chinese_words(reading, chinese_words))
             if announces_page and len(readings) == 1 and not is_summarized(readings[0]):
                 _announce_size(readings[0], lines)
     return readings

@@ -31,6 +31,7 @@ from regard.view.tables import Table
 from regard.view.terminal import print_reading, print_readings
 from regard.view.window_reading import WindowReading
 from regard.view.without_marks import mass_of_marks, without_marks
+from regard.view.word_grouping import group_chinese_words
 
 __all__ = [
     "Answer",
@@ -60,6 +61,7 @@ __all__ = [
     "compare_pictures",
     "compare_readings",
     "corpus_statistics",
+    "group_chinese_words",
     "layers_of",
     "mass_of_marks",
     "print_reading",

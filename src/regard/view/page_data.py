@@ -21,7 +21,7 @@ from regard.view.shared_words import shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.without_marks import has_marks, mass_of_marks, without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
-from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
+from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_note, words_of
 
 MAX_SHARED_WORDS = 200  # maximum number of shared words, counted once per pair of texts, on a page
 
@@ -95,6 +95,7 @@ def attention_data(reading: Reading, letters: int) -> Json:
         "dropped": reading.dropped,
         **({} if reading.sink is None else {"sink": reading.sink}),
         "vocabulary": unknown_words_note(words),
+        **({"word_note": note} if (note := words_note(reading)) else {}),
         **({"advice": translate_message(UNKNOWN_WORDS_ADVICE)} if is_mostly_unknown(words) else {}),
         "layers": [layer.pack(masks, letters) for layer in reading.layers],
         "masks": masks,

@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from regard.arguments import explain_arguments
+from regard.chinese_words import ChineseWords
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
 from regard.fields import repr_of_fields
@@ -58,7 +59,9 @@ class Tokens:
 
     ``spans`` are (start, end) in characters of ``text``; a special token such as [CLS] has an empty span. ``words`` are
     the texts of the words and the numbers of their tokens, if the tokenizer knows them; with None, words are found by
-    their spans. Raises ShapeError if pieces, spans and special differ in number, or a span is outside of the text.
+    their spans, and Chinese ones as ``chinese_words`` says: "jieba", "characters" or "spaces"; None is jieba where it
+    is installed, else characters. Raises ShapeError if pieces, spans and special differ in number, or a span is outside
+    of the text.
     """
 
     __repr__ = repr_of_fields
@@ -68,6 +71,7 @@ class Tokens:
     spans: tuple[tuple[int, int], ...]
     special: tuple[bool, ...]
     words: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    chinese_words: ChineseWords | None = None
 
     def __post_init__(self) -> None:
         if not len(self.pieces) == len(self.spans) == len(self.special):

@@ -19,7 +19,7 @@ from regard.view.shares import signed_note
 from regard.view.terminal_tables import Column, bar, fitted_table
 from regard.view.without_marks import without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
-from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
+from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note, words_note
 
 _LONGEST_WORD = 20
 """Cells from which a word is wrapped."""
@@ -51,7 +51,8 @@ def print_words(reading: Reading, console: Console) -> None:
             "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and "
             "heads are counted from 0."
         )
-        + signed_note(reading.layers),
+        + signed_note(reading.layers)
+        + (f" {note}" if (note := words_note(reading)) else ""),
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)

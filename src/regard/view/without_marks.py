@@ -96,6 +96,7 @@ def _some_tokens(tokens: Tokens, numbers: Sequence[int]) -> Tokens:
         spans=tuple(tokens.spans[number] for number in numbers),
         special=(False,) * len(numbers),
         words=None if tokens.words is None else tuple((word, pieces) for word, pieces in words if pieces),
+        chinese_words=tokens.chinese_words,
     )
 
 

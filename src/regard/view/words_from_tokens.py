@@ -1,8 +1,8 @@
 """Grouping of tokens into words: runs of letters, digits and marks, joined by inner hyphens and apostrophes.
 
 Words are found in the text by Unicode category, not by the tokenizer's spelling ("##ing"), so any tokenizer
-with character spans works, and an unknown token still belongs to its word. Each Chinese character is a word, as in
-BERT's own tokenizer, since the script has no spaces. Punctuation and symbols are included, but marked as no words.
+with character spans works, and an unknown token still belongs to its word. Where Chinese words begin is a choice of
+``Tokens.chinese_words`` (``chinese_words.py``). Punctuation and symbols are included, but marked as no words.
 Tokens that come with their words, such as the tokens of a translator, keep them.
 """
 
@@ -18,11 +18,11 @@ from typing import final
 import numpy as np
 from jaxtyping import Float64
 
+from regard.chinese_words import describe_separator, is_ideograph, starts_of_words
 from regard.language import translate
-from regard.view.reading import Tokens
+from regard.view.reading import Reading, Tokens
 
 _JOINERS = frozenset("'’-\u2010\u2011\u05be\u05f3\u05f4\u00b7\u200c\u200d")
-_IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
 
 
 @final
@@ -50,7 +50,7 @@ def words_of(tokens: Tokens) -> tuple[Word, ...]:
     """Group tokens into words, in order, without special tokens; every other token belongs to exactly one word."""
     if tokens.words is not None:
         return _number_occurrences([Word(text, pieces, any(map(_is_letter, text))) for text, pieces in tokens.words])
-    owner = _char_to_word(tokens.text)
+    owner = _char_to_word(tokens.text, starts_of_words(tokens.text, tokens.chinese_words))
     groups: list[tuple[int | None, list[int]]] = []
     for token, (start, end) in enumerate(tokens.spans):
         if tokens.special[token]:
@@ -101,6 +101,12 @@ def unknown_words_note(words: Sequence[Word]) -> str:
     )
 
 
+def words_note(reading: Reading) -> str:
+    """Sentence about what Chinese words are; "" for a text without any, or whose tokens come with their words."""
+    tokens = [tokens for tokens in (reading.tokens, reading.keys) if tokens is not None and tokens.words is None]
+    return next(filter(None, (describe_separator(each.text, each.chinese_words) for each in tokens)), "")
+
+
 def is_mostly_unknown(words: Sequence[Word]) -> bool:
     """Whether more than half of the words are outside the vocabulary: the rest then says little about the text."""
     proper = [word for word in words if word.is_word]
@@ -123,13 +129,15 @@ def _make_word(tokens: Tokens, pieces: list[int], is_word: bool) -> Word:
     return Word(text, tuple(pieces), is_word, is_known=not any(map(tokens.is_unknown, pieces)))
 
 
-def _char_to_word(text: str) -> list[int | None]:
+def _char_to_word(text: str, chinese_starts: frozenset[int]) -> list[int | None]:
     """For each character, the number of the word it belongs to, or None outside words."""
     owner: list[int | None] = []
-    current, inside = -1, False
+    current, inside, is_chinese = -1, False, False
     for place, character in enumerate(text):
-        if _is_ideograph(character):
-            current, inside = current + 1, False
+        was_chinese, is_chinese = is_chinese, is_ideograph(character)
+        if is_chinese:
+            current += not was_chinese or place in chinese_starts
+            inside = False
             owner.append(current)
         elif _is_letter(character):
             current = current if inside else current + 1
@@ -148,9 +156,5 @@ def _is_letter(character: str) -> bool:
     return unicodedata.category(character)[0] in "LNM" or character == "_"
 
 
-def _is_ideograph(character: str) -> bool:
-    return unicodedata.name(character, "").startswith(_IDEOGRAPHS)
-
-
 def _is_letter_at(text: str, place: int) -> bool:
-    return place < len(text) and _is_letter(text[place]) and not _is_ideograph(text[place])
+    return place < len(text) and _is_letter(text[place]) and not is_ideograph(text[place])

@@ -6,9 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.chinese_words import ChineseWords
+from regard.errors import MissingPackageError
 from regard.text.alignments import word_weights
-from regard.view.reading import Tokens
-from regard.view.words_from_tokens import aggregate_by_word, unknown_words_note, words_of
+from regard.view.reading import Reading, Tokens
+from regard.view.word_grouping import group_chinese_words
+from regard.view.words_from_tokens import aggregate_by_word, unknown_words_note, words_note, words_of
 
 
 def tokens(text: str, *pieces: str) -> Tokens:
@@ -29,7 +32,7 @@ def tokens(text: str, *pieces: str) -> Tokens:
         ("end- of", ["end", "-", "of"], ["end", "-", "of"]),
         ("'quoted'", ["'", "quoted", "'"], ["'", "quoted", "'"]),
         ("unaffable", ["un", "aff", "able"], ["unaffable"]),
-        ("猫吃鱼", ["猫", "吃", "鱼"], ["猫", "吃", "鱼"]),
+        ("我吃了一个苹果。", list("我吃了一个苹果。"), ["我", "吃", "了", "一个", "苹果", "。"]),
         ("a猫b", ["a", "猫", "b"], ["a", "猫", "b"]),
         ("ありがとう 猫", ["ありが", "とう", "猫"], ["ありがとう", "猫"]),
         ("שָׁלוֹם עולם", ["שָׁ", "לוֹם", "עולם"], ["שָׁלוֹם", "עולם"]),
@@ -42,6 +45,29 @@ def test_words(text: str, pieces: list[str], words: list[str]) -> None:
     actual = words_of(tokens(text, *pieces))
     assert [word.text for word in actual] == words
     assert all(word.is_word == any(map(str.isalnum, word.text)) for word in actual)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words", "note"),
+    [
+        ("jieba", ["我", "吃", "了", "一个", "苹果", "。"], "Chinese words are those that jieba finds."),
+        ("characters", ["我", "吃", "了", "一", "个", "苹", "果", "。"], "Each Chinese character is a word."),
+        ("spaces", ["我", "吃了", "一个", "苹果", "。"], "Chinese words are those that spaces separate in the text."),
+    ],
+)
+def test_the_reader_chooses_what_chinese_words_are(chosen: ChineseWords, words: list[str], note: str) -> None:
+    reading = group_chinese_words(Reading(tokens("我 吃了 一个 苹果 。", *"我吃了一个苹果。"), ()), chosen)
+    assert [word.text for word in words_of(reading.tokens)] == words
+    assert words_note(reading) == note
+
+
+def test_without_jieba_each_chinese_character_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.chinese_words.find_spec", lambda name: None)
+    reading = Reading(tokens("苹果", "苹", "果"), ())
+    assert [word.text for word in words_of(reading.tokens)] == ["苹", "果"]
+    assert "jieba, which finds words, is not installed" in words_note(reading)
+    with pytest.raises(MissingPackageError, match=r"regard\[zh\]"):
+        group_chinese_words(reading, "jieba")
 
 
 def test_unknown_token_shows_its_text() -> None:

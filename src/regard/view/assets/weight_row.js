@@ -141,6 +141,7 @@ function showMarks() {
   if (tokens.some(({ unknown }) => unknown)) notes.push(translate`Dotted words are not in the model’s vocabulary, and are read as the same unknown token.`);
   if (chips[0].parentElement.scrollHeight > chips[0].parentElement.clientHeight) notes.push(translate`The box has all ${keyPartsOf(text).length} ${state.words ? translate`words` : translate`tokens`}: scroll to see them.`);
   if (text.layers.some(({ gaussian }) => gaussian)) notes.push(translate`The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.`);
+  if (text.word_note) notes.push(text.word_note);
   if (isApart(text)) notes.push(translate`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : translate`, and the colours of all other tokens reach up to their largest share in the head`}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
   showHidden(text);
