@@ -16,7 +16,9 @@ def page_strings() -> set[str]:
         found |= set(tagged_templates(script.read_text(encoding="utf-8")))
     for page in sorted(ASSETS.rglob("*.html")):
         found |= marked_texts(page.read_text(encoding="utf-8"))
-    return found | marked_texts((ASSETS.parent / "page.py").read_text(encoding="utf-8"))
+    for module in ("page.py", "page_template.py"):
+        found |= marked_texts((ASSETS.parent / module).read_text(encoding="utf-8"))
+    return found
 
 
 def marked_texts(template: str) -> set[str]:
