@@ -267,7 +267,13 @@ def find_text_types() -> dict[str, str]:
     for family in ("decoder", "encoder", "seq2seq"):
         found |= dict.fromkeys(_FAMILIES[family][1], family)
     media = {name for names in _OTHER_MEDIA for name in names}
-    return {name: found[name] for name in sorted(found) if name not in media}
+    return {name: found[name] for name in sorted(found) if name not in media and not _has_parts(name)}
+
+
+def _has_parts(name: str) -> bool:
+    """Whether a model of the type is composed of others, such as one for pictures or sounds."""
+    parts = CONFIG_MAPPING[name].sub_configs
+    return any(part.startswith(("vision", "audio", "encoder")) for part in parts) and "decoder" not in parts
 
 
 def build_tiny(name: str, *, auto: str | None = None, implementation: str = "eager", **sizes: Any) -> Any:

@@ -21,7 +21,6 @@ from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
 from regard.hf.masked_attention_op import attention_in_graph
 from regard.hf.other_arguments import are_weights_requested, check_cache, refuse_unknown_arguments
-from regard.hf.packed_positions import hide_by_positions, separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
 from regard.kernels.autocast import is_in_autocast
@@ -96,7 +95,8 @@ def attention_function(
     else:
         visible, bias = read_mask(_check_lengths(mask, query, key))
         bias = position_bias if bias is None else bias if position_bias is None else bias + position_bias
-    visible = _separate_texts(visible, texts, mask, arguments, (query.shape[2], key.shape[2]))
+    if texts is not None:
+        visible = separate(visible, texts, (query.shape[2], key.shape[2]), has_mask=mask is not None)
     output, weights = _compute(query, key, value, visible, bias, terms, active_dropout, needs_weights=needs_weights)
     if recorded_layers.is_recording():
         recorded_layers.report_call(module, query, key, value, visible=visible, bias=bias, **terms)
@@ -120,30 +120,13 @@ def _hide_in_mask(
     texts, keys = None, key.shape[2]
     if cache is None:
         texts = find_texts(arguments, module, query, keys, has_mask=mask is not None)
-    if mask is not None and texts is None:
-        mask = hide_by_positions(mask, arguments.get("position_ids"), query.shape[2])
-    elif mask is not None and texts is not None:
+    if mask is not None and texts is not None:
         mask = hide_other_texts(mask, texts)
     if indices is not None:
         mask = hide_other_keys(mask, indices, query, keys)
     if block_indices is not None:
         mask = hide_other_blocks(mask, block_indices, module, query, keys)
     return mask, texts
-
-
-def _separate_texts(
-    visible: VisibleKeys,
-    texts: Int[Tensor, "#batch tokens"] | None,
-    mask: Tensor | None,
-    arguments: dict[str, Any],
-    sizes: tuple[int, int],
-) -> VisibleKeys:
-    """Hide the keys of other texts, which arguments or positions that start again tell apart."""
-    if texts is not None:
-        return separate(visible, texts, sizes, has_mask=mask is not None)
-    if mask is not None:
-        return separate_by_positions(visible, mask, arguments.get("position_ids"), sizes)
-    return visible
 
 
 def _compute(

@@ -15,19 +15,18 @@ for padding, and tokens of other texts are hidden: see ``packed_positions``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformers.masking_utils import causal_mask_function, sdpa_mask
+from transformers.masking_utils import sdpa_mask
 
 from regard.errors import RefusedError
-from regard.hf.mask_function import has_chunks, is_causal, recognize_function
+from regard.hf.mask_function import has_chunks, recognize_function
 from regard.hf.packed_texts import separate
-from regard.hf.read_mask import CausalTokens, remember_structure, remember_traced_tokens
+from regard.hf.read_mask import remember_structure
 from regard.masks.visible_keys import VisibleKeys, narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
@@ -40,10 +39,7 @@ def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments:
         lowest = torch.finfo(dtype).min
         additive = torch.zeros((), dtype=dtype, device=cells.device).where(cells, lowest).expand(allowed.shape)
         if has_values(additive):
-            visible = _find_structure(allowed, *sizes, **arguments)
-            remember_structure(additive, visible, _find_causal_tokens(*sizes, **arguments))
-        else:
-            remember_traced_tokens(additive, _find_causal_tokens(*sizes, **arguments))
+            remember_structure(additive, _find_structure(allowed, *sizes, **arguments))
         return additive
 
 
@@ -60,7 +56,7 @@ def bool_mask(*sizes: Any, **arguments: Any) -> Tensor:
     with _without_inference_mode():
         mask = sdpa_mask(*sizes, **arguments)
         assert mask is not None  # it is only skipped where that is allowed
-        return mask if numbers is None else mask & is_same_text(numbers, mask)
+        return mask if numbers is None else mask & _is_same_text(numbers, mask)
 
 
 def _find_structure(allowed: Tensor, *sizes: Any, **arguments: Any) -> VisibleKeys:
@@ -76,29 +72,12 @@ def _find_structure(allowed: Tensor, *sizes: Any, **arguments: Any) -> VisibleKe
     return separate(visible, numbers, (allowed.shape[2], allowed.shape[3]), has_mask=True)
 
 
-def _find_causal_tokens(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: Any = 0,
-    kv_offset: Any = 0,
-    mask_function: Callable[..., Any] = causal_mask_function,
-    attention_mask: Tensor | None = None,
-    **_: Any,
-) -> CausalTokens | None:
-    """The tokens of a causal mask of one text in each row; None for another mask, and for a single query."""
-    del batch_size, kv_length, kv_offset
-    if q_length == 1 or not is_causal(mask_function) or _text_numbers(attention_mask) is not None:
-        return None
-    return CausalTokens(attention_mask, q_offset if is_traced() else int(q_offset))
-
-
 def _text_numbers(padding: Any) -> Int[Tensor, "batch tokens"] | None:
     """The numbers of the tokens' texts, if the padding matrix holds them."""
     return padding if isinstance(padding, Tensor) and padding.dim() == 2 and padding.dtype == torch.int32 else None
 
 
-def is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
+def _is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
     """Whether query and key are tokens of the same text (batch, 1, queries, keys); keys behind the tokens are not.
 
     True for all keys of a query that is padding, which sees as in a row of one text: a trace numbers such rows too.

@@ -22,7 +22,6 @@ from torch import Tensor
 from transformers import masking_utils
 
 from regard.masks.visible_keys import VisibleKeys, find_band_and_padding, find_intervals
-from regard.tensors import is_traced
 
 _UNBOUNDED = 1 << 60
 _AND = masking_utils.and_masks().__code__
@@ -67,17 +66,6 @@ def recognize_function(
     stop = np.minimum(end[:, None], row + band.high + 1)
     visible = stop > first
     return find_band_and_padding(np.where(visible, first, 0), np.where(visible, stop, 0), q_length, kv_length)
-
-
-def is_causal(function: Callable[..., Any]) -> bool:
-    """Whether a mask function is known to be causal, with a window or without; in a trace only without.
-
-    Torch cannot trace through what a function holds, such as the size of a window.
-    """
-    if is_traced():
-        return function is masking_utils.causal_mask_function
-    band = _find_band(function)
-    return band is not None and band.high == 0
 
 
 def has_chunks(function: Callable[..., Any]) -> bool:

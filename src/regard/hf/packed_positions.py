@@ -1,25 +1,29 @@
-"""Several texts that are packed into one row, told apart by ``position_ids`` that start again for each of them.
+"""Several texts that are packed into one row, told apart in every call of a model, whatever says where they begin.
 
-``transformers`` separates such texts in the mask of a call that has neither a padding matrix nor a cache, as flash
-attention does in its kernels. With a padding matrix of ones, or with the cache that a model makes by default, its masks
-do not, and each text sees those before it. Here they are separated in these calls too.
+    position_ids                   start again for each text
+    cu_seq_lens_q, cu_seq_lens_k   the first token of each text, see ``packed_texts``
+    seq_idx                        the number of each token's text
 
-All of this is known in one place, where ``transformers`` prepares the arguments of a mask. There the padding matrix
-(batch, tokens) is replaced by one of text numbers,
+``transformers`` separates texts in the mask of a call that has ``position_ids`` and neither a padding matrix nor a
+cache, as flash attention does in its kernels. With a padding matrix of ones, or with the cache that a model makes by
+default, its masks do not, and each text sees those before it; masks of encoders never do. Here all are separated.
+
+A call of a model knows its arguments (``packed_calls``), and ``transformers`` prepares the arguments of all masks in
+one function. So the call writes the texts down beside its padding matrix (``PackedTexts``), and the function replaces
+that matrix by one of text numbers, which ``attention_mask`` reads:
 
     0 for padding, 1 for tokens of the first text in a row, 2 for tokens of the second ..
 
-which ``attention_mask`` reads. A mask of 4 dimensions is the caller's own, and is never changed.
-
-Some types (OPT, BioGPT, BERT as a decoder) make their masks without positions, but pass these to their layers: there
-each layer separates the texts; in a trace it does so in the cells of the mask.
+A call is refused if a layer of the model reads other tokens than a mask shows, or if no mask was made from the texts. A
+mask of 4 dimensions is the caller's own, and is never changed.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 from weakref import WeakSet
 
 import torch
@@ -28,11 +32,8 @@ from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from regard.errors import RefusedError
-from regard.hf.attention_mask import attention_mask, bool_mask, is_same_text
-from regard.hf.chosen_keys import intersect
-from regard.hf.packed_texts import separate
-from regard.hf.read_mask import CausalTokens, get_causal_tokens
-from regard.masks.visible_keys import VisibleKeys
+from regard.hf.attention_mask import attention_mask, bool_mask
+from regard.hf.packed_texts import SEPARATIONS
 from regard.tensors import has_values, is_traced
 
 _SEPARABLE_LAYERS = {
@@ -47,9 +48,47 @@ _SEPARABLE_LAYERS = {
 }
 """Types of layers in which a token reads only what the mask shows, or only itself."""
 
+_MIXING_MODELS = {
+    "convbert": "convolutions over tokens",
+    "cpmant": "masks of their own",
+    "mobilebert": "embeddings of neighbouring tokens",
+    "nystromformer": "convolutions over tokens",
+    "rwkv": "states",
+    "xlstm": "states",
+}
+"""Model types whose layers read other tokens than a mask shows, and that have no types of layers which say so."""
+
 _packed_caches: WeakSet[Any] = WeakSet()
 """The caches that hold several texts in a row. A later call with one of them is refused: each token would see them all.
 """
+
+
+_TEXTS = "_regard_packed_texts"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PackedTexts:
+    """The texts of a call of a model, beside its padding matrix.
+
+    ``numbers`` (batch, tokens) are from 1, and 0 for padding. ``has_mask`` says whether the caller passed a padding
+    matrix, and ``by_positions`` whether positions alone tell the texts apart.
+    """
+
+    numbers: Int[Tensor, "batch tokens"]
+    has_mask: bool
+    by_positions: bool
+
+    def write_beside(self, mask: Tensor) -> Tensor:
+        """Write the texts down beside a copy of the padding matrix."""
+        labelled = mask.clone()
+        setattr(labelled, _TEXTS, self)
+        return labelled
+
+
+def read_texts(mask: Any) -> PackedTexts | None:
+    """The texts that a call wrote down beside its padding matrix."""
+    return getattr(mask, _TEXTS, None) if isinstance(mask, Tensor) else None
 
 
 def label_packed_texts(preprocess: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,23 +108,27 @@ def label_packed_texts(preprocess: Callable[..., Any]) -> Callable[..., Any]:
         *others: Any,
         **named: Any,
     ) -> Any:
+        texts = read_texts(attention_mask)
+        if texts is not None and texts.by_positions and not texts.has_mask and past_key_values is None:
+            attention_mask = None if position_ids is not None else attention_mask
         prepared = preprocess(
             config, inputs_embeds, attention_mask, past_key_values, position_ids, layer_idx, *others, **named
         )
         early_exit, padding, packed, queries, keys, first_query, first_key = prepared
-        if early_exit or not _makes_our_masks(config):
+        if not makes_our_masks(config):
             return prepared
+        if early_exit:
+            return early_exit, _make_additive(config, padding, inputs_embeds.dtype), *prepared[2:]
         if packed is not None:  # a mask without padding and cache: transformers separates the texts
-            _refuse_other_mixers(config, packed)
+            refuse_other_mixers(config, packed)
+            SEPARATIONS.count()
             return prepared
         _refuse_packed_cache(past_key_values, first_query)
-        if not _are_positions(position_ids, queries):
-            return prepared
-        positions = position_ids.to(inputs_embeds.device).expand(inputs_embeds.shape[0], -1)
-        numbers = _number_texts(positions, padding, first_query)
+        numbers = _find_numbers(texts, position_ids, padding, (inputs_embeds, queries, first_query))
         if numbers is None:
             return prepared
-        _refuse_other_mixers(config, numbers)
+        refuse_other_mixers(config, numbers)
+        SEPARATIONS.count()
         if past_key_values is not None and has_values(numbers):
             _packed_caches.add(past_key_values)
         return early_exit, numbers, packed, queries, keys, first_query, first_key
@@ -93,58 +136,42 @@ def label_packed_texts(preprocess: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-_latest: tuple[Tensor, int, CausalTokens, Int[Tensor, "batch tokens"] | None] | None = None
-"""The positions, their version, the tokens and their text numbers of the latest call: all layers have the same ones."""
-
-
-def separate_by_positions(
-    visible: VisibleKeys, attention_mask: Tensor, position_ids: Any, sizes: tuple[int, int]
-) -> VisibleKeys:
-    """The visible keys among the tokens of the same text, if the mask was made for one text in each row, and the
-    positions of its tokens start again. ``sizes`` are the numbers of queries and of keys.
-    """
-    global _latest
-    queries, keys = sizes
-    if not _are_positions(position_ids, queries) or not has_values(position_ids):
-        return visible
-    tokens = get_causal_tokens(attention_mask)
-    if tokens is None:
-        return visible
-    known, version = _latest, 0 if position_ids.is_inference() else position_ids._version
-    if known is not None and known[0] is position_ids and known[1] == version and known[2] is tokens:
-        numbers = known[3]
-    else:
-        positions = position_ids.expand(attention_mask.shape[0], -1)
-        numbers = _number_texts(positions, tokens.padding, tokens.first_query)
-        if not position_ids.is_inference():  # such a tensor has no version, so that changes would not be seen
-            _latest = position_ids, version, tokens, numbers  # one tuple, replaced as a whole, for threads
-    return visible if numbers is None else separate(visible, numbers, (queries, keys), has_mask=True)
-
-
-def hide_by_positions(attention_mask: Tensor, position_ids: Any, queries: int) -> Tensor:
-    """In a trace, the mask that hides the tokens of other texts too, where ``separate_by_positions`` separates them."""
-    if has_values(attention_mask) or not _are_positions(position_ids, queries):
-        return attention_mask
-    tokens = get_causal_tokens(attention_mask)
-    if tokens is None:
-        return attention_mask
-    positions = position_ids.expand(attention_mask.shape[0], -1)
-    numbers = _number_texts(positions, tokens.padding, tokens.first_query)
-    return attention_mask if numbers is None else intersect(attention_mask, is_same_text(numbers, attention_mask))
-
-
-def _makes_our_masks(config: Any) -> bool:
-    """Whether the masks of a model are made by regard; masks of "sdpa" are inside ``replace_sdpa``."""
+def _make_additive(config: Any, mask: Any, dtype: torch.dtype) -> Any:
+    """The additive form of a caller's bool mask: layers with code of their own would add its values to their scores."""
     function = ALL_MASK_ATTENTION_FUNCTIONS[config._attn_implementation]
+    if function is not attention_mask or not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros((), dtype=dtype, device=mask.device).where(mask, torch.finfo(dtype).min)
+
+
+def _find_numbers(
+    texts: PackedTexts | None, position_ids: Any, padding: Any, tokens: tuple[Tensor, int, Any]
+) -> Int[Tensor, "batch tokens"] | None:
+    """The number of the text of each token that a mask is made for, None if every row holds one text.
+
+    ``tokens`` are the embeddings (batch, queries, width), the number of queries, and the number of tokens in the cache.
+    """
+    embeddings, queries, first_query = tokens
+    if texts is not None and texts.numbers.shape[1] == queries and padding is not None:
+        return texts.numbers.to(embeddings.device)
+    if not are_positions(position_ids, queries):
+        return None
+    return number_texts(position_ids.to(embeddings.device).expand(embeddings.shape[0], -1), padding, first_query)
+
+
+def makes_our_masks(config: Any) -> bool:
+    """Whether the masks of a model are made by regard; masks of "sdpa" are inside ``replace_sdpa``."""
+    name = config._attn_implementation
+    function = ALL_MASK_ATTENTION_FUNCTIONS.get(name)
     return function is attention_mask or function is bool_mask
 
 
-def _are_positions(position_ids: Any, queries: int) -> bool:
+def are_positions(position_ids: Any, queries: int) -> bool:
     """Whether there are several tokens with one position each: models of pictures have several for a token."""
     return isinstance(position_ids, Tensor) and position_ids.dim() == 2 and position_ids.shape[1] == queries > 1
 
 
-def _number_texts(
+def number_texts(
     positions: Int[Tensor, "batch tokens"], padding: Any, first_token: Any
 ) -> Int[Tensor, "batch tokens"] | None:
     """The number of the text of each token, from 1, and 0 for padding; None if every row holds one text.
@@ -166,7 +193,7 @@ def _number_texts(
     if not traced and not bool(starts.any()):
         return None
     if offset > 0:
-        raise _cache_error(f"{offset} tokens in the cache, and positions that start again")
+        raise cache_error(f"{offset} tokens in the cache, and positions that start again")
     return ((starts.cumsum(1) + 1) * visible).int()
 
 
@@ -188,18 +215,27 @@ def find_starts(
     return visible & (before >= 0) & ((positions < earlier) | is_single)
 
 
-def _refuse_other_mixers(config: Any, numbers: Tensor) -> None:
+def find_other_mixers(config: Any) -> str | None:
+    """The layers of a model that read other tokens than a mask shows, in words; None if there are none."""
+    layers = sorted(set(getattr(config, "layer_types", None) or ()) - _SEPARABLE_LAYERS)
+    if layers:
+        return f"layers of the types {', '.join(layers)}, which carry states or count blocks across texts"
+    mixing = _MIXING_MODELS.get(config.model_type)
+    return None if mixing is None else f"layers of {config.model_type}, with {mixing}"
+
+
+def refuse_other_mixers(config: Any, numbers: Tensor) -> None:
     """Raise RefusedError for texts in one row in a model with layers that read other tokens than a mask shows.
 
     Only on a CPU: elsewhere kernels of other packages separate the texts in such layers by other arguments.
     """
-    layers = set(getattr(config, "layer_types", None) or ()) - _SEPARABLE_LAYERS
-    if not layers or not numbers.is_cpu or not has_values(numbers):
+    mixers = find_other_mixers(config)
+    if mixers is None or not numbers.is_cpu or not has_values(numbers):
         return
     raise RefusedError(
         "several texts that are packed into one row are not separated in all layers of this model",
         expected="layers of attention alone",
-        got=f"layers of the types {', '.join(sorted(layers))}, which carry states or count blocks across texts",
+        got=mixers,
         do="pad the texts instead of packing them",
     )
 
@@ -209,11 +245,12 @@ def _refuse_packed_cache(cache: Any, first_query: Any) -> None:
     if cache is None or is_traced() or cache not in _packed_caches:
         return
     if int(first_query) > 0:
-        raise _cache_error("a cache that holds several texts in a row, and new tokens behind them")
+        raise cache_error("a cache that holds several texts in a row, and new tokens behind them")
     _packed_caches.discard(cache)
 
 
-def _cache_error(got: str) -> RefusedError:
+def cache_error(got: str) -> RefusedError:
+    """The error of a call that continues from a cache, and has several texts in a row."""
     return RefusedError(
         "several texts that are packed into one row cannot be continued from a cache",
         expected="one text in each row, or all packed texts in one call",

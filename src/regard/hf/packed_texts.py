@@ -13,8 +13,9 @@ behind a cache that the arguments do not describe, the mask is left unchanged.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 import torch
 from jaxtyping import Int
@@ -24,8 +25,22 @@ from regard import masks
 from regard.errors import RefusedError
 from regard.hf.chosen_keys import intersect
 from regard.masks.visible_keys import VisibleKeys
-from regard.tensors import has_values
+from regard.tensors import has_values, is_traced
 
+
+@final
+class _Separations(threading.local):
+    """The number of times that masks or layers of a thread were separated by texts."""
+
+    made = 0
+
+    def count(self) -> None:
+        """Count one more; not in a trace, which runs no layer."""
+        if not is_traced():
+            self.made += 1
+
+
+SEPARATIONS = _Separations()
 ARGUMENTS = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
 
 _latest: tuple[VisibleKeys, Tensor, VisibleKeys] | None = None
@@ -41,10 +56,10 @@ def find_texts(
     ``has_mask``, only where that is certain.
     """
     batch, queries = query.shape[0], query.shape[2]
-    named = {name: arguments[name] for name in ARGUMENTS if isinstance(arguments.get(name), Tensor)}
-    packed = {name: tensor for name, tensor in named.items() if _has_several(name, tensor)}
+    packed = _find_packed(arguments)
     if not packed or _is_cross_attention(module):
         return None
+    SEPARATIONS.count()
     if queries == keys:
         first, *others = (_number_tokens(name, tensor, batch, keys).to(query.device) for name, tensor in packed.items())
         if any(has_values(first) and has_values(other) and not _are_same_texts(first, other) for other in others):
@@ -56,6 +71,24 @@ def find_texts(
     if has_mask:
         return None
     raise _fit_error(f"{queries} queries and {keys} keys")
+
+
+def number_call(arguments: Mapping[str, Any], batch: int, tokens: int) -> Int[Tensor, "#batch tokens"] | None:
+    """The number of the text of each token of a call; None if no argument says that there are several in a row.
+
+    None too for arguments that describe other tokens, such as those in a cache: the layers read these.
+    """
+    for name, value in _find_packed(arguments).items():
+        described = value.shape[-1] if name == "seq_idx" else int(value[-1]) if has_values(value) else batch * tokens
+        if described == (tokens if name == "seq_idx" else batch * tokens):
+            return _number_tokens(name, value, batch, tokens)
+    return None
+
+
+def _find_packed(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The arguments that say that there are several texts in a row."""
+    named = {name: arguments[name] for name in ARGUMENTS if isinstance(arguments.get(name), Tensor)}
+    return {name: tensor for name, tensor in named.items() if _has_several(name, tensor)}
 
 
 def hide_other_texts(attention_mask: Tensor, texts: Int[Tensor, "#batch tokens"]) -> Tensor:

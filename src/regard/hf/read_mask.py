@@ -11,7 +11,7 @@ What was found is kept as long as that tensor lives, together with its version, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -26,30 +26,14 @@ from regard.tensors import has_values
 
 _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
 
-_TRACED_TOKENS = "_regard_causal_tokens"
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class CausalTokens:
-    """The tokens of a causal mask that ``attention_mask`` made for one text in each row.
-
-    ``padding`` (batch, tokens) is True for tokens, None if there is no padding; ``first_query`` is the token of the
-    first query, which may be a tensor in a trace.
-    """
-
-    padding: Tensor | None
-    first_query: Any
-
 
 @final
 @dataclass(frozen=True)
 class MaskReading:
-    """The visible keys, whether the mask is a bias too, and its tokens if they are known."""
+    """The visible keys, and whether the mask is a bias too."""
 
     visible: VisibleKeys
     is_bias: bool = False
-    tokens: CausalTokens | None = field(default=None, compare=False)
 
 
 _NOTHING_HIDDEN = MaskReading(VisibleKeys(None))
@@ -106,24 +90,9 @@ def _get_reading(attention_mask: Tensor) -> MaskReading:
     return found
 
 
-def remember_structure(attention_mask: Tensor, visible: VisibleKeys, tokens: CausalTokens | None) -> None:
+def remember_structure(attention_mask: Tensor, visible: VisibleKeys) -> None:
     """Keep the structure of an additive mask that was just made, so that it is not read."""
-    _keep_reading(attention_mask, MaskReading(visible, tokens=tokens))
-
-
-def remember_traced_tokens(attention_mask: Tensor, tokens: CausalTokens | None) -> None:
-    """Keep the tokens of a mask that was just made in a trace, where nothing but its tensor lasts until the layers."""
-    setattr(attention_mask, _TRACED_TOKENS, tokens)
-
-
-def get_causal_tokens(attention_mask: Tensor) -> CausalTokens | None:
-    """The tokens of a causal mask that ``attention_mask`` made for one text in each row; None for any other mask."""
-    if not has_values(attention_mask):
-        return getattr(attention_mask, _TRACED_TOKENS, None)
-    if attention_mask.is_inference():
-        return None
-    reading = _readings_of_owner(attention_mask).get(_view(attention_mask))
-    return None if reading is None else reading.tokens
+    _keep_reading(attention_mask, MaskReading(visible))
 
 
 def _keep_reading(attention_mask: Tensor, reading: MaskReading) -> None:

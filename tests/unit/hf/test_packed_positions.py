@@ -1,4 +1,4 @@
-"""Texts in one row, whose positions start again, do not see one another, whatever mask or cache a call has."""
+"""Texts in one row do not see one another, whatever says where they begin, and whatever mask or cache a call has."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 import regard.hf
 from regard.errors import RefusedError
 from regard.hf.packed_positions import find_starts
+from tiny_transformers import build_tiny
 from unit.hf.mixer_types import MIXER_TYPES
 from unit.hf.model_types import MODEL_TYPES, TEXT, WIDE, ModelType
 
@@ -75,16 +76,67 @@ def test_packed_texts_are_computed_as_each_alone(kind):
             torch.testing.assert_close(packed, expected, atol=1e-5, rtol=0)
 
 
+ENDS = torch.tensor([0, *LENGTHS], dtype=torch.int32).cumsum(0).int()
+NUMBERS = torch.repeat_interleave(torch.arange(len(LENGTHS)), torch.tensor(LENGTHS))[None]
+ARGUMENTS = ({"cu_seq_lens_q": ENDS, "cu_seq_lens_k": ENDS}, {"seq_idx": NUMBERS.int()})
+"""What says where texts begin, without positions."""
+BLOCKS = (NUMBERS[:, :, None] == NUMBERS[:, None])[:, None] & torch.ones(13, 13, dtype=torch.bool).tril()
+
+
+def assert_texts_are_separate(model, **arguments):
+    """Assert that no logits of a text depend on the tokens of another one."""
+    whole = compute(model, **arguments)
+    for changed in (slice(0, 7), slice(8, 13)):
+        ids = IDS.clone()
+        ids[:, changed] = ids[:, changed].flip(1)
+        others = torch.ones(13, dtype=torch.bool)
+        others[changed] = False
+        torch.testing.assert_close(compute(model, ids, **arguments)[:, others], whole[:, others], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", cases(one for one in DECODERS if one.name not in MIXED))
+def test_arguments_without_positions_separate_texts(kind):
+    """Some types drop these arguments before their layers (StableLM, Nemotron); indexers choose keys by the mask."""
+    model = build(kind)
+    for arguments in ARGUMENTS:
+        assert_texts_are_separate(model, positions=None, **arguments)
+
+
+@pytest.mark.parametrize("kind", cases(one for one in MODEL_TYPES if one.family == "encoder"))
+def test_encoders_separate_texts(kind):
+    model = build(kind)
+    for arguments in ({"attention_mask": ONES}, {}, *ARGUMENTS):
+        assert_texts_are_separate(model, **arguments)
+
+
+def test_own_code_separates_texts():
+    """The layers of CodeGen add the mask to their scores, also where the caller passed one of bools."""
+    model = build_tiny("codegen", implementation="regard")
+    for arguments in ({"attention_mask": ONES}, ARGUMENTS[0], {"attention_mask": BLOCKS}):
+        assert_texts_are_separate(model, **arguments)
+
+
 @pytest.mark.parametrize("kind", cases([*(BY_NAME[name] for name in sorted(MIXED)), *MIXER_TYPES]))
 def test_models_that_mix_tokens_elsewhere_refuse_packed_texts(kind):
-    """Mamba-2 has no attention, and Granite's hybrids use no positions: these two do not see that texts are packed."""
-    if kind.name in ("mamba2", "granitemoehybrid"):
-        return
     model = build(kind)
-    for arguments in CALLS.values():
+    arguments = [] if kind.name == "mamba2" else [{"position_ids": POSITIONS, **call} for call in CALLS.values()]
+    for call in (*arguments, *ARGUMENTS):
         with pytest.raises(RefusedError, match="pad the texts"):
-            compute(model, **arguments)
+            model(input_ids=IDS, **call)
+    with pytest.raises(RefusedError, match="hides tokens from later ones"):
+        model(input_ids=IDS, attention_mask=BLOCKS)
     compute(model, positions=None)
+    compute(model, positions=None, attention_mask=torch.ones(13, 13, dtype=torch.bool).tril()[None, None])
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", ["rwkv", "openai-gpt", "mobilebert", "t5"])
+def test_models_that_separate_no_texts_refuse_them(name):
+    """RWKV has states, the first GPT a mask of its own, MobileBERT embeddings of neighbours, T5 two sides."""
+    model = build_tiny(name, implementation="regard")
+    target = {"decoder_input_ids": IDS} if name == "t5" else {}
+    with pytest.raises(RefusedError, match="pad the texts"):
+        model(input_ids=IDS, **ARGUMENTS[0], **target)
 
 
 def test_gradients_of_packed_texts():

@@ -45,6 +45,7 @@ def test_gradient_checkpointing(name, is_reentrant):
         *(f"check_forward({name!r})" for name in NAMES),
         "check_training()",
         "check_packed_texts()",
+        "check_packed_texts_of_other_models()",
         *(
             f"check_packed_positions{rest}({name!r})"
             for name in ("llama", "opt", "biogpt", "bert")

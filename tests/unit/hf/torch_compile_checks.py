@@ -61,6 +61,24 @@ def check_packed_texts() -> None:
         torch.testing.assert_close(output.logits, expected, atol=1e-5, rtol=1e-5)
 
 
+def check_packed_texts_of_other_models() -> None:
+    """StableLM drops the arguments before its layers; masks of encoders have no positions."""
+    ends = torch.tensor([0, 5, 12], dtype=torch.int32)
+    positions = torch.tensor([[*range(5), *range(7)]])
+    for name, packed in (
+        ("stablelm", {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}),
+        ("bert", {"position_ids": positions}),
+        ("bert", {"position_ids": positions, "attention_mask": torch.ones_like(positions)}),
+    ):
+        model = next(kind for kind in MODEL_TYPES if kind.name == name).build()
+        model.set_attn_implementation(regard.hf.NAME)
+        ids = torch.randint(3, 97, (1, 12))
+        with torch.no_grad():
+            expected = torch.cat([model(text).logits for text in ids.split([5, 7], dim=1)], dim=1)
+            output = torch.compile(model, fullgraph=True, backend="aot_eager")(ids, **packed)
+        torch.testing.assert_close(output.logits, expected, atol=1e-5, rtol=1e-5)
+
+
 def check_packed_positions(name: str) -> None:
     """Positions that start again separate texts in a graph, beside a padding matrix and with a cache; a graph that was
     made for one text, and for padding on the left, is right for several.
