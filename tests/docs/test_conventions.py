@@ -29,6 +29,8 @@ IMPORT_ORDER = (
     "import_when_used",
     "atomic_write",
     "list_files",
+    "available_memory",
+    "load_function",
     "arguments",
     "arrays",
     "tensors",

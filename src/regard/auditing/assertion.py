@@ -19,6 +19,7 @@ def assert_no_leaks(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     quick: bool = True,
+    strict: bool = False,
     length: int | None = None,
     seed: int = 0,
 ) -> AuditReport:
@@ -28,7 +29,9 @@ def assert_no_leaks(
     nothing. Returns the report.
     """
     __tracebackhide__ = True  # pytest leaves this frame out
-    report = audit(model, inputs, causal=causal, only=only, skip=skip, quick=quick, length=length, seed=seed)
+    report = audit(
+        model, inputs, causal=causal, only=only, skip=skip, quick=quick, strict=strict, length=length, seed=seed
+    )
     if report.exit_code:
         raise AssertionError(f"{'tokens leak' if report.leaks else 'nothing could be asked'}\n{report}")
     return report

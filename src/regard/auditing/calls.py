@@ -9,6 +9,7 @@ Comparison  two spans whose outputs a property promises to be equal, and what di
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -29,11 +30,18 @@ class Step:
 @final
 @dataclass(frozen=True, eq=False)
 class Call:
-    """Steps of a model over ``batch`` rows. With ``training`` it runs in training mode."""
+    """Steps of a model over ``batch`` rows.
+
+    training   whether it runs in training mode
+    seed       of the random numbers that the model itself draws
+    around     makes a context in which it runs, such as a hook or another implementation; None for none
+    """
 
     steps: tuple[Step, ...]
     batch: int
     training: bool = False
+    seed: int = 0
+    around: Callable[[], AbstractContextManager[Any]] | None = None
 
     @property
     def length(self) -> int:
@@ -44,11 +52,15 @@ class Call:
 @final
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Positions of one row of the outputs of a call, from ``start`` on."""
+    """Positions of one row of the outputs of a call, from ``start`` on.
+
+    ``read`` is the length of another sequence that the call reads, and the start of the tokens in it that are visible.
+    """
 
     call: Call
     row: int = 0
     start: int = 0
+    read: tuple[int, int] = (0, 0)
 
 
 @final
@@ -65,3 +77,5 @@ class Comparison:
     count: int
     change: str
     source: int | None = None
+    read: int = 0
+    """Number of visible tokens of the other sequence that is read."""

@@ -17,13 +17,18 @@ from regard.auditing.subject import Subject
 @final
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The worst of several comparisons: the one whose difference exceeds its threshold most."""
+    """The worst of several comparisons, or of other measurements: what exceeds its threshold most."""
 
     difference: float
     threshold: float
-    comparison: Comparison
-    output: int | None
+    change: str
+    output: int | None = None
     """Position in ``base`` of the output that differs; None if outputs do not belong to tokens."""
+    source: int | None = None
+    comparison: Comparison | None = None
+    """None for what is measured otherwise; its module and its cause are then known."""
+    module: str = ""
+    cause: str = ""
 
     @property
     def is_leak(self) -> bool:
@@ -38,7 +43,11 @@ def compare_all(subject: Subject, comparisons: Sequence[Comparison], noise: Nois
         for span in (comparison.base, comparison.other):
             if span.call not in outputs:
                 outputs[span.call] = subject.run(span.call)
-    outcomes = [_compare(comparison, outputs, noise) for comparison in comparisons]
+    return worst_of([_compare(comparison, outputs, noise) for comparison in comparisons])
+
+
+def worst_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome that exceeds its threshold most."""
     return max(outcomes, key=lambda outcome: outcome.difference / max(outcome.threshold, 1e-300))
 
 
@@ -50,7 +59,7 @@ def _compare(comparison: Comparison, outputs: dict[Call, Tensor], noise: NoiseFl
     worst = max(range(len(rows)), key=rows.__getitem__)
     is_aligned = belongs_to_tokens(outputs[comparison.base.call], comparison.base.call)
     output = comparison.base.start + worst if is_aligned else None
-    return Outcome(rows[worst], noise.threshold(scale), comparison, output)
+    return Outcome(rows[worst], noise.threshold(scale), comparison.change, output, comparison.source, comparison)
 
 
 def cut(outputs: Tensor, span: Span, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A report as lines of text."""
+"""A report in words: the lines of ``print(report)``, and the parts that the terminal and the page share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ _MARKS = {"holds": "holds", "leaks": "LEAKS", "cannot be asked": "-"}
 
 def describe_report(report: AuditReport) -> str:
     """The report as lines: a head, a line for each property with its details, and the verdict."""
-    lines = [f"{report.model}: {report.kind}, {report.length} tokens"]
-    if report.noise is not None:
-        lines.append(
-            f"  run in {report.noise.precision}; noise floor {report.noise.relative:.1e} of the largest output"
-        )
+    lines = [f"{report.model}: {report.kind}, {report.length} tokens", f"  {describe_noise(report)}"]
     lines += [f"  note: {note}" for note in report.notes]
     width = max((len(result.name) for result in report.results), default=0)
     for result in report.results:
@@ -23,6 +19,12 @@ def describe_report(report: AuditReport) -> str:
     tried = sum(result.verdict != "cannot be asked" for result in report.results)
     lines.append(f"  {len(report.leaks)} of {tried} properties leak; {len(report.results) - tried} cannot be asked")
     return "\n".join(lines)
+
+
+def describe_noise(report: AuditReport) -> str:
+    """The precision of the run and the noise floor."""
+    noise = report.noise
+    return f"run in {noise.precision}; noise floor {noise.relative:.1e} of the largest output" if noise else "not run"
 
 
 def describe_result(result: PropertyResult) -> str:
@@ -41,3 +43,12 @@ def describe_leak(leak: Leak) -> list[str]:
     if leak.cause:
         lines.append(leak.cause)
     return lines
+
+
+def group_reasons(report: AuditReport) -> dict[str, list[str]]:
+    """The names of properties that cannot be asked, by the reason."""
+    groups: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.verdict == "cannot be asked":
+            groups.setdefault(result.reason, []).append(result.name)
+    return groups

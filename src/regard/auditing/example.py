@@ -29,16 +29,8 @@ _TYPES = {
 _BLOCKED = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask"}
 """Arguments of torch in which True hides a token."""
 
-_HIDING = {
-    "": ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask"),
-    "query": ("key_padding_mask",),
-    "tgt": ("tgt_key_padding_mask",),
-    "memory": ("memory_key_padding_mask",),
-    "src": ("src_key_padding_mask",),
-    "decoder_input_ids": ("decoder_attention_mask",),
-    "context": ("context_mask",),
-}
-"""The arguments that may hide tokens of a sequence, by its name; those of "" for any other name."""
+_HIDING = ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask")
+"""Arguments that may hide tokens of the first sequence, beside those that begin with its name."""
 
 _SOURCES = ("memory", "context", "encoder_hidden_states", "source", "src", "encoder_outputs")
 """Names of sequences that are read beside the one to whose tokens outputs belong."""
@@ -109,7 +101,7 @@ def _check_tensor(name: str, value: Any) -> None:
 def read_example(function: Callable[..., Any], module: nn.Module | None, inputs: Mapping[str, Any]) -> Example:
     """Read example inputs. Raises OptionError if no argument is a sequence."""
     takes = set(parameters_of(function))
-    batch_first = all(getattr(part, "batch_first", True) for part in (module.modules() if module else ()))
+    batch_first = _is_batch_first(module)
     tensors = {
         name: value
         for name, value in inputs.items()
@@ -130,10 +122,17 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
     rest = {name: value for name, value in inputs.items() if name not in tensors and name not in _FOLLOWING}
     constants, fixed, is_causal = _make_constants(rest, _length(tensors[ordered[0][1][0]], batch_first))
     streams = tuple(
-        _make_stream({name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0)
+        _make_stream({name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0, inputs)
         for number, (_, names) in enumerate(ordered)
     )
     return Example(streams, constants, is_causal)
+
+
+def _is_batch_first(module: nn.Module | None) -> bool:
+    """Whether vectors are (batch, length, width). Modules of torch say it; others are taken to be so."""
+    if module is None or not type(module).__module__.startswith("torch.nn"):
+        return True
+    return all(getattr(part, "batch_first", True) for part in module.modules())
 
 
 def _is_sequence(name: str, tensor: Tensor) -> bool:
@@ -159,16 +158,18 @@ def _make_stream(
     batch_first: bool,
     fixed: str,
     is_first: bool,
+    inputs: Mapping[str, Any],
 ) -> Stream:
     name = next(iter(tensors))
     dims = {argument: _position_dim(tensor, batch_first) for argument, tensor in tensors.items()}
     batch_dims = {argument: 1 if dim == 0 else 0 for argument, dim in dims.items()}
-    candidates = _HIDING.get(name, ()) or (_HIDING[""] if is_first else ())
+    named = (f"{name}_mask", f"{name}_attention_mask", f"{name}_padding_mask", f"{name}_key_padding_mask")
+    candidates = (*named, *(_HIDING if is_first else ()))
     mask = next((candidate for candidate in candidates if candidate in takes), "")
     example = tensors[name]
     return Stream(
         name,
-        _make_draw(tensors, dims, batch_dims, _vocabulary(module, tensors)),
+        _make_draw(tensors, dims, batch_dims, _vocabulary(module, tensors, inputs)),
         example.shape[dims[name]],
         is_first,
         dims,
@@ -184,12 +185,40 @@ def _keep(visible: Tensor) -> Tensor:
     return visible
 
 
-def _vocabulary(module: nn.Module | None, tensors: Mapping[str, Tensor]) -> int:
-    """The number of token ids: of the largest embedding that has all ids of the example, or else of the example."""
-    ids = [tensor for tensor in tensors.values() if not tensor.is_floating_point()]
-    largest = max((int(tensor.max()) for tensor in ids), default=0) + 1
-    sizes = [part.num_embeddings for part in (module.modules() if module else ()) if isinstance(part, nn.Embedding)]
-    return max([size for size in sizes if size >= largest], default=max(largest, 2))
+def _vocabulary(module: nn.Module | None, tensors: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> int:
+    """The number of token ids: of the embedding that reads them, or else of the example."""
+    ids = next((tensor for tensor in tensors.values() if not tensor.is_floating_point()), None)
+    if ids is None:
+        return 2
+    if module is not None:
+        model = module
+        embedding = find_embedding(model, lambda: model(**inputs), ids)
+        if embedding is not None:
+            return embedding.num_embeddings
+    return max(int(ids.max()) + 1, 2)
+
+
+def find_embedding(module: nn.Module, run: Callable[[], Any], ids: Tensor) -> nn.Embedding | None:
+    """The first embedding that reads these ids while ``run`` calls the model; None if there is none."""
+    found: list[nn.Embedding] = []
+
+    def hook(part: nn.Module, arguments: tuple[Any, ...]) -> None:
+        read = arguments[0] if arguments else None
+        if isinstance(part, nn.Embedding) and isinstance(read, Tensor) and read.shape == ids.shape:
+            found.extend([part] if torch.equal(read.cpu(), ids.cpu().to(read.dtype)) else [])
+
+    embeddings = [part for part in module.modules() if isinstance(part, nn.Embedding)]
+    handles = [part.register_forward_pre_hook(hook) for part in embeddings]
+    try:
+        with torch.no_grad():
+            run()
+    # An example that does not fit is reported where the model is run for its outputs.
+    except Exception:
+        pass
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else None
 
 
 def _make_draw(

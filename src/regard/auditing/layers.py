@@ -16,7 +16,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.calls import Call, Comparison, Span
+from regard.auditing.calls import Comparison, Span
 from regard.auditing.noise import distance
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
@@ -39,8 +39,12 @@ class LeakingModule:
 @final
 @dataclass(eq=False)
 class _Values:
-    """Inputs and outputs of a module at the positions of a span."""
+    """Inputs and outputs of a module at the positions of a span.
 
+    ``is_known`` is False if it read numbers, and none of them by position: what its inputs are is then not known.
+    """
+
+    is_known: bool = True
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
 
@@ -49,14 +53,16 @@ def find_leaking_module(subject: Subject, comparison: Comparison, noise: NoiseFl
     """The module in which the difference of a comparison begins; None if no module is known to."""
     if subject.module is None:
         return None
-    base = _trace(subject, comparison.base, comparison.count)
-    other = _trace(subject, comparison.other, comparison.count)
+    base = _trace(subject, comparison.base, comparison)
+    other = _trace(subject, comparison.other, comparison)
     threshold = noise.threshold(1.0)
     modules = dict(subject.module.named_modules())
     for name, before in base.items():
         after = other.get(name)
         if (
             after is not None
+            and before.is_known
+            and after.is_known
             and _differ(before.outputs, after.outputs, threshold)
             and not _differ(before.inputs, after.inputs, threshold)
         ):
@@ -71,7 +77,7 @@ def _differ(base: Sequence[Tensor], other: Sequence[Tensor], threshold: float) -
     )
 
 
-def _trace(subject: Subject, span: Span, count: int) -> dict[str, _Values]:
+def _trace(subject: Subject, span: Span, comparison: Comparison) -> dict[str, _Values]:
     """Inputs and outputs of every module at the positions of a span, in the order in which calls of modules end.
 
     A module that is called more than once has the values of all calls: of each step, and of each place that shares it.
@@ -79,23 +85,29 @@ def _trace(subject: Subject, span: Span, count: int) -> dict[str, _Values]:
     values: dict[str, _Values] = {}
     with _hooks(subject, span, values):
         subject.run(span.call)
-    end = span.start + count
-    return {
-        name: _Values(_cut_steps(found.inputs, span, end), _cut_steps(found.outputs, span, end))
-        for name, found in values.items()
-    }
+    return {name: _cut_values(found, span, comparison) for name, found in values.items()}
+
+
+def _cut_values(values: _Values, span: Span, comparison: Comparison) -> _Values:
+    inputs = _cut_steps(values.inputs, span, comparison)
+    is_known = values.is_known and bool(inputs) == bool(values.inputs)
+    return _Values(is_known, inputs, _cut_steps(values.outputs, span, comparison))
 
 
 @contextmanager
 def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator[None]:
     assert subject.module is not None
     lengths = [step.length for step in span.call.steps]
+    lengths += [span.read[0]] if span.read[0] else []
 
     def keep(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, arguments: Any, keywords: Any, result: Any) -> None:
             del module
             found = values.setdefault(name, _Values())
-            found.inputs += _rows(list(_tensors([arguments, keywords])), span, lengths)
+            read = list(_tensors([arguments, keywords], with_ids=True))
+            rows = _rows(read, span, lengths)
+            found.inputs += rows
+            found.is_known &= bool(rows) or not read
             found.outputs += _rows(list(_tensors(result)), span, lengths)
 
         return hook
@@ -110,20 +122,20 @@ def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator
             handle.remove()
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: Any, *, with_ids: bool = False) -> Iterator[Tensor]:
     """The tensors of numbers in a value: arguments, a tuple, a mapping or an output of ``transformers``."""
     if isinstance(value, Tensor):
-        if value.is_floating_point():
+        if value.is_floating_point() or (with_ids and value.dtype == torch.long):
             yield value
     elif isinstance(value, dict):
         for part in value.values():
-            yield from _tensors(part)
+            yield from _tensors(part, with_ids=with_ids)
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from _tensors(part)
+            yield from _tensors(part, with_ids=with_ids)
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, name, None))
+            yield from _tensors(getattr(value, name, None), with_ids=with_ids)
 
 
 def _rows(tensors: Sequence[Tensor], span: Span, lengths: Sequence[int]) -> list[Tensor]:
@@ -148,6 +160,8 @@ def row_of(tensor: Tensor, batch: int, length: int, row: int) -> Tensor | None:
         return None
     if tensor.dim() == 2 and shape[0] == batch * length:
         return tensor.unflatten(0, (batch, length))[row]
+    if tensor.dim() == 2 and shape[0] == batch and shape[1] != length:
+        return tensor[row][None]  # a vector for the whole row, such as a pooled one
     if tensor.dim() < 2 or (shape[0] not in (batch, 1) and shape[1] != batch):
         return None
     if shape[0] in (batch, 1) and length in shape[1:]:
@@ -159,13 +173,18 @@ def row_of(tensor: Tensor, batch: int, length: int, row: int) -> Tensor | None:
     return None
 
 
-def _cut_steps(rows: Sequence[Tensor], span: Span, end: int) -> list[Tensor]:
+def _cut_steps(rows: Sequence[Tensor], span: Span, comparison: Comparison) -> list[Tensor]:
     """The compared positions; rows of several steps are joined if their lengths make up the whole call."""
-    call: Call = span.call
-    lengths = [step.length for step in call.steps]
-    if len(lengths) == 1:
-        return [row[span.start : end] for row in rows]
-    width = {row.shape[1] for row in rows}
-    if len(width) == 1 and [row.shape[0] for row in rows] == lengths:
-        return [torch.cat(list(rows))[span.start : end]]
-    return []
+    end = span.start + comparison.count
+    lengths = [step.length for step in span.call.steps]
+    if len(lengths) > 1:
+        by_width: dict[int, list[Tensor]] = {}
+        for row in rows:
+            by_width.setdefault(row.shape[1], []).append(row)
+        whole = [parts for parts in by_width.values() if [len(part) for part in parts] == lengths]
+        return [torch.cat(parts)[span.start : end] for parts in whole]
+    length, start = span.read
+    return [
+        row[start : start + comparison.read] if len(row) == length else row if len(row) == 1 else row[span.start : end]
+        for row in rows
+    ]

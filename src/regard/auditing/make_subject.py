@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from torch import Tensor, nn
 
 from regard.auditing.example import bind_inputs, parameters_of, read_example
 from regard.auditing.subject import Stream, Subject, Text
+from regard.available_memory import available_memory
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
 
 LENGTH = 13
 """Tokens of a text, if there is no example: a prime that no size of a small model has."""
 
 
-def make_subject(model: Any, inputs: Any, *, causal: bool | None, length: int | None, seed: int) -> Subject:
-    """Make the subject of an audit, in float64 if the model can be run in it.
+def make_subject(
+    model: Any, inputs: Any, *, causal: bool | None, length: int | None, seed: int, is_copied: bool = True
+) -> Subject:
+    """Make the subject of an audit, of a copy of the model, in float64 if it can be run in it and fits into memory.
 
     Raises OptionError for a model that cannot be called, RefusedError for one that fails on its own inputs.
     """
@@ -30,13 +34,13 @@ def make_subject(model: Any, inputs: Any, *, causal: bool | None, length: int | 
             got=short_repr(model),
             do="pass the model itself, with weights",
         )
-    module, notes = _copy_module(model)
+    module, notes = _copy_module(model, is_copied=is_copied)
     function = model if module is None else module
     subject = _describe(function, module, inputs, causal, length)
     return _choose_precision(subject, seed, (*notes, *subject.notes))
 
 
-def _copy_module(model: Any) -> tuple[nn.Module | None, tuple[str, ...]]:
+def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tuple[str, ...]]:
     """A copy in eval mode, so that the caller's model stays as it is."""
     if not isinstance(model, nn.Module):
         return None, ()
@@ -44,6 +48,9 @@ def _copy_module(model: Any) -> tuple[nn.Module | None, tuple[str, ...]]:
     notes = (
         ("the model was in training mode, and was audited in eval mode: call `model.eval()`",) if is_training else ()
     )
+    if not is_copied:
+        return model.eval(), notes
+    _check_memory(model)
     try:
         module = copy.deepcopy(model)
     # Modules may hold anything, and deepcopy raises errors of any kind for what cannot be copied.
@@ -51,6 +58,24 @@ def _copy_module(model: Any) -> tuple[nn.Module | None, tuple[str, ...]]:
         reason = class_and_line(error, 120)
         return model.eval(), (*notes, f"the model cannot be copied ({reason}), so it was audited in place")
     return module.eval(), notes
+
+
+def _check_memory(model: nn.Module) -> None:
+    """Raise RefusedError if there is no memory for a copy of the weights."""
+    available, needed = available_memory(), sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    if available is not None and needed > available:
+        raise RefusedError(
+            "there is no memory for a copy of the model",
+            expected=f"at most {available / 2**30:.1f} GiB of weights",
+            got=f"{needed / 2**30:.1f} GiB",
+            do="audit a small model of the same type: its code is what leaks, and random weights show it as well",
+        )
+
+
+def _fits_in_float64(module: nn.Module) -> bool:
+    """Whether the weights fit into memory in float64, beside the weights as they are for a moment."""
+    available = available_memory()
+    return available is None or sum(weight.numel() for weight in module.parameters()) * 8 <= available
 
 
 def _describe(
@@ -71,16 +96,19 @@ def _describe(
     arguments = bind_inputs(forward, inputs)
     example = read_example(forward, module, arguments)
     parameters = parameters_of(forward)
+    first = example.streams[0]
+    streams = example.streams if first.fixed else (replace(first, length=length or first.length), *example.streams[1:])
     return Subject(
         type(module).__name__ if module is not None else getattr(function, "__name__", "function"),
         _kind_of(example.streams, module),
         function,
         module,
-        example.streams,
+        streams,
         frozenset(parameters),
         any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()),
         causal if causal is not None else _find_causal(module, example.is_causal),
         constants=example.constants,
+        cache="past_key_values" if {"past_key_values", "use_cache"} <= set(parameters) else "",
     )
 
 
@@ -285,11 +313,14 @@ def _size(config: Any, *names: str) -> int:
 
 def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Subject:
     """The subject in float64; in its own precision, with a note, if it cannot be run in float64."""
-    from dataclasses import replace
-
     subject = replace(subject, seed=seed, notes=notes)
     own = _own_precision(subject.module)
-    if subject.module is None or own != "float64":
+    if subject.module is not None and own != "float64" and not _fits_in_float64(subject.module):
+        notes = (
+            *notes,
+            f"the model does not fit into memory in float64, and is run in {own}: rounding hides small leaks",
+        )
+    elif subject.module is None or own != "float64":
         exact = replace(subject, precision="float64")
         try:
             if subject.module is not None:

@@ -12,6 +12,8 @@ difference above 0 is no leak yet. The floor is the largest relative difference 
 
     d(a, b) = max |a - b| / max |a|,   floor = max(all four, eps)
 
+Permutation and batch size count only if rounding can explain them (below 2^17 eps): else they are leaks themselves.
+
 A property leaks if outputs that should be equal differ by more than ``SAFETY`` times the floor, relative to the largest
 of them. The fourth term is about the model and not about one pair of shapes, so that rounding which happens not to
 differ in the three others is allowed for; the factor is for rounding that adds up over more tokens. In float64 a floor
@@ -36,6 +38,9 @@ from regard.auditing.subject import Row, Subject
 SAFETY = 64
 """How many times the floor a difference must exceed."""
 
+MAX_ROUNDING = 2.0**17
+"""Differences between batches of other orders and sizes of more units of the last digit are no rounding."""
+
 MAX_REPEATS = 1e-3
 """Identical calls that differ by more, relative to the largest output, make all other differences meaningless."""
 
@@ -54,15 +59,23 @@ def measure_noise(subject: Subject) -> NoiseFloor:
     copies = subject.run(subject.call([rows[0]] * 3))
     with rounded_weights(subject):
         rounding = distance(single, subject.run(_round_vectors(alone, subject)))
-    is_isolated = distance(single, outputs[:1]) < 1e-9
     parts = {
         "repeats": repeats,
-        # Of a model whose rows influence one another these are leaks, and no noise.
-        "permutation": distance(outputs[order], permuted) if is_isolated else 0.0,
-        "batch_size": distance(single.expand_as(copies), copies) if is_isolated else 0.0,
+        "permutation": _if_rounding(distance(outputs[order], permuted), subject),
+        "batch_size": _if_rounding(distance(single.expand_as(copies), copies), subject),
         "rounding": rounding,
     }
-    return NoiseFloor(max(*parts.values(), epsilon(subject)), precision=subject.precision, **parts)
+    return NoiseFloor(
+        max(*parts.values(), epsilon(subject)),
+        precision=subject.precision,
+        is_finite=bool(single.isfinite().all()),
+        **parts,
+    )
+
+
+def _if_rounding(gap: float, subject: Subject) -> float:
+    """A difference that rounding can explain; where rows influence one another it is a leak, and no noise."""
+    return gap if gap < MAX_ROUNDING * epsilon(subject) else 0.0
 
 
 def epsilon(subject: Subject) -> float:

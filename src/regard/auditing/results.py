@@ -78,6 +78,8 @@ class NoiseFloor:
     batch_size: float
     rounding: float
     precision: str
+    is_finite: bool = True
+    """Whether the outputs for an ordinary text are finite."""
 
     def threshold(self, scale: float) -> float:
         """The largest difference that counts as rounding, between outputs of at most ``scale``."""
@@ -162,8 +164,8 @@ class AuditReport:
         raise KeyError(name)
 
     def to_json(self) -> str:
-        """The report as JSON, with the same text for the same report."""
-        return json.dumps(asdict(self) | {"exit_code": self.exit_code}, indent=1, ensure_ascii=False)
+        """The report as JSON on one line, with the same text for the same report."""
+        return json.dumps(asdict(self) | {"exit_code": self.exit_code}, ensure_ascii=False)
 
     def __str__(self) -> str:
         from regard.auditing.describe_report import describe_report

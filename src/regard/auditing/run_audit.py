@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
 
 from regard.arguments import explain_arguments
 from regard.auditing.causes import find_cause
-from regard.auditing.compare import compare_all
+from regard.auditing.compare import Outcome
 from regard.auditing.fingerprint import fingerprint
 from regard.auditing.influence import measure_influence
-from regard.auditing.layers import find_leaking_module
+from regard.auditing.layers import LeakingModule, find_leaking_module
 from regard.auditing.make_subject import make_subject
 from regard.auditing.noise import MAX_REPEATS, measure_noise
 from regard.auditing.properties.property import Property
@@ -31,6 +32,7 @@ def audit(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     quick: bool = False,
+    strict: bool = False,
     length: int | None = None,
     seed: int = 0,
 ) -> AuditReport:
@@ -46,15 +48,16 @@ def audit(
         only: names, or beginnings of names, of the properties to try; () tries all.
         skip: names, or beginnings of names, of properties that are not tried.
         quick: leave out properties that take long.
+        strict: try properties, too, that hardly any model has, such as NaN in padding.
         length: tokens of a text; None takes the length of ``inputs``, or 13.
         seed: of the random texts.
 
     Raises OptionError for a model that cannot be called, RefusedError for one that fails on its own inputs.
     """
     check_flag("quick", quick)
-    return run_audit(
-        model, inputs, causal=causal, chosen=choose_properties(only, skip, quick=quick), length=length, seed=seed
-    )
+    check_flag("strict", strict)
+    chosen = choose_properties(only, skip, quick=quick, strict=strict)
+    return run_audit(model, inputs, causal=causal, chosen=chosen, length=length, seed=seed)
 
 
 def run_audit(
@@ -66,16 +69,27 @@ def run_audit(
     length: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
+    is_copied: bool = True,
 ) -> AuditReport:
-    """Try the chosen properties, as ``audit`` does; ``progress`` is called with the number of those that were tried."""
+    """Try the chosen properties, as ``audit`` does; ``progress`` is called with the number of those that were tried.
+
+    Without ``is_copied`` the model itself is converted to float64: for a model that nobody else uses.
+    """
     if causal is not None:
         check_flag("causal", causal)
     if length is not None:
         check_count("length", length, minimum=4, maximum=4096, example=13)
     check_count("seed", seed, minimum=0, example=0)
-    subject = make_subject(model, inputs, causal=causal, length=length, seed=seed)
+    prints = fingerprint(model if isinstance(model, nn.Module) else None, getattr(model, "config", None))
+    subject = make_subject(model, inputs, causal=causal, length=length, seed=seed, is_copied=is_copied)
+    with quiet_model(subject):
+        return _run_on(subject, chosen, prints, progress)
+
+
+def _run_on(
+    subject: Subject, chosen: Sequence[Property], prints: dict[str, str], progress: Callable[[int], None]
+) -> AuditReport:
     noise = measure_noise(subject)
-    prints = fingerprint(model if isinstance(model, nn.Module) else None, subject.config)
     results = []
     for choice in chosen:
         results.append(_try(choice, subject, noise))
@@ -84,7 +98,7 @@ def run_audit(
         subject.name,
         subject.kind,
         subject.stream.length,
-        seed,
+        subject.seed,
         noise,
         tuple(results),
         measure_influence(subject, noise),
@@ -93,7 +107,18 @@ def run_audit(
     )
 
 
-def choose_properties(only: Sequence[str], skip: Sequence[str], *, quick: bool) -> tuple[Property, ...]:
+def quiet_model(subject: Subject) -> AbstractContextManager[None]:
+    """A context in which transformers logs nothing about the unusual calls of an audit."""
+    if subject.family != "transformers":
+        return nullcontext()
+    from regard.hf.checkpoint import quiet_transformers
+
+    return quiet_transformers()
+
+
+def choose_properties(
+    only: Sequence[str], skip: Sequence[str], *, quick: bool = False, strict: bool = False
+) -> tuple[Property, ...]:
     """The properties whose names begin with one of ``only`` and none of ``skip``. Raises OptionError for others."""
     names = [choice.name for choice in PROPERTIES]
     for argument, prefixes in (("only", only), ("skip", skip)):
@@ -104,7 +129,7 @@ def choose_properties(only: Sequence[str], skip: Sequence[str], *, quick: bool) 
     return tuple(
         choice
         for choice in PROPERTIES
-        if (not only or choice.name.startswith(tuple(only)))
+        if (choice.name.startswith(tuple(only)) if only else strict or not choice.is_strict)
         and not choice.name.startswith(tuple(skip))
         and (choice.is_quick or not quick)
     )
@@ -113,30 +138,20 @@ def choose_properties(only: Sequence[str], skip: Sequence[str], *, quick: bool) 
 def _try(choice: Property, subject: Subject, noise: NoiseFloor) -> PropertyResult:
     """Try one property. An error of the model is a reason not to ask, and never the end of the audit."""
     reason = choice.cannot_ask(subject)
+    if reason is None and not noise.is_finite:
+        reason = "outputs are NaN or infinite for an ordinary text"
     if reason is None and noise.repeats > MAX_REPEATS:
         reason = f"two identical calls differ by {noise.repeats:.1e} of the largest output, whatever the seed"
     if reason is not None:
         return PropertyResult(choice.name, choice.promise, "cannot be asked", reason)
     try:
-        comparisons = choice.comparisons(subject)
-        outcome = compare_all(subject, comparisons, noise)
+        outcome, count = choice.try_on(subject, noise)
     except RegardError as error:
         return PropertyResult(choice.name, choice.promise, "cannot be asked", error.what)
     # Models raise errors of any kind for inputs that they do not support.
     except Exception as error:
         return PropertyResult(choice.name, choice.promise, "cannot be asked", failure(error))
-    leak = None
-    if outcome.is_leak:
-        found = find_leaking_module(subject, outcome.comparison, noise)
-        leak = Leak(
-            outcome.comparison.change,
-            outcome.output,
-            outcome.comparison.source,
-            found.name if found else "",
-            type(found.module).__name__ if found else "",
-            found.layer if found else None,
-            find_cause(choice.name, subject, outcome, found, noise),
-        )
+    leak = _explain(choice.name, subject, outcome, noise) if outcome.is_leak else None
     return PropertyResult(
         choice.name,
         choice.promise,
@@ -144,8 +159,26 @@ def _try(choice: Property, subject: Subject, noise: NoiseFloor) -> PropertyResul
         "",
         outcome.difference,
         outcome.threshold,
-        len(comparisons),
+        count,
         leak,
+    )
+
+
+def _explain(name: str, subject: Subject, outcome: Outcome, noise: NoiseFloor) -> Leak:
+    """Where a leak begins, and why."""
+    if outcome.comparison is not None:
+        found = find_leaking_module(subject, outcome.comparison, noise)
+    else:
+        modules = dict(subject.module.named_modules()) if subject.module is not None else {}
+        found = LeakingModule(outcome.module, modules[outcome.module]) if outcome.module in modules else None
+    return Leak(
+        outcome.change,
+        outcome.output,
+        outcome.source,
+        found.name if found else "",
+        type(found.module).__name__ if found else "",
+        found.layer if found else None,
+        outcome.cause or find_cause(name, subject, outcome, found, noise),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, TypeAlias, final
 
 import torch
@@ -156,10 +157,17 @@ class Subject:
     def run(self, call: Call, *, gradients: bool = False) -> Tensor:
         """The outputs of a call as (batch, positions, features); a single position if they do not belong to tokens."""
         outputs, cache = [], None
-        with self._running(training=call.training, gradients=gradients):
+        with self._running(call, gradients=gradients):
             for step in call.steps:
-                arguments = dict(step.arguments)
+                arguments = {name: make_cache(value) for name, value in step.arguments.items()}
                 if call.steps[0] is not step:
+                    if cache is None:
+                        raise RefusedError(
+                            "the model returns no cache",
+                            expected=f"an output with {self.cache}",
+                            got="none",
+                            do="return it if use_cache is True",
+                        )
                     cache = cache if step.change_cache is None else step.change_cache(cache)
                     arguments[self.cache] = cache
                 result = self.function(**arguments)
@@ -168,16 +176,18 @@ class Subject:
         return torch.cat(outputs, 1)
 
     @contextmanager
-    def _running(self, *, training: bool, gradients: bool) -> Iterator[None]:
-        """The state in which the model is called: precision, mode, and a seed of its own."""
+    def _running(self, call: Call, *, gradients: bool) -> Iterator[None]:
+        """The state in which the model is called: precision, mode, a seed of its own, and the context of the call."""
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
-            torch.manual_seed(self.seed)
+            torch.manual_seed(self.seed + call.seed)
             stack.enter_context(torch.set_grad_enabled(gradients))
             if self.precision == "float64":
                 stack.enter_context(Float64Mode())
-            if training and self.module is not None:
+            if call.training and self.module is not None:
                 stack.enter_context(_training_mode(self.module))
+            if call.around is not None:
+                stack.enter_context(call.around())
             yield
 
 
@@ -221,6 +231,11 @@ def read_output(result: Any) -> Tensor:
         got=short_repr(result),
         do="wrap the model in a module that returns a tensor (batch, positions, features)",
     )
+
+
+def make_cache(value: Any) -> Any:
+    """An empty cache, if an argument is the function that makes one: a cache may be used once."""
+    return value() if isinstance(value, FunctionType) else value
 
 
 def _is_sequence(value: Any) -> bool:

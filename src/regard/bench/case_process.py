@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from regard.bench.peak_memory import available_memory
+from regard.available_memory import available_memory
 from regard.bench.problem import make_call, make_tokens
 from regard.bench.settings import BenchSettings
 from regard.comparison import MechanismChoice

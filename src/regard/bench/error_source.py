@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import final
 
+from regard.available_memory import available_memory
 from regard.bench.choose_mechanisms import EXACT
-from regard.bench.peak_memory import available_memory
 from regard.bench.problem import DISTRIBUTION, Tokens
 from regard.bench.settings import BenchSettings
 from regard.comparison import ComparisonSummary, MechanismChoice, compare, sample_rows

@@ -1,7 +1,4 @@
-"""Peak memory and time of one call of a case, in a process of its own (``case_process``).
-
-The memory that can be allocated now.
-"""
+"""Peak memory and time of one call of a case, in a process of its own (``case_process``)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, final
 
@@ -129,29 +125,3 @@ class CaseProcess:
                 if stream is not None:
                     with suppress(OSError):
                         stream.close()
-
-
-_PART = 0.8
-"""The part of the available memory that a case may use, so that other programs keep some."""
-
-
-def available_memory() -> int | None:
-    """Return how many bytes a case may use: a part of the available memory; None if the system does not say.
-
-    A limit of the process's control group counts as well, since a container sees the memory of its whole machine.
-    """
-    file = Path("/proc/meminfo")
-    if not file.exists():
-        return None
-    (line,) = (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("MemAvailable"))
-    limits = [int(line.split()[1]) * 1024, *_control_group_room()]
-    return int(min(limits) * _PART)
-
-
-def _control_group_room() -> list[int]:
-    """Return the bytes left below the memory limit of the control group, if there is one."""
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
-    if not (limit.exists() and used.exists() and os.access(limit, os.R_OK)):
-        return []
-    text = limit.read_text(encoding="ascii").strip()
-    return [max(0, int(text) - int(used.read_text(encoding="ascii")))] if text.isdecimal() else []

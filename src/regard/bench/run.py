@@ -19,10 +19,11 @@ from typing import Any
 import torch
 
 from regard.arguments import explain_arguments
+from regard.available_memory import available_memory
 from regard.bench.case_process import describe_failure
 from regard.bench.choose_mechanisms import EXACT, choose_mechanisms
 from regard.bench.error_source import ErrorSource, SyntheticErrors
-from regard.bench.peak_memory import CaseProcess, available_memory
+from regard.bench.peak_memory import CaseProcess
 from regard.bench.problem import Tokens, make_call, make_tokens, refusal_reason
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.bench.settings import BenchSettings

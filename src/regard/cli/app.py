@@ -15,7 +15,20 @@ from typing import Annotated, Any, NoReturn, TextIO, final
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import bench, classify, embed, evaluate, export, generate, play, train, transcribe, translate, view
+from regard.cli import (
+    audit,
+    bench,
+    classify,
+    embed,
+    evaluate,
+    export,
+    generate,
+    play,
+    train,
+    transcribe,
+    translate,
+    view,
+)
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
@@ -113,6 +126,7 @@ generate.register(app)
 play.register(app)
 evaluate.register(app)
 export.register(app)
+audit.register(app)
 bench.register(app)
 list_verb.register(app)
 

@@ -55,6 +55,18 @@ def load_model_and_tokenizer(opened: ModelFolder, find_class: Callable[[Path, An
 
     ``find_class`` returns the class of transformers that loads a folder with a config, or raises an error.
     """
+    model = load_model(opened, find_class, with_tokenizer=True)
+    layers = check(model)
+    if layers.through_interface and not layers.own_code:
+        model.set_attn_implementation(_NAME)
+    return model, opened.path / "tokenizer.json"
+
+
+def load_model(opened: ModelFolder, find_class: Callable[[Path, Any], Any], *, with_tokenizer: bool = False) -> Any:
+    """Load a model in eval mode and float32, with attn_implementation="eager"; arguments as above.
+
+    ``with_tokenizer`` refuses a folder without tokenizer.json.
+    """
     if opened.adapters is not None:
         raise CheckpointError(
             f"{opened.adapters} holds adapters of a model that transformers reads",
@@ -63,8 +75,7 @@ def load_model_and_tokenizer(opened: ModelFolder, find_class: Callable[[Path, An
             do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
         )
     folder, config = opened.path, _read_config(opened)
-    tokenizer_file = folder / "tokenizer.json"
-    if not tokenizer_file.is_file():
+    if with_tokenizer and not (folder / "tokenizer.json").is_file():
         raise CheckpointError(
             f"{folder} has no tokenizer.json, so the model cannot read or write text",
             expected="tokenizer.json beside config.json",
@@ -79,11 +90,7 @@ def load_model_and_tokenizer(opened: ModelFolder, find_class: Callable[[Path, An
             do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
         )
     _ = opened.stored  # refuses pickles and damaged files
-    model = _load_model(folder, config, find_class(folder, config))
-    layers = check(model)
-    if layers.through_interface and not layers.own_code:
-        model.set_attn_implementation(_NAME)
-    return model, tokenizer_file
+    return _load_model(folder, config, find_class(folder, config))
 
 
 def _read_config(opened: ModelFolder) -> Any:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from regard.auditing.calls import Comparison, Span
+from regard.auditing.compare import compare_all
 from regard.auditing.properties.property import Property, first_reason
+from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Subject
 
 LENGTHS = (5, 7)
@@ -104,6 +106,11 @@ def _comparisons(convention: Callable[[Subject], dict[str, Any]]) -> Callable[[S
         ]
 
     return make
+
+
+def leaks_without_ones(subject: Subject, noise: NoiseFloor) -> bool:
+    """Whether texts packed by position_ids alone see one another."""
+    return compare_all(subject, _comparisons(_by_positions)(subject), noise).is_leak
 
 
 _CONVENTIONS = (

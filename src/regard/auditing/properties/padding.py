@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -65,19 +66,44 @@ def _pairs(subject: Subject, stream: Stream, side: Side) -> Iterator[Comparison]
     """A text alone, and with padding: of several numbers, of each kind of id, and with random tokens in it."""
     text = subject.text(1, stream=stream)
     alone = subject.call([Row(text)], stream)
-    count = subject.stream.length
     for number in AMOUNTS:
         for kind in (*stream.pads[:2], None):
             padded = pad(subject, stream, text, side, stream.padding(number, 40, kind))
             start = number if side == "left" and stream is subject.stream else 0
             words = "random tokens" if kind is None else f"id {kind}"
             change = f"{number} hidden tokens of {stream.name} on the {side} ({words})"
-            yield Comparison(Span(alone), Span(padded, 0, start), count, change)
+            yield _compare(subject, stream, side, Span(alone), Span(padded, 0, start), change)
+    yield from _beside_a_longer_text(subject, stream, side, alone)
     hidden = [stream.padding(AMOUNTS[-1], seed) for seed in (41, 42)]
     first, second = (pad(subject, stream, text, side, tokens) for tokens in hidden)
     start = AMOUNTS[-1] if side == "left" and stream is subject.stream else 0
     change = f"the hidden tokens of {stream.name} on the {side} were replaced"
-    yield Comparison(Span(first, 0, start), Span(second, 0, start), count, change)
+    yield _compare(subject, stream, side, Span(first, 0, start), Span(second, 0, start), change)
+
+
+def _compare(subject: Subject, stream: Stream, side: Side, base: Span, other: Span, change: str) -> Comparison:
+    """A comparison of all outputs; where another sequence is padded, its visible tokens are compared in modules too."""
+    if stream is subject.stream:
+        return Comparison(base, other, subject.stream.length, change)
+
+    def read(span: Span) -> Span:
+        length = stream.length_of(span.call.steps[0].arguments)
+        return replace(span, read=(length, length - stream.length if side == "left" else 0))
+
+    return Comparison(read(base), read(other), subject.stream.length, change, read=stream.length)
+
+
+def _beside_a_longer_text(subject: Subject, stream: Stream, side: Side, alone: Call) -> Iterator[Comparison]:
+    """The padded text and a longer one without padding in one batch, in both orders."""
+    text, number = subject.text(1, stream=stream), AMOUNTS[-1]
+    padded = _pad_row(stream, text, side, stream.padding(number, 40))
+    length = stream.length_of(padded.text)
+    longer = Row(subject.text(2, length, stream), torch.ones(length, dtype=torch.bool))
+    start = number if side == "left" and stream is subject.stream else 0
+    for row, rows in enumerate(([padded, longer], [longer, padded])):
+        call = subject.call(rows, stream, **positions_of(subject, stream, *(tokens.visible for tokens in rows)))
+        change = f"{number} hidden tokens of {stream.name} on the {side}, beside a longer text"
+        yield _compare(subject, stream, side, Span(alone), Span(call, row, start), change)
 
 
 PADDING = (

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from regard.auditing.properties.batch import BATCH
+from regard.auditing.properties.cache import CACHE
 from regard.auditing.properties.causal import CAUSAL
+from regard.auditing.properties.modes import MODES
 from regard.auditing.properties.packed import PACKED
 from regard.auditing.properties.padding import PADDING
 from regard.auditing.properties.property import Property
+from regard.auditing.properties.values import VALUES_OF_HIDDEN_TOKENS
+from regard.auditing.properties.window import WINDOW
 
-PROPERTIES: tuple[Property, ...] = (*CAUSAL, *PADDING, *BATCH, *PACKED)
+PROPERTIES: tuple[Property, ...] = (
+    *CAUSAL,
+    *WINDOW,
+    *PADDING,
+    *BATCH,
+    *PACKED,
+    *CACHE,
+    *VALUES_OF_HIDDEN_TOKENS,
+    *MODES,
+)

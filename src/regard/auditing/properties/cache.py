@@ -1,0 +1,246 @@
+"""A text that is read in parts with a cache has the outputs of the whole text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.auditing.calls import Call, Comparison, Span, Step
+from regard.auditing.properties.property import Property, first_reason
+from regard.auditing.subject import Row, Subject, Text
+
+PARTS = (5, 3, 1, 1)
+"""Tokens of the parts in which a text is read; the last part has the rest, one token each time."""
+
+
+def has_cache(subject: Subject) -> str | None:
+    """Why a subject has no cache that can be tried."""
+    if not subject.cache:
+        return "the model has no argument that passes on a cache"
+    if not subject.causal:
+        return "the model is not causal, so its outputs change with each token"
+    if subject.stream.length < 8:
+        return "the text is shorter than 8 tokens"
+    return None
+
+
+def _is_of_transformers(subject: Subject) -> str | None:
+    is_shared = subject.cache == "past_key_values" and subject.family == "transformers"
+    return None if is_shared else "the cache is the model's own"
+
+
+def _one_sequence(subject: Subject) -> str | None:
+    return None if len(subject.streams) == 1 else "tried for models that read one sequence"
+
+
+def in_parts(
+    subject: Subject,
+    rows: Sequence[Row],
+    parts: Sequence[int],
+    *,
+    first: dict[str, Any] | None = None,
+    given: Callable[[int, int], dict[str, Any]] | None = None,
+) -> Call:
+    """A call that reads the rows in parts, and passes on the cache.
+
+    ``first`` are arguments of the first step, such as an empty cache; ``given`` makes arguments of each step from its
+    first token and the one behind its last. Without it they are those that ``generate`` passes: places, and a mask of
+    all tokens so far.
+    """
+    if given is None:
+        given = _make_usual(subject, torch.ones(len(rows), sum(parts), dtype=torch.bool))
+    stream = subject.stream
+    text = stream.stack([row.text for row in rows])
+    steps, start = [], 0
+    for number, part in enumerate(parts):
+        end = start + part
+        cut = stream.cut(text, start, end)
+        arguments = dict(subject.call([Row(stream.cut(row.text, start, end)) for row in rows]).steps[0].arguments)
+        if "use_cache" in subject.takes:
+            arguments["use_cache"] = True
+        arguments |= {**cut, **given(start, end), **((first or {}) if number == 0 else {})}
+        steps.append(Step(arguments, part))
+        start = end
+    return Call(tuple(steps), len(rows))
+
+
+def _make_usual(subject: Subject, visible: Tensor) -> Callable[[int, int], dict[str, Any]]:
+    """Arguments of a step as ``generate`` of transformers passes them, for tokens (batch, length) that are visible.
+
+    A cache of keys and values comes with the mask of all tokens so far; a state comes with none after the first step.
+    """
+    hides = bool((~visible).any())
+
+    def given(start: int, end: int) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        if "position_ids" in subject.takes:
+            arguments["position_ids"] = (visible.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
+        is_read = subject.stream.mask and (hides or subject.family == "transformers")
+        if is_read and (subject.cache == "past_key_values" or start == 0):
+            arguments[subject.stream.mask] = subject.stream.make_mask(visible[:, :end])
+        return arguments
+
+    return given
+
+
+def _split(length: int) -> tuple[int, ...]:
+    rest = length - sum(PARTS[:2])
+    return (*PARTS[:2], *(1 for _ in range(rest)))
+
+
+def _comparisons(subject: Subject) -> Sequence[Comparison]:
+    """Two texts, in parts of several tokens and of one, against the whole."""
+    return _in_two_ways(subject, None)
+
+
+def _bare(subject: Subject) -> Sequence[Comparison]:
+    """The same without places and mask: the model counts the tokens in its cache."""
+    return _in_two_ways(subject, lambda start, end: {})
+
+
+def _in_two_ways(subject: Subject, given: Callable[[int, int], dict[str, Any]] | None) -> Sequence[Comparison]:
+    rows = [Row(subject.text(1)), Row(subject.text(2))]
+    length = subject.stream.length
+    whole, parts, tokens = (
+        subject.call(rows),
+        in_parts(subject, rows, _split(length), given=given),
+        in_parts(subject, rows, (4, *(1 for _ in range(length - 4))), given=given),
+    )
+    return [
+        Comparison(
+            Span(whole, row),
+            Span(call, row),
+            length,
+            f"the text was read {words}{'' if given is None else ', without positions'}",
+        )
+        for row in range(2)
+        for call, words in (
+            (tokens, "token by token, with a cache"),
+            (parts, "in parts of 5, 3 and 1 tokens, with a cache"),
+        )
+    ]
+
+
+def _static(subject: Subject) -> Sequence[Comparison]:
+    from transformers import StaticCache
+
+    rows = [Row(subject.text(1)), Row(subject.text(2))]
+    length = subject.stream.length
+    config = subject.config.get_text_config(decoder=True)
+    # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
+    parts = in_parts(subject, rows, _split(length), first={"past_key_values": lambda: StaticCache(config, length + 4)})
+    whole = subject.call(rows)
+    return [
+        Comparison(Span(whole, row), Span(parts, row), length, "the text was read in parts, with a static cache")
+        for row in range(2)
+    ]
+
+
+def _reordered(subject: Subject) -> Sequence[Comparison]:
+    """Two texts with the same continuation change their rows after 6 tokens, as beams do."""
+    stream, length = subject.stream, subject.stream.length
+    first, second = subject.text(1), subject.text(2)
+    swapped: list[Text] = [
+        stream.join([stream.cut(first, 0, 6), stream.cut(second, 6, length)]),
+        stream.join([stream.cut(second, 0, 6), stream.cut(first, 6, length)]),
+    ]
+    call = in_parts(subject, [Row(text) for text in swapped], (6, length - 6))
+
+    def reorder(cache: Any) -> Any:
+        reordered = cache.reorder_cache(torch.tensor([1, 0]))
+        return cache if reordered is None else reordered
+
+    call = _with_change(call, 1, reorder)
+    whole = subject.call([Row(second), Row(first)])
+    return [
+        Comparison(Span(whole, row, 6), Span(call, row, 6), length - 6, "the rows of the cache were reordered")
+        for row in range(2)
+    ]
+
+
+def _cropped(subject: Subject) -> Sequence[Comparison]:
+    """A text, whose last 3 of 8 tokens are cut off the cache, and others follow."""
+    stream, length = subject.stream, subject.stream.length
+    text, other = subject.text(1), subject.text(2)
+    read = stream.join([stream.cut(text, 0, 5), stream.cut(other, 5, 8), stream.cut(text, 5, length)])
+    call = in_parts(subject, [Row(read)], (8, length - 5), given=lambda start, end: {})
+
+    def crop(cache: Any) -> Any:
+        cache.crop(-3 if _crops_by_removal(cache) else 5)
+        return cache
+
+    whole = subject.call([Row(text)])
+    count = length - 5
+    return [Comparison(Span(whole, 0, 5), Span(_with_change(call, 1, crop), 0, 8), count, "the cache was cropped")]
+
+
+def _crops_by_removal(cache: Any) -> bool:
+    """Whether ``crop`` takes the number of tokens to remove; before transformers 5.20 it was that of tokens to keep."""
+    import inspect
+
+    return "tokens_to_remove" in inspect.signature(cache.crop).parameters
+
+
+def _with_change(call: Call, number: int, change: Callable[[Any], Any]) -> Call:
+    from dataclasses import replace
+
+    steps = list(call.steps)
+    steps[number] = replace(steps[number], change_cache=change)
+    return replace(call, steps=tuple(steps))
+
+
+def _padded(subject: Subject) -> Sequence[Comparison]:
+    """Two texts, one of them with 3 hidden tokens on the left, as ``generate`` reads them."""
+    stream, length = subject.stream, subject.stream.length
+    text, other = subject.text(1), subject.text(2, length + 3)
+    row = stream.join([stream.padding(3, 40, stream.pads[0]), text])
+    visible = torch.ones(2, length + 3, dtype=torch.bool)
+    visible[0, :3] = False
+
+    given = _make_usual(subject, visible)
+    call = in_parts(subject, [Row(row), Row(other)], (7, *(1 for _ in range(length - 4))), given=given)
+    alone = subject.call([Row(text)])
+    change = "3 hidden tokens on the left, and a cache"
+    return [Comparison(Span(alone), Span(call, 0, 3), length, change)]
+
+
+def _takes_mask(subject: Subject) -> str | None:
+    return None if subject.stream.mask else "the model has no argument that hides tokens"
+
+
+CACHE = (
+    Property("cache", "a text read in parts with a cache has the outputs of the whole text", has_cache, _comparisons),
+    Property(
+        "cache without positions",
+        "the same without position_ids and mask: places follow from the cache",
+        first_reason(has_cache, _one_sequence),
+        _bare,
+    ),
+    Property(
+        "static cache",
+        "a text read in parts with a static cache has the outputs of the whole text",
+        first_reason(has_cache, _is_of_transformers, _one_sequence),
+        _static,
+    ),
+    Property(
+        "cache reordered",
+        "a cache whose rows are reordered, as for beams, continues the texts of its rows",
+        first_reason(has_cache, _one_sequence),
+        _reordered,
+    ),
+    Property(
+        "cache cropped",
+        "a cache whose last tokens are cut off continues the text that is left",
+        first_reason(has_cache, _one_sequence),
+        _cropped,
+    ),
+    Property(
+        "cache with padding left",
+        "a text padded on the left and read with a cache has the outputs that it has alone",
+        first_reason(has_cache, _one_sequence, _takes_mask),
+        _padded,
+    ),
+)

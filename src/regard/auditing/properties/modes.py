@@ -1,0 +1,190 @@
+"""Outputs are the same however the model is run: again, by another implementation, compiled, or less precise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.auditing.calls import Call, Comparison, Span
+from regard.auditing.compare import Outcome
+from regard.auditing.noise import difference, largest
+from regard.auditing.properties.padding import pad
+from regard.auditing.properties.property import Property
+from regard.auditing.results import NoiseFloor
+from regard.auditing.subject import Row, Subject
+
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "regard")
+
+
+def _always(subject: Subject) -> str | None:
+    del subject
+    return None
+
+
+def _random(subject: Subject) -> Sequence[Comparison]:
+    """The same call with other random numbers: dropout that ``eval`` does not turn off is seen here."""
+    call = subject.call([Row(subject.text(1)), Row(subject.text(2))])
+    count = subject.stream.length
+    return [
+        Comparison(Span(call, row), Span(replace(call, seed=seed), row), count, "another seed of random numbers")
+        for seed in (11, 12)
+        for row in range(2)
+    ]
+
+
+def _implementations(subject: Subject) -> list[str]:
+    """Implementations of attention that a model of transformers can be set to."""
+    module: Any = subject.module
+    if subject.family != "transformers" or not hasattr(module, "set_attn_implementation"):
+        return []
+    before = module.config._attn_implementation
+    found = []
+    for name in IMPLEMENTATIONS:
+        try:
+            if name == "regard":
+                import regard.hf  # noqa: F401  (registers the name)
+            module.set_attn_implementation(name)
+            if module.config._attn_implementation == name:
+                found.append(name)
+        # transformers raises ValueError, ImportError and others for what a type or a machine does not have.
+        except Exception:
+            continue
+    module.set_attn_implementation(before)
+    return found
+
+
+def _has_implementations(subject: Subject) -> str | None:
+    if subject.family != "transformers":
+        return "implementations are chosen by name in transformers alone"
+    return None if len(_implementations(subject)) > 1 else "the model has a single implementation of attention"
+
+
+@contextmanager
+def _implementation(module: Any, name: str) -> Iterator[None]:
+    before = module.config._attn_implementation
+    module.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        module.set_attn_implementation(before)
+
+
+def _by_implementation(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
+    """Each implementation against the first: a text alone, and one with padding on each side."""
+    names = [name for name in _implementations(subject) if name != "flex_attention"]
+    stream, length = subject.stream, subject.stream.length
+    calls = [(subject.call([Row(subject.text(1))]), 0)]
+    if stream.mask and not stream.fixed:
+        calls += [
+            (pad(subject, stream, subject.text(1), "right", stream.padding(3, 40)), 0),
+            (pad(subject, stream, subject.text(1), "left", stream.padding(3, 40)), 3),
+        ]
+    found = []
+    for call, start in calls:
+        base = None
+        for name in names:
+            outputs = subject.run(replace(call, around=_around(subject, name)))[0, start : start + length]
+            if base is None:
+                base = outputs
+                continue
+            gap = difference(base, outputs)
+            change = f'attn_implementation="{name}" in place of "{names[0]}"' + (
+                ", with padding" if call.length > length else ""
+            )
+            found.append(Outcome(gap, noise.threshold(largest(base)), change))
+    return found
+
+
+def _around(subject: Subject, name: str) -> Callable[[], Any]:
+    return lambda: _implementation(subject.module, name)
+
+
+def _has_weights(subject: Subject) -> str | None:
+    if subject.module is None or not any(weight.is_floating_point() for weight in subject.module.parameters()):
+        return "there are no weights to convert"
+    return (
+        None if subject.precision == "float64" else "the model was not run in float64, so nothing more precise is known"
+    )
+
+
+def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
+    """The model in bfloat16 against float64, beside the change that rounding all weights to bfloat16 makes."""
+    del noise
+    import copy
+
+    assert subject.module is not None
+    call = subject.call([Row(subject.text(1))])
+    padded = (
+        pad(subject, subject.stream, subject.text(1), "right", subject.stream.padding(3, 40))
+        if (subject.stream.mask and not subject.stream.fixed)
+        else call
+    )
+    exact = subject.run(call)[0]
+    rounded = copy.deepcopy(subject.module).bfloat16()
+    wide = copy.deepcopy(rounded).double()
+    same_weights = replace(subject, module=wide, function=wide).run(call)[0]
+    half = replace(subject, module=rounded, function=rounded, precision="bfloat16")
+    scale = largest(exact)
+    expected = max(difference(exact, same_weights), 2**-8 * scale)
+    outcomes = []
+    for tried, words in ((call, ""), (padded, ", with padding")):
+        outputs = half.run(_in_bfloat16(tried))[0, : exact.shape[0]]
+        gap = difference(same_weights, outputs)
+        outcomes.append(Outcome(gap, 16 * expected, f"the model was run in bfloat16{words}"))
+    return outcomes
+
+
+def _in_bfloat16(call: Call) -> Call:
+    steps = tuple(
+        replace(
+            step,
+            arguments={
+                name: value.bfloat16() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+                for name, value in step.arguments.items()
+            },
+        )
+        for step in call.steps
+    )
+    return replace(call, steps=steps)
+
+
+def _compiles(subject: Subject) -> str | None:
+    return "a function is not compiled" if subject.module is None else None
+
+
+def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
+    """torch.compile against eager, in the precision in which graphs run: the model's weights in float32."""
+    import copy
+
+    del noise
+    assert subject.module is not None
+    model = copy.deepcopy(subject.module).float()
+    plain = replace(subject, module=model, function=model, precision="float32")
+    compiled = replace(plain, function=torch.compile(model))
+    call = plain.call([Row(plain.text(1)), Row(plain.text(2))])
+    base, outputs = plain.run(call), compiled.run(call)
+    threshold = 64 * 2**-23 * largest(base) * 8
+    return [Outcome(difference(base, outputs), threshold, "the model was compiled")]
+
+
+MODES = (
+    Property("random numbers", "outputs in eval mode depend on no random numbers", _always, _random),
+    Property(
+        "implementations",
+        "every attn_implementation gives the same outputs",
+        _has_implementations,
+        measure=_by_implementation,
+    ),
+    Property(
+        "bfloat16",
+        "outputs in bfloat16 are those in float64, within 16 times what rounding of the weights changes",
+        _has_weights,
+        measure=_bfloat16,
+        is_quick=False,
+    ),
+)
+COMPILED = Property("compiled", "torch.compile gives the same outputs", _compiles, measure=_compiled, is_quick=False)
