@@ -12,7 +12,7 @@ from browser_page import BrowserPage, random_reading
 from playwright.sync_api import Page
 
 import regard.view.page
-from regard.view import mass_of_marks, statistics_of, without_marks, write_page
+from regard.view import LayerReading, mass_of_marks, read, statistics_of, without_marks, write_page
 from regard.view.reading import Reading
 from regard.view.word_pairs import word_pairs
 
@@ -107,6 +107,21 @@ def test_step_view_ends_in_the_context_vector(
     np.testing.assert_allclose(results, [q @ k, (q @ k) / 5**0.5, row[key]], atol=5.1e-5 + error)
     assert storage_note in opened.page.inner_text("#foot")
     assert opened.page.locator("#steps tbody tr").count() == len(row)
+
+
+def test_a_number_of_the_query_and_of_the_key_comes_from_what_the_layer_reads(show: Show) -> None:
+    reading = read(regard.load("minilm"), "I ate an apple.")
+    opened = show(reading, at="#text=0&layer=3&head=5&token=4&key=2")
+    layer = reading.layers[3]
+    assert isinstance(layer, LayerReading)
+    assert layer.projections is not None
+    results = opened.page.locator("#steps .result").all_inner_texts()
+    vectors = (layer.projections.query, layer.query[5, 4]), (layer.projections.key, layer.key[5, 2])
+    for text, (side, numbers) in zip(results, vectors, strict=False):
+        assert float(text.replace("−", "-")) == pytest.approx(numbers[side.components[5]], abs=1e-3)
+    assert "W: 32 × 384" in opened.page.inner_text("#steps")
+    opened = show(random_reading(WORDS))
+    assert "was not recorded" in opened.page.inner_text("#steps")
 
 
 def test_long_texts_show_the_strongest_keys_first(show: Show) -> None:

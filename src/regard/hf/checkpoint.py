@@ -22,6 +22,7 @@ from regard.hf.read_source_and_target import read_source_and_target
 from regard.hf.recorded_layers import number_calls
 from regard.recording import LayerCall, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import TextModel, make_reading
@@ -97,10 +98,12 @@ class Checkpoint(TextModel):
         self.check_ids(text.ids)
         ids = torch.tensor([text.ids])
         options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
-        with torch.no_grad(), quiet_transformers(), self.explain_errors(name), self._record() as calls:
+        quiet, explained = quiet_transformers(), self.explain_errors(name)
+        captured = capture_projections(self.model)
+        with torch.no_grad(), quiet, explained, captured as sides, self._record() as calls:
             output = self.model(**options, **({} if self.uses_regard else {"output_attentions": True}))
         if self.uses_regard:
-            layers = layers_of(number_calls(calls))
+            layers = add_projections(layers_of(number_calls(calls)), sides)
         else:
             layers = _layers_of_weights(self, output.get("attentions"), len(text))
         hidden = _check_hidden(output.get("hidden_states"), layers=len(layers), tokens=len(text))

@@ -33,6 +33,7 @@ from regard.positions.base import distances
 from regard.positions.shaw import score_distances
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import Json, pack_float32, pack_heads, pack_rows, pack_vectors, round_to_fixed
+from regard.view.projections import Projections
 
 
 @final
@@ -58,7 +59,8 @@ class LayerReading(AttentionLayer):
 
     The mask of ``steps`` is the same for all heads. ``value`` is (heads, keys, value_dim). ``bias`` (heads, queries +
     keys - 1) is indexed by the distance from query to key, from the last query and the first key to the first query and
-    the last key. Raises ShapeError for incompatible shapes, DataError if a number is not finite.
+    the last key. ``projections`` say how queries and keys were computed, if that is known. Raises ShapeError for
+    incompatible shapes, DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -68,6 +70,7 @@ class LayerReading(AttentionLayer):
     value: Float32[Tensor, "_heads _keys _value_dim"]
     bias: Float32[Tensor, "_heads _distances"] | None = None
     relative_vectors: RelativeVectors | None = None
+    projections: Projections | None = None
 
     def __post_init__(self) -> None:
         steps, (heads, queries, keys) = self.steps, (self.heads, self.queries, self.keys)

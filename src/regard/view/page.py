@@ -65,8 +65,8 @@ _TEXTS = Page(
     styles=("page", "one_screen"),
     scripts=(
         *(*_OF_TEXTS, "through_layers", "previews", "scale", "weight_row", "findings", "alignment", "grid"),
-        *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "word_step"),
-        *("weights_alone", "lesson", "map_table", "shared_words", "figure", "one_screen", "main"),
+        *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "projection_step"),
+        *("word_step", "weights_alone", "lesson", "map_table", "shared_words", "figure", "one_screen", "main"),
     ),
     body=' class="one-screen"',
 )
@@ -76,7 +76,8 @@ _PICTURES = Page(
     scripts=(
         *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing", "patches"),
         *("patch_heads",),
-        *("heard_words", "sound_player", "labels", "weight_table", "steps", "weights_alone", "picture"),
+        *("heard_words", "sound_player", "labels", "weight_table", "steps", "projection_step", "weights_alone"),
+        "picture",
     ),
     readings="{{text: Pictures}}",
     images="data:",

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from regard.escape_text import direction_of, escape_text
 from regard.language import translate_message
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
-from regard.view.attention_layer import choose_encoding
+from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
 from regard.view.head_patterns import HeadPattern, pattern_label
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
+from regard.view.layer_reading import LayerReading
 from regard.view.pack import ALPHABET, Json
+from regard.view.projections import MAX_BYTES, projection_letters
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
@@ -54,15 +56,19 @@ def build_page_data(readings: Sequence[Reading | PairReading], model: str, room:
 
 def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json]:
     texts: list[Json] = [{"attentions": []} for _ in readings]
+    layers = [layer for shown in readings for reading in shown.attentions.values() for layer in reading.layers]
+    projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
+    fit = sum(known.size for known in projections if known is not None) * projection_letters(letters) <= MAX_BYTES
     for kind in dict.fromkeys(kind for reading in readings for kind in reading.attentions):
         own = {
             number: reading.attentions[kind] for number, reading in enumerate(readings) if kind in reading.attentions
         }
         pairs = {number: (reading, word_pairs(reading)) for number, reading in own.items() if reading.keys is None}
         for number, reading in own.items():
-            texts[number]["attentions"].append(
-                {"kind": kind, **attention_data(reading, letters), "findings": findings_data(number, pairs)}
-            )
+            data = attention_data(reading, letters)
+            for packed, layer in zip(data["layers"], reading.layers, strict=True):
+                packed |= _projection_data(layer, letters, fit=fit)
+            texts[number]["attentions"].append({"kind": kind, **data, "findings": findings_data(number, pairs)})
     for text, shown in zip(texts, readings, strict=True):
         text |= {"title": escape_text(shown.title), "direction": direction_of(shown.title)}
         if isinstance(shown, PairReading):
@@ -70,6 +76,15 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         elif shown.answer is not None:
             text |= {"answer": _answer(shown, shown.answer)}
     return texts
+
+
+def _projection_data(layer: AttentionLayer, letters: int, *, fit: bool) -> Json:
+    """Encode how queries and keys were computed, or why that is not shown: "size" or "unknown"."""
+    if not isinstance(layer, LayerReading):
+        return {}
+    if layer.projections is None or not fit:
+        return {"unread": "unknown" if layer.projections is None else "size"}
+    return {"read": layer.projections.pack(projection_letters(letters))}
 
 
 def _answer(reading: Reading, answer: Answer) -> Json:

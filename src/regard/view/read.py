@@ -21,6 +21,7 @@ from regard.models.model import Model
 from regard.recording import LayerCall, Recording, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.attention_layer import AttentionLayer
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Answer, PairReading, Reading, Tokens
@@ -78,11 +79,12 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
             got=type(model).__name__,
             do="record its layers in Python: with regard.record(model) as seen",
         )
-    tokenized, calls, output = record_text(model, text, truncate=truncate, name=name)
+    with capture_projections(model) as captured:
+        tokenized, calls, output = record_text(model, text, truncate=truncate, name=name)
     if model.attends_through_latents:
         layers: tuple[AttentionLayer, ...] = _perceiver_layers(calls)
     else:
-        layers = layers_of(calls)
+        layers = add_projections(layers_of(calls), captured)
     answer = _read_answer(model, output.logits) if isinstance(model, TextClassifier) else None
     return make_reading(tokenized, layers, output.layers, answer)
 

@@ -53,6 +53,9 @@ def test_weights_equal_eager(kind: str, folder: Folder) -> None:
     has_own_code = kind in ("bloom", "gpt_neo")
     expected, weights_are = kinds.get(kind, (LayerWeights if has_own_code else LayerReading, "distribution"))
     assert all(isinstance(layer, expected) for layer in reading.layers)
+    known = {layer.projections is not None for layer in reading.layers if isinstance(layer, LayerReading)}
+    if kind in ("bert", "llama"):  # two projections, and no norm after them
+        assert known == {True}
     if expected is LayerWeights:
         assert {layer.weights_are for layer in reading.layers} == {weights_are}
     surfaces = [reading.tokens.surface(at) for at in range(len(reading.tokens)) if not reading.tokens.special[at]]

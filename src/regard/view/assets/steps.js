@@ -60,13 +60,16 @@ function headSteps(text, key) {
   const n = keysOf(text).length;
   const [q, k] = [vectorOf(seen.query, seen.width, query), keyOrValueFor(seen, "key", seen.width, query, key)];
   return [
+    ...projectionStep(text, "query", seen, query, asks),
     step(
       isAcross(text) ? translate`Query: what the step looks for` : translate`Query: what the token looks for`, translate`q: ${seen.width} numbers`,
       make("p", {}, ...(isAcross(text)
         ? translateNodes`In the step that wrote ${word(asks)}, layer ${layer}, head ${head} computes from the earlier target tokens a vector of what it looks for.`
         : translateNodes`Layer ${layer}, head ${head} computes from ${word(asks)} a vector of what it looks for.`)),
       ...vector(translateNodes`q of ${word(asks)}`, q),
+      ...unreadNote(text),
     ),
+    ...projectionStep(text, "key", seen, key, gets),
     step(
       translate`Key: what each token offers`, translate`K: ${n} tokens × ${seen.width}`,
       make("p", {}, ...translateNodes`Every token has a key, a vector of what it offers. Here the key of ${word(gets)}${withDistance(seen.relative?.key)}`),
