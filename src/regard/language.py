@@ -25,6 +25,9 @@ HTML_LANGUAGES = {"en": "en", "zh": "zh-CN"}
 """The value of ``lang`` in HTML, by language."""
 PARTS = ("page", "view", "help", "messages")
 """The files of a catalogue."""
+_PARTS_OF_VIEWS = ("messages", "help", "page", "view")
+_PARTS_OF_MESSAGES = ("view", "help", "messages")
+"""The files that are read; where two have the same English, the last one counts: ``pair`` has a meaning in each."""
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
 
@@ -68,7 +71,7 @@ def translate(template: str, **values: object) -> str:
     """
     language = language_in_use()
     if language != "en":
-        template = read_catalogue(language).get(template) or template
+        template = read_catalogue(language, _PARTS_OF_VIEWS).get(template) or template
     return template.format(**values) if values else template
 
 
@@ -88,7 +91,7 @@ def translate_message(text: str, *, is_value: bool = False) -> str:
 
 
 @cache
-def read_catalogue(language: str, parts: tuple[str, ...] = PARTS) -> Mapping[str, str]:
+def read_catalogue(language: str, parts: tuple[str, ...]) -> Mapping[str, str]:
     """The templates of a language, by the English ones."""
     import json
     from importlib import resources
@@ -104,6 +107,10 @@ _HOLE = re.compile(r"\{(\w+)\}|`[^`\n]*`")
 """A value of a template, or a marked argument, whose name may have been replaced (``errors.renamed_arguments``)."""
 _LEAST_LETTERS_AROUND_VALUES = 6
 """Letters of a template that is applied to values: "a {0}" would fit the user's own words."""
+_COUNT = re.compile(r"([\d.,]+) (\w+)")
+_SMALL_WORDS = {"a", "an", "and", "at", "by", "for", "from", "has", "in", "is", "of", "on", "or", "to", "was", "with"}
+_MOST_WORDS_BETWEEN_SMALL_ONES = 8
+"""Words of a text to which a template of small words alone is applied: "{0} of {1}" would fit half of all sentences."""
 
 
 @final
@@ -115,14 +122,18 @@ class _Pattern:
         self.holes = [hole[0] for hole in _HOLE.finditer(template)]
         self.longest = max(self.literals, key=len)
         self.size = sum(character.isalpha() for literal in self.literals for character in literal)
+        self.is_small = _SMALL_WORDS.issuperset(re.findall(r"\w+", " ".join(self.literals)))
         self._regex: re.Pattern[str] | None = None
 
     def match(self, text: str) -> dict[str, str] | None:
         """The values in ``text``, by hole; None if it does not fit."""
-        if self.longest not in text:
+        if self.longest not in text or (self.is_small and text.count(" ") >= _MOST_WORDS_BETWEEN_SMALL_ONES):
             return None
         if self._regex is None:  # made late: few of some thousand templates get as far
             holes = [r"(`[^`\n]*`)" if hole.startswith("`") else "(.+?)" for hole in self.holes]
+            for number, before in enumerate(self.literals[:-1]):
+                if number and not before.strip():  # after another value, a quoted text or a word
+                    holes[number] = r"('[^']*'|\"[^\"]*\"|\S+?)"
             literals = [re.escape(literal) for literal in self.literals]
             parts = [part for pair in zip(literals, [*holes, ""], strict=True) for part in pair]
             self._regex = re.compile("".join(parts))
@@ -133,28 +144,41 @@ class _Pattern:
 @cache
 def _patterns(language: str) -> list[tuple[_Pattern, str]]:
     """Templates with holes and their translations, those with the most literal text first."""
-    catalogue = read_catalogue(language)
+    catalogue = read_catalogue(language, _PARTS_OF_MESSAGES)
     patterns = [
         (_Pattern(template), translation)
         for template, translation in catalogue.items()
-        if translation and _HOLE.search(template)
+        if translation and _HOLE.search(template) and not _COUNT.fullmatch(template.replace("{0}", "1"))
     ]
     return sorted((each for each in patterns if each[0].longest.strip()), key=lambda each: -each[0].size)
 
 
 def _translate_message(language: str, text: str, *, is_value: bool) -> str:
-    exact = read_catalogue(language).get(text)
-    if exact:
-        return exact
+    catalogue, count = read_catalogue(language, _PARTS_OF_MESSAGES), _COUNT.fullmatch(text)
+    if catalogue.get(text):
+        return catalogue[text]
+    if count is not None and f"{{0}} {count[2]}" in catalogue:
+        return catalogue[f"{{0}} {count[2]}"].replace("{0}", count[1])
     for pattern, translation in _patterns(language):
         if is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES:
             break
         values = pattern.match(text)
+        if values is not None and any("; " in value for value in values.values()):
+            values = None if _translate_parts(language, text, "; ", "；") else values
         if values is not None:
             return _fill(language, translation, values)
     if "\n" in text:
         return "\n".join(_translate_message(language, line, is_value=is_value) for line in text.split("\n"))
-    return text
+    return _translate_parts(language, text, "; ", "；") or _translate_parts(language, text, ", ", "，") or text
+
+
+def _translate_parts(language: str, text: str, separator: str, joint: str) -> str:
+    """The translation of a list of clauses; "" if the catalogue lacks one of them."""
+    parts = text.split(separator)
+    if len(parts) == 1:
+        return ""
+    translated = [_translate_message(language, part, is_value=separator == ", ") for part in parts]
+    return "" if any(map(str.__eq__, parts, translated)) else joint.join(translated)
 
 
 def _fill(language: str, translation: str, values: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from regard.errors import LABELS
 from regard.view.head_patterns import PATTERN_NAMES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "regard"
@@ -24,6 +25,8 @@ PARTS_OF_ERRORS = ("what", "expected", "got", "do")
 ENDS = {
     "say": ("message",),
     "info": ("message",),
+    "spell": ("message",),
+    "_spell": ("message",),
     "translate_message": ("text",),
     "count_progress": ("", "plural"),
     "track": ("", "plural"),
@@ -38,8 +41,23 @@ SHOWN_NAMES = frozenset(
     | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE", "MASKS_PER_HEAD"}
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
-WORDS = frozenset({"patch", "time", "token"})
-"""Single words that are shown; all others are names of code."""
+_WORDS = """
+accuracy available both bytes chance characters confidence details document documents environment episode episodes
+equation expert file files frames hidden hypotheses label labels layer·head line lines loss mechanism name neither
+no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted predictions prompt
+prompts random range readings recall return right row rows score seeds sentence sentences share sound sounds state
+step steps subwords text texts time token tokens translation translations true twice word words yes
+"""
+WORDS = frozenset(_WORDS.split())
+"""Single words that are shown as values or headings. All others in the source are names of code."""
+_COUNTED = (
+    "character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
+)
+_COUNTED += " second sound step subword text time token translation vector weight word"
+COUNTS = {f"{{0}} {noun}{ending}" for noun in _COUNTED.split() for ending in ("", "s")}
+"""Counts of nouns, which code makes of a number and a noun in several ways."""
+TRANSLATING = ("translate", "plural", "translate_message")
+"""Functions whose results are in the reader's language already."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -58,8 +76,13 @@ class Scope:
 
 
 def message_strings(folder: str = "") -> set[str]:
-    """The templates of messages in the files under a folder of the source, or in one file."""
-    return {template for path, templates in _read_all().items() for template in templates if _is_in(path, folder)}
+    """The templates of messages in the files under a folder of the source, or in one file; all have the words."""
+    return (
+        WORDS
+        | COUNTS
+        | {*LABELS}
+        | {template for path, templates in _read_all().items() for template in templates if _is_in(path, folder)}
+    )
 
 
 def sources() -> list[str]:
@@ -97,6 +120,7 @@ class _Reader:
         self.calls: dict[str, list[tuple[ast.Call, Scope]]] = defaultdict(list)
         self.functions: dict[str, list[tuple[Function, Scope]]] = defaultdict(list)
         self.bases: dict[str, set[str]] = {}
+        self.fields: dict[str, dict[str, bool]] = {}
         self.templates: dict[Path, set[str]] = defaultdict(set)
         self.ends: dict[str, set[str]] = defaultdict(set)
         self.positions: dict[str, list[tuple[str, ...]]] = defaultdict(list)
@@ -117,6 +141,7 @@ class _Reader:
                 self.functions[child.name].append((child, inner))
             elif isinstance(child, ast.ClassDef):
                 self.bases[child.name] = {_name(base) for base in child.bases}
+                self.fields[child.name] = _fields(child)
                 inner_class = child.name
             elif isinstance(child, ast.Call):
                 self.calls[_name(child.func)].append((child, scope))
@@ -137,6 +162,8 @@ class _Reader:
         return classes
 
     def _add_end(self, name: str, positions: tuple[str, ...], names: list[str] | tuple[str, ...]) -> None:
+        if name in ("translate", "plural"):  # their templates are those of views (``view_strings``)
+            return
         if positions not in self.positions[name]:
             self.positions[name].append(positions)
         self.ends[name] |= set(names)
@@ -175,7 +202,7 @@ class _Reader:
         count = itertools.count()
         template = "".join(f"{{{next(count)}}}" if part is HOLE else part for part in alternative)
         words = re.sub(r"\{\d+\}|`[^`]*`", "", template)
-        if re.search(r"[a-z]{2}.* |[; ].*[a-z]{2}|[a-z]{3}[:;]", words) or template in WORDS:
+        if "{{text" not in template and re.search(r"[a-z]{2}.* |[; ].*[a-z]{2}|[a-z]{3}[:;]", words):
             self.templates[scope.path].add(template)
 
     def _follow_source(self, part: ast.expr, scope: Scope) -> None:
@@ -186,14 +213,27 @@ class _Reader:
         self.done.add(key)
         if isinstance(part, ast.Name):
             self._follow_name(part.id, scope)
+        elif isinstance(part, ast.Attribute):
+            self._follow_attribute(part.attr)
         elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and hasattr(str, part.func.attr):
             for value in [part.func.value, *part.args] if part.func.attr != "join" else part.args:
                 self._follow_once(value, scope)
-        elif isinstance(part, ast.Call):
+        elif isinstance(part, ast.Call) and _name(part.func) not in TRANSLATING:
             for _, inner in self.functions.get(_name(part.func), []):
                 if inner.path == scope.path or isinstance(part.func, ast.Name):
                     for value in inner.returns:
                         self._follow_once(value, inner)
+
+    def _follow_attribute(self, name: str) -> None:
+        """Follow a field of text, to where its class is made, and a property, to what it returns."""
+        for owner, fields in self.fields.items():
+            if fields.get(name):
+                self._add_end(owner, tuple(fields), [name])
+                self._add_end("replace", (), [name])
+        for function, inner in self.functions.get(name, []):
+            if any(_name(decorator) in ("property", "cached_property") for decorator in function.decorator_list):
+                for value in inner.returns:
+                    self._follow_once(value, inner)
 
     def _follow_once(self, node: ast.expr, scope: Scope) -> None:
         if (id(node), "once") not in self.done:
@@ -227,6 +267,15 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield node.target.id, node.value
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
         yield from ((_name(node.func.value), argument) for argument in node.args)
+
+
+def _fields(node: ast.ClassDef) -> dict[str, bool]:
+    """The fields of a dataclass in their order, and whether they are of text."""
+    return {
+        statement.target.id: "str" in ast.unparse(statement.annotation)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    }
 
 
 def _parameters(function: Function) -> list[str]:
@@ -283,7 +332,7 @@ def _elements(node: ast.expr) -> list[ast.expr]:
 
 def _inner_values(node: ast.expr) -> Iterator[ast.expr]:
     """The variables and calls whose results are shown as parts of an expression."""
-    if isinstance(node, ast.Name | ast.Call):
+    if isinstance(node, ast.Name | ast.Attribute | ast.Call):
         yield node
     inner: list[ast.expr] = []
     if isinstance(node, ast.IfExp):

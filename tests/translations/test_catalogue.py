@@ -8,10 +8,8 @@ import pytest
 
 from translations.catalogue_files import FOLDER, STRINGS, format_part, read_part
 
-PARTS = ("page", "view", "help")
 
-
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", STRINGS)
 def test_every_string_is_translated_and_none_is_outdated(part: str) -> None:
     strings, catalogue = STRINGS[part](), read_part(part)
     assert sorted(strings - catalogue.keys()) == [], "missing: run make translations, and write the Chinese"
@@ -33,10 +31,3 @@ def test_translations_have_the_values_and_arguments_of_the_english(part: str) ->
 def test_files_are_sorted_with_one_line_an_entry() -> None:
     for part in STRINGS:
         assert (FOLDER / f"{part}.json").read_text(encoding="utf-8") == format_part(read_part(part))
-
-
-def test_a_string_has_one_translation() -> None:
-    parts = [read_part(part) for part in STRINGS]
-    assert {
-        text for part in parts for other in parts for text in part.keys() & other.keys() if part[text] != other[text]
-    } == set()

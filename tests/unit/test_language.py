@@ -21,7 +21,7 @@ CATALOGUE = {
 
 @pytest.fixture
 def chinese(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(language, "read_catalogue", lambda name: CATALOGUE)
+    monkeypatch.setattr(language, "read_catalogue", lambda name, parts: CATALOGUE)
     language._patterns.cache_clear()
     with use_language("zh"):
         yield
@@ -55,7 +55,7 @@ def test_unknown_language_is_refused():
 
 
 def test_english_stays_as_the_code_has_it(monkeypatch):
-    monkeypatch.setattr(language, "read_catalogue", lambda name: pytest.fail("English reads no catalogue"))
+    monkeypatch.setattr(language, "read_catalogue", lambda name, parts: pytest.fail("English reads no catalogue"))
     with use_language("en"):
         assert translate("{head} looks at {token}", head="Head 1", token="{x}") == "Head 1 looks at {x}"
         assert translate_message("wrong width") == "wrong width"
@@ -70,6 +70,7 @@ def test_english_stays_as_the_code_has_it(monkeypatch):
         ("free some disk space; run it again", "请释放一些磁盘空间；run it again"),
         ("a dog", "一个 dog"),
         ("wrong a dog", "a dog 有误"),
+        ("wrong width; free some disk space", "width 有误；请释放一些磁盘空间"),
         ("`size=7` is too large", "`size=7` 过大"),
         ("no template fits", "no template fits"),
         ("wrong x\nwrong y", "x 有误\ny 有误"),

@@ -17,6 +17,7 @@ from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_parent_folder
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -209,9 +210,10 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
     else:
         print_tables(describe_settings(report), report_tables(report), console)
     if out is None:
-        console.print("For a page with plots, add: -o bench.html", style="dim")
+        console.print(translate_message("For a page with plots, add: -o bench.html"), style="dim")
     else:
-        console.print(f"Written: {escape_text(str(out))} ({out.stat().st_size / 1000:,.0f} kB)", soft_wrap=True)
+        written = f"Written: {out} ({out.stat().st_size / 1000:,.0f} kB)"
+        console.print(escape_text(translate_message(written)), soft_wrap=True)
 
 
 def _parse_lengths(text: str) -> list[int]:

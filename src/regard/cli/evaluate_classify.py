@@ -27,6 +27,7 @@ from regard.cli.shared_options import (
 from regard.cli.text_input import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,26 +182,25 @@ def print_scores(scores: ClassificationScores, console: Console, *, plural: str 
     """Print the scores as tables; ``plural`` names the inputs."""
     from rich.text import Text
 
-    console.print(
-        f"accuracy {scores.accuracy:.4f}   macro F1 {scores.macro_f1:.4f}   micro F1 {scores.micro_f1:.4f}   "
-        f"loss {scores.loss:.4f}"
-    )
-    console.print(
-        _plain(
-            f"{scores.texts:,} {plural}; always answering {scores.majority} has an accuracy of {scores.baseline:.4f}\n"
-        )
-    )
+    averages = f"macro F1 {scores.macro_f1:.4f}   micro F1 {scores.micro_f1:.4f}"
+    console.print(translate_message(f"accuracy {scores.accuracy:.4f}   {averages}   loss {scores.loss:.4f}"))
+    baseline = f"always answering {scores.majority} has an accuracy of {scores.baseline:.4f}"
+    console.print(_plain(translate_message(f"{scores.texts:,} {plural}; {baseline}") + "\n"))
     console.print(_label_table(scores, plural))
     console.print()
     if scores.confusion is not None and len(scores.labels) <= _MOST_COLUMNS:
-        console.print(Text("Confusion: true label in rows, predicted label in columns", style="bold"))
+        console.print(
+            Text(translate_message("Confusion: true label in rows, predicted label in columns"), style="bold")
+        )
         console.print(_confusion_table(scores))
         console.print()
     elif scores.confusion is not None:
-        console.print(Text(f"Largest confusions: true label, predicted label, {plural}", style="bold"))
+        title = f"Largest confusions: true label, predicted label, {plural}"
+        console.print(Text(translate_message(title), style="bold"))
         console.print(_confusion_list(scores, plural))
         console.print()
-    console.print(Text(f"Calibration: expected error {scores.calibration_error:.4f}", style="bold"))
+    calibration = f"Calibration: expected error {scores.calibration_error:.4f}"
+    console.print(Text(translate_message(calibration), style="bold"))
     console.print(_calibration_table(scores))
 
 
@@ -232,7 +232,8 @@ def _make_table(*columns: str) -> Table:
 def _label_table(scores: ClassificationScores, plural: str) -> Table:
     from rich.text import Text
 
-    table = _make_table("label", "precision", "recall", "F1", plural, "predicted")
+    headings = ("label", "precision", "recall", "F1", plural, "predicted")
+    table = _make_table(*map(translate_message, headings))
     for label in scores.labels:
         numbers = (f"{label.precision:.4f}", f"{label.recall:.4f}", f"{label.f1:.4f}")
         table.add_row(Text(_plain(label.label)), *numbers, f"{label.support:,}", f"{label.predicted:,}")
@@ -259,14 +260,14 @@ def _confusion_list(scores: ClassificationScores, plural: str) -> Table:
         for predicted, count in enumerate(row)
         if true != predicted and count
     ]
-    table = _make_table("true", "predicted", plural)
+    table = _make_table(*map(translate_message, ("true", "predicted", plural)))
     for count, true, predicted in sorted(wrong, reverse=True)[:_MOST_CONFUSIONS]:
         table.add_row(Text(_plain(names[true])), Text(_plain(names[predicted])), f"{count:,}")
     return table
 
 
 def _calibration_table(scores: ClassificationScores) -> Table:
-    table = _make_table("confidence", "predictions", "mean confidence", "right")
+    table = _make_table(*map(translate_message, ("confidence", "predictions", "mean confidence", "right")))
     for part in scores.calibration:
         if part.count:
             bounds = f"{part.low:.2f} - {part.high:.2f}"

@@ -20,6 +20,7 @@ from regard.cli.shared_options import (
 )
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.vision.retrieval import Retrieval
@@ -79,9 +80,10 @@ def clip(
     if form == "json":
         print(json.dumps(fields, indent=2))
         return
-    print(f"{pairs:,} pairs of {found.num_pictures:,} pictures and {found.num_texts:,} different texts")
+    counts = f"{pairs:,} pairs of {found.num_pictures:,} pictures and {found.num_texts:,} different texts"
+    print(translate_message(counts))
     for name, shares in (("picture to text", found.picture_to_text), ("text to picture", found.text_to_picture)):
-        print(f"{name}   " + "   ".join(f"recall@{k} {share:.4f}" for k, share in shares.items()))
+        print(f"{translate_message(name)}   " + "   ".join(f"recall@{k} {share:.4f}" for k, share in shares.items()))
 
 
 def _measure(

@@ -28,6 +28,7 @@ from regard.cli.shared_options import (
 from regard.cli.verb import Verb
 from regard.fields import option_field
 from regard.format_share import format_share
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.generation import LanguageModelScores, MaskedLanguageModelScores
@@ -105,7 +106,7 @@ class _Computation:
     def show(self, scores: Any, derived: tuple[str, ...], describe: Callable[[Any], str]) -> None:
         """Print the scores as ``describe`` says them, or as JSON, with the ``derived`` ones first."""
         fields = {**{name: getattr(scores, name) for name in derived}, **asdict(scores)}
-        print(json.dumps(fields, indent=2) if self.form == "json" else describe(scores))
+        print(json.dumps(fields, indent=2) if self.form == "json" else translate_message(describe(scores)))
 
 
 @expand_option_groups(

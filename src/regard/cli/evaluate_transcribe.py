@@ -23,6 +23,7 @@ from regard.cli.shared_options import (
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
@@ -144,16 +145,16 @@ def _find_worst(
 
 def _print_scores(fields: dict[str, Any], words: ErrorRate, characters: ErrorRate, unit: str) -> None:
     loss = "none" if fields["loss"] is None else f"{fields['loss']:.4f} per {unit.removesuffix('s')}"
-    print(f"word error rate {words.rate:.4f}   character error rate {characters.rate:.4f}   loss {loss}")
+    rates = f"word error rate {words.rate:.4f}   character error rate {characters.rate:.4f}   loss {loss}"
+    print(translate_message(rates))
     sounds = "1 sound" if fields["sounds"] == 1 else f"{fields['sounds']:,} sounds"
-    print(f"{sounds}, {fields['exact']:,} of them without an error")
+    print(translate_message(f"{sounds}, {fields['exact']:,} of them without an error"))
     for name, rate in (("words", words), ("characters", characters)):
-        print(
-            f"{rate.length:,} {name}: {rate.substitutions:,} substituted, {rate.insertions:,} inserted, "
-            f"{rate.deletions:,} deleted"
-        )
+        counts = f"{rate.substitutions:,} substituted, {rate.insertions:,} inserted, {rate.deletions:,} deleted"
+        print(translate_message(f"{rate.length:,} {name}: {counts}"))
     if fields["without_loss"]:
-        print(f"{fields['without_loss']:,} of the texts cannot be written by the model, and have no loss")
+        sentence = f"{fields['without_loss']:,} of the texts cannot be written by the model, and have no loss"
+        print(translate_message(sentence))
 
 
 def _print_examples(examples: Sequence[_Example]) -> None:
@@ -161,7 +162,7 @@ def _print_examples(examples: Sequence[_Example]) -> None:
     from regard.escape_text import escape_text
 
     if examples:
-        print("\nThe worst texts, by character error rate")
+        print("\n" + translate_message("The worst texts, by character error rate"))
     for example in examples:
         rate = example.errors / len(example.reference)
         print(f"  {escape_text(example.sound)}, {rate:.2f}")

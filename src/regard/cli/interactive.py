@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.translation_formats import remarks
 from regard.errors import DataError, OptionError
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -43,7 +44,7 @@ def run_interactive(translator: Translator, search: Search) -> None:
     with contextlib.suppress(ImportError):  # not on Windows
         import readline  # noqa: F401 - gives input() line editing and history
     console = Console(highlight=False, markup=False)
-    console.print("Type a sentence; an empty line or Ctrl-D exits.", style="dim")
+    console.print(translate_message("Type a sentence; an empty line or Ctrl-D exits."), style="dim")
     while True:
         try:
             text = input("> ")
@@ -51,20 +52,21 @@ def run_interactive(translator: Translator, search: Search) -> None:
             console.print()
             return
         except UnicodeDecodeError:
-            console.print(f"the input is not {sys.stdin.encoding}, the encoding set for this terminal", style="red")
+            problem = f"the input is not {sys.stdin.encoding}, the encoding set for this terminal"
+            console.print(translate_message(problem), style="red")
             continue
         if not text.strip():
             return
         try:
             translator.check(text, "the sentence")
-        except DataError as problem:
-            console.print(spell_for_shell(escape_text(problem.what)), style="red")
+        except DataError as error:
+            console.print(spell_for_shell(escape_text(translate_message(error.what))), style="red")
             continue
         (found,) = translator.translate([text], search=search)
         for rendering in found.renderings:
             console.print(escape_text(rendering.text), style="bold", soft_wrap=True)
             for remark in remarks(found.source, rendering):
-                console.print(escape_text(f"the translation {remark}"), style="red", soft_wrap=True)
+                console.print(escape_text(translate_message(f"the translation {remark}")), style="red", soft_wrap=True)
         if translator.model.has_attention:
             aligned = translator.aligned(found.source, found.renderings[0])
             console.print(_format_alignment(aligned, plain=console.options.ascii_only), style="dim", soft_wrap=True)

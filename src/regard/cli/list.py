@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.verb import Verb
+from regard.language import translate_message
 
 Row = Mapping[str, Any]
 
@@ -36,7 +37,7 @@ def list_mechanisms(
         print(json.dumps({"mechanisms": mechanisms, "implementations": implementations}, indent=2, ensure_ascii=False))
         return
     _print_mechanisms(mechanisms)
-    rows = [{**row, "available": "yes" if row["available"] else "no"} for row in implementations]
+    rows = [{**row, "available": translate_message("yes" if row["available"] else "no")} for row in implementations]
     of_implementations = "exact attention on this machine; use: regard.attention(..., impl=...)"
     _print_table(rows, ("impl", "available", "details"), of_implementations)
 
@@ -84,9 +85,9 @@ def _print_mechanisms(rows: Sequence[Row]) -> None:
         "n queries and keys, head_dim d; state of decoding: the keys and values of all tokens, or of constant size; "
         "use: regard.mechanism(name, ...)"
     )
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, show_lines=False, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("equation, paper, time and masks", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, caption=translate_message(caption), show_lines=False, pad_edge=False)
+    table.add_column(translate_message("name"), no_wrap=True)
+    table.add_column(translate_message("equation, paper, time and masks"), overflow="fold")
     for row in rows:
         table.add_row(
             row["name"],
@@ -101,9 +102,9 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str], caption: str) -> N
 
     from regard.cli.broken_pipe import PipedConsole
 
-    table = Table(box=box.SIMPLE_HEAD, caption=caption)
+    table = Table(box=box.SIMPLE_HEAD, caption=translate_message(caption))
     for column in columns:
-        table.add_column(column, no_wrap=column in ("name", "impl"), overflow="fold")
+        table.add_column(translate_message(column), no_wrap=column in ("name", "impl"), overflow="fold")
     for row in rows:
         table.add_row(*(str(row[column]) for column in columns))
     PipedConsole(markup=False, highlight=False).print(table)

@@ -18,6 +18,7 @@ from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.control.returns import Returns
@@ -228,10 +229,10 @@ def _print_table(played: list[PlayedEnvironment]) -> None:
     count = len(played[0].seeds)
     seeds = f"seeds {played[0].seeds[0]} to {played[0].seeds[-1]}" if count > 1 else f"seed {played[0].seeds[0]}"
     caption = f"{count:,} {'episodes' if count > 1 else 'episode'}, {seeds}; mean return ± standard deviation"
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("environment", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, caption=translate_message(caption), show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(translate_message("environment"), overflow="fold")
     for column in ("return", "range", "expert", "random", "share"):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(translate_message(column), justify="right", no_wrap=True)
     for environment in played:
         spread = f"{_number(environment.model.mean)} ± {_number(environment.model.deviation)}"
         table.add_row(

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from regard.language import translate_message
+
 if TYPE_CHECKING:
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
@@ -80,7 +82,8 @@ def _progress_bar(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    text = TextColumn(what, markup=False) if what else TextColumn("{task.fields[done]:,} " + plural)
+    counted = TextColumn("{task.fields[done]:,} " + translate_message(plural))
+    text = TextColumn(translate_message(what), markup=False) if what else counted
     columns = (BarColumn(), text, TimeElapsedColumn(), *([] if what else [TimeRemainingColumn()]))
     with Progress(*columns, console=console, transient=True, disable=hides or not console.is_terminal) as bar:
         task = bar.add_task("", total=total, done=0)

@@ -13,7 +13,12 @@ def say(message: str) -> None:
     """Print a message in the language in use, with marked arguments as options, and control characters escaped."""
     from regard.escape_text import escape_text
 
-    print(spell_for_shell(escape_text(translate_message(message))), file=sys.stderr)
+    print(spell_in_language(escape_text(message)), file=sys.stderr)
+
+
+def spell_in_language(message: str) -> str:
+    """The message in the language in use, with marked arguments as options of the command."""
+    return spell_for_shell(translate_message(message))
 
 
 def error_in_language(error: RegardError) -> RegardError:

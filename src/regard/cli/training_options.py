@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from regard.cli.argument_options import spell_for_shell
 from regard.cli.option_group import make_group
 from regard.cli.shared_options import Overwrite, Resume, check_resume
-from regard.cli.stderr import say
+from regard.cli.stderr import say, spell_in_language
 from regard.fields import declare, option_field
 from regard.train import Settings
 
@@ -126,7 +125,7 @@ class Training:
                 resume=self.resume,
                 overwrite=self.overwrite,
                 device=self.device,
-                report=TerminalReport(spell_for_shell),
+                report=TerminalReport(spell_in_language),
             )
         except KeyboardInterrupt as interruption:
             if not interruption.args:

@@ -43,6 +43,7 @@ from regard.cli.view_texts import (
 )
 from regard.errors import DataError, OptionError
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -453,9 +454,9 @@ def _show_summary(corpus: CorpusStatistics, output: _Output) -> None:
     console = PipedConsole(highlight=False, markup=False)
     print_summary(corpus, console)
     if written:
-        console.print(escape_text(written), soft_wrap=True)
+        console.print(escape_text(translate_message(written)), soft_wrap=True)
     else:
-        console.print("For all statistics of every head, add: -o heads.csv", style="dim")
+        console.print(translate_message("For all statistics of every head, add: -o heads.csv"), style="dim")
 
 
 def _compare_words(readings: Sequence[PrintedReading]) -> None:
@@ -476,9 +477,10 @@ def _print_written(written: str, console: Console, *, example: str) -> None:
     from regard.escape_text import escape_text
 
     if written:
-        console.print(escape_text(written), soft_wrap=True)
+        console.print(escape_text(translate_message(written)), soft_wrap=True)
     else:
-        console.print(f"For the page with every layer and head, add: -o {example}", style="dim")
+        advice = f"For the page with every layer and head, add: -o {example}"
+        console.print(translate_message(advice), style="dim")
 
 
 def _parse_mechanisms(texts: list[str] | None, *, is_of_pairs: bool) -> list[MechanismChoice]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.progress import track
 from regard.errors import OptionError
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +59,8 @@ def print_summary(corpus: CorpusStatistics, console: Console) -> None:
 
     named = [head for head in corpus.heads if head.pattern is not None]
     counts = f"{corpus.texts:,} texts, {corpus.tokens:,} tokens"
-    console.print(f"{counts}. {len(named)} of {len(corpus.heads)} heads follow a named pattern.", soft_wrap=True)
+    sentence = f"{counts}. {len(named)} of {len(corpus.heads)} heads follow a named pattern."
+    console.print(translate_message(sentence), soft_wrap=True)
     if not named:
         return
     rows = []
@@ -66,20 +68,22 @@ def print_summary(corpus: CorpusStatistics, console: Console) -> None:
         assert head.pattern is not None
         numbers = (head.pattern.score, head.pattern.chance, head.agreement, head.marks)
         shares = [Text("–" if share is None else f"{100 * share:.0f} %") for share in numbers]
-        rows.append([Text(f"{head.layer}·{head.head}", style="bold"), Text(head.pattern.name), *shares])
+        rows.append(
+            [Text(f"{head.layer}·{head.head}", style="bold"), Text(translate_message(head.pattern.name)), *shares]
+        )
     columns = (
-        Column("layer·head"),
-        Column("pattern", wraps_from=24),
-        Column("score", "right"),
-        Column("chance", "right", leave_out=2),
-        Column("texts", "right", leave_out=3),
-        Column("hidden", "right", leave_out=1),
+        Column(translate_message("layer·head")),
+        Column(translate_message("pattern"), wraps_from=24),
+        Column(translate_message("score"), "right"),
+        Column(translate_message("chance"), "right", leave_out=2),
+        Column(translate_message("texts"), "right", leave_out=3),
+        Column(translate_message("hidden"), "right", leave_out=1),
     )
     console.print()
     console.print(fitted_table(columns, rows, console.width))
-    console.print(
-        "\nscore: the share of attention that follows the pattern, over all tokens, without special tokens and a first "
+    explanation = (
+        "score: the share of attention that follows the pattern, over all tokens, without special tokens and a first "
         'token that is kept apart, which get the share "hidden". chance: what uniform attention would have. texts: the '
-        "share of texts, of those long enough (– if none is), in which the head has the same name.",
-        style="dim",
+        "share of texts, of those long enough (– if none is), in which the head has the same name."
     )
+    console.print("\n" + translate_message(explanation), style="dim")

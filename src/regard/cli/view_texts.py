@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,6 +12,7 @@ from regard.cli.progress import count_progress, track
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.errors import DataError, OptionError
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.chinese_words import ChineseWords
@@ -101,7 +101,7 @@ def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], mo
     from regard.view.serve import PageServer
 
     server = PageServer(readings, [summary for summary in summaries if isinstance(summary, LongReading)], model=model)
-    print(f"Page: {server.address}", flush=True)
+    print(translate_message(f"Page: {server.address}"), flush=True)
     say("The server ends when the page is closed, or with Ctrl-C.")
     if opens:
         typer.launch(server.address)
@@ -246,7 +246,7 @@ def warn_about_missing_quotes(texts: list[str]) -> None:
         from regard.escape_text import escape_text
 
         sentence = escape_text(" ".join(texts))
-        print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
+        say(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"')
 
 
 def choose_translator(arguments: list[str], model: str | None) -> str:

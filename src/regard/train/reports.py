@@ -122,7 +122,11 @@ class TerminalReport(Report):
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-        columns = (TextColumn("step {task.fields[step]:,}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
+        columns = (
+            TextColumn(spell("step") + " {task.fields[step]:,}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+        )
         self._progress_bar = Progress(
             *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not self._console.is_terminal
         )
@@ -139,7 +143,7 @@ class TerminalReport(Report):
         left = values.get("seconds_left")
         speeds = {name.removesuffix(_SPEED): value for name, value in values.items() if name.endswith(_SPEED)}
         parts = [f"loss {values['loss']:.3f}", *(f"{value:,.0f} {unit}/s" for unit, value in speeds.items())]
-        description = " · ".join(parts if left is None else [*parts, f"{_format_duration(left)} left"])
+        description = " · ".join(parts if left is None else [*parts, self._spell(f"{_format_duration(left)} left")])
         self._progress_bar.start()  # here, since only one of several processes gets metrics
         self._progress_bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
         if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
