@@ -3,6 +3,7 @@
     gated delta    S_t = (I - beta_t k_t k_t^T) exp(g_t) S_(t-1) + beta_t k_t v_t^T,    o_t = d^(-1/2) S_t^T q_t
     kimi delta     the same with exp(g_t) for each channel of the key
     mamba 2        S_t = exp(dt_t A) S_(t-1) + B_t (dt_t x_t)^T,                        y_t = S_t^T C_t + D x_t
+    lightning      S_t = exp(-slope) S_(t-1) + k_t v_t^T,                               o_t = S_t^T q_t
 
 Here, as in ``transformers``: query, key, B, C (batch, length, key_heads, head_dim), value, x (batch, length, heads,
 value_dim), g, beta, dt (batch, length, heads), or g (batch, length, heads, head_dim); heads is a multiple of key_heads.
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import RefusedError
 from regard.hf.other_arguments import refuse_unknown_arguments
@@ -134,6 +135,48 @@ def mamba2_scan(
         )
         output = (output if D is None else output + D[:, None] * tokens).contiguous()
     return (output, state.transpose(2, 3)) if return_final_states else output
+
+
+def lightning_attention(
+    layer: nn.Module,
+    hidden_states: Tensor,
+    position_embeddings: Any,
+    attention_mask: Tensor | None,
+    past_key_values: Any = None,
+    **arguments: Any,
+) -> tuple[Tensor, Tensor]:
+    """Compute the layer of lightning attention of MiniMax. MiniMax 2025, "MiniMax-01", section 2.2.
+
+    Args:
+        layer: the layer, whose projections, norm and decays (heads, 1, 1) are used.
+        hidden_states: (batch, length, width).
+        position_embeddings: has no effect: decays say where tokens are.
+        attention_mask: (batch, length), False or 0 for padding; None is no padding.
+        past_key_values: the cache, whose state is read and replaced; None is no cache.
+        arguments: other arguments of the model (``other_arguments``).
+
+    Returns the output (batch, length, width), and the state after the last token. Raises RefusedError for packed texts
+    and unknown arguments.
+    """
+    del position_embeddings
+    _check_arguments(arguments)
+    parts: Any = layer
+    tokens = parts.act_fn(parts.qkv_proj(hidden_states))
+    if attention_mask is not None:
+        tokens = (tokens * attention_mask[..., None]).to(tokens.dtype)
+    batch, length, _ = hidden_states.shape
+    tokens = tokens.view(batch, length, parts.num_attention_heads, 3 * parts.head_dim)
+    earlier = None if past_key_values is None else past_key_values.get_linear_cache(parts.layer_idx)
+    dtype = accumulation_dtype(tokens.dtype)
+    with disable_autocast(hidden_states.device):
+        slope = parts.slope_rate.flatten().to(dtype)
+        query, key, value = tokens.to(dtype).split(parts.head_dim, dim=3)
+        output, state = _scan(query, key, value, -slope.expand(batch, length, -1), None, earlier, scale=1.0)
+    output = parts.norm(output.to(tokens.dtype).flatten(2))
+    output = parts.out_proj(torch.sigmoid(parts.output_gate(hidden_states)) * output)
+    if past_key_values is not None:
+        past_key_values.set_linear_cache(parts.layer_idx, state)
+    return output, state
 
 
 def mamba2_step(

@@ -2,7 +2,8 @@
 
 A linear mixer (gated delta net, Kimi delta attention, Mamba-2) has no attention weights, and ``transformers`` has no
 interface for it: its layer calls a function of its own file, in which packages for GPUs or plain torch are fixed when
-the file is imported. So the function is replaced in that file: for every model of that type in this process.
+the file is imported. So the function is replaced in that file: for every model of that type in this process. The scan
+of lightning attention (MiniMax) is written out in a method of the layer, which is replaced in its class.
 
 The files of all types hold the same few functions, by the same names (``FUNCTIONS``).
 """
@@ -11,17 +12,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, final
 
-from torch import nn
+from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError
 from regard.hf.check import unwrap
-from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
+from regard.hf.scan_functions import delta_rule, lightning_attention, mamba2_scan, mamba2_step
 from regard.layers.attention_code import methods, names_in_code
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -31,8 +33,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "recurrent_kimi_delta_attention": delta_rule,
     "mamba2_chunk_scan": mamba2_scan,
     "mamba2_selective_state_update": mamba2_step,
+    "MiniMaxLightningAttention.forward": lightning_attention,
 }
-"""The replacement of each function of ``transformers``."""
+"""The replacement of each function of ``transformers``; a method has the name of its class, too."""
 
 _OTHER_SCANS = {
     "mamba_selective_scan": "the scan of Mamba-1 has a decay for each channel and each number of its state",
@@ -53,13 +56,13 @@ class ScanReplacement:
 
     replaced: Mapping[str, Callable[..., Any]]
     layers: Mapping[str, str]
-    _places: tuple[tuple[dict[str, Any], str, Callable[..., Any]], ...]
+    _places: tuple[tuple[Any, str, Callable[..., Any]], ...]
 
     def restore(self) -> None:
         """Put back what was replaced; a second call has no effect."""
-        for names, name, earlier in self._places:
-            if getattr(names[name], "replaces", None) is earlier:
-                names[name] = earlier
+        for owner, name, earlier in self._places:
+            if getattr(getattr(owner, name), "replaces", None) is earlier:
+                setattr(owner, name, earlier)
 
     def __enter__(self) -> ScanReplacement:
         return self
@@ -87,37 +90,47 @@ def use_scans(model: nn.Module) -> ScanReplacement:
     model = unwrap(model)
     layers, found = {}, {}
     for layer, module in model.named_modules():
-        for names, name in _called_scans(module):
+        for owner, name in _called_scans(module):
             if name in _OTHER_SCANS:
                 raise _refuse(f"{type(module).__name__} ({layer}) calls {name}: {_OTHER_SCANS[name]}")
             layers[layer] = type(module).__name__
-            found[names["__name__"], name] = names
+            found[_full_name(owner, name)] = owner, name
     if not layers:
         raise _refuse(f"{type(model).__name__}, none of whose layers calls one of them")
-    places = []
-    for (_, name), names in found.items():
-        earlier = names[name]
+    places, replaced = [], {}
+    for full_name, (owner, name) in found.items():
+        attribute = name.rpartition(".")[2]
+        earlier = getattr(owner, attribute)
         if not hasattr(earlier, "replaces"):
-            names[name] = _replace(earlier, FUNCTIONS[name])
-            places.append((names, name, earlier))
-    replaced = {f"{names['__name__']}.{name}": earlier for names, name, earlier in places}
+            setattr(owner, attribute, _replace(earlier, FUNCTIONS[name]))
+            places.append((owner, attribute, earlier))
+            replaced[full_name] = earlier
     return ScanReplacement(replaced, layers, tuple(places))
 
 
-def _called_scans(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
-    """Scans that the methods of a layer call: the names of the file in which a method stands, and the scan's name."""
+def _called_scans(module: nn.Module) -> Iterator[tuple[Any, str]]:
+    """Scans that the methods of a layer call, or that are such a method: their file or class, and their name."""
+    for kind in type(module).__mro__:
+        if f"{kind.__name__}.forward" in FUNCTIONS:
+            yield kind, f"{kind.__name__}.forward"
     for method in methods(type(module)):
         for name in sorted(names_in_code(method.__code__) & (FUNCTIONS.keys() | _OTHER_SCANS.keys())):
             if callable(method.__globals__.get(name)):
-                yield method.__globals__, name
+                yield sys.modules[method.__module__], name
+
+
+def _full_name(owner: Any, name: str) -> str:
+    """The name of a function with that of its file."""
+    return f"{owner.__module__ if isinstance(owner, type) else owner.__name__}.{name}"
 
 
 def _replace(earlier: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     """Make the function that computes tensors on a CPU by ``function``, and others as before."""
 
     @functools.wraps(earlier)
-    def compute(tensor: Any, *arguments: Any, **named: Any) -> Any:
-        return (function if tensor.device.type == "cpu" else earlier)(tensor, *arguments, **named)
+    def compute(*arguments: Any, **named: Any) -> Any:
+        tensor = next(value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
+        return (function if tensor.device.type == "cpu" else earlier)(*arguments, **named)
 
     # What a reader or a compiler asks for is this function, not the one that it replaces.
     del compute.__wrapped__

@@ -107,6 +107,15 @@ MIXER_TYPES = (
         num_key_value_heads=4,
         adapter_rank=5,
     ),
+    _mixer(
+        "minimax",
+        _GROUPED,
+        num_local_experts=3,
+        num_experts_per_tok=2,
+        # If the first layer is linear, transformers counts no tokens in its cache, so that positions are wrong.
+        layer_types=["full_attention", "linear_attention"],
+        block_size=4,
+    ),
 )
 """Model types whose mixers call one of ``regard.hf.scan_replacement.FUNCTIONS``."""
 
