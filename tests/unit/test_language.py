@@ -11,7 +11,6 @@ from regard.language import language_in_use, translate, translate_message, use_l
 CATALOGUE = {
     "{head} looks at {token}": "{head} 关注 {token}",
     "wrong {0}": "{0} 有误",
-    "{0}; {1}": "{0}；{1}",
     "free some disk space": "请释放一些磁盘空间",
     "at most {0} of {1}": "{1} 中最多 {0} 个",
     "a {0}": "一个 {0}",
@@ -67,7 +66,7 @@ def test_english_stays_as_the_code_has_it(monkeypatch):
     [
         ("wrong width", "width 有误"),
         ("at most 3 of 5", "5 中最多 3 个"),
-        ("free some disk space; run it again", "请释放一些磁盘空间；run it again"),
+        ("free some disk space; run it again", "free some disk space; run it again"),
         ("a dog", "一个 dog"),
         ("wrong a dog", "a dog 有误"),
         ("wrong width; free some disk space", "width 有误；请释放一些磁盘空间"),
