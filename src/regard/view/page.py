@@ -57,7 +57,8 @@ AnyReading: TypeAlias = (
 """Readings of texts, translations, pictures and other files, texts under several mechanisms, comparisons, episodes."""
 
 
-_WEIGHTS = ("language", "decode", "attention", "colour", "dom")
+_BASE = ("language", "decode", "colour", "dom", "views")
+_WEIGHTS = (*_BASE, "attention")
 _CONTROLS = ("theme", "print", "skip", "text_list", "tabs", "start")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = Page(
@@ -114,19 +115,7 @@ _EPISODES = Page(
     "episode.html",
     styles=("page", "episode"),
     scripts=(
-        *(
-            "language",
-            "decode",
-            "colour",
-            "dom",
-            "episode_state",
-            "theme",
-            "print",
-            "text_list",
-            "tabs",
-            "start",
-            "episode_frame",
-        ),
+        *(*_BASE, "episode_state", "theme", "print", "text_list", "tabs", "start", "episode_frame"),
         *("alternatives", "observed", "earlier_steps", "strongest_sources", "episode_heads", "episode"),
     ),
     readings="{{text: Episodes}}",
@@ -136,7 +125,7 @@ _EPISODES = Page(
 _LONG = Page(
     "long.html",
     styles=("page", "one_screen", "long"),
-    scripts=("language", "decode", "colour", "dom", "long_state", *_CONTROLS, "one_screen", "long_map", "long"),
+    scripts=(*_BASE, "long_state", *_CONTROLS, "one_screen", "long_map", "long"),
     body=' class="one-screen long-text"',
 )
 _SERVED = replace(_LONG, scripts=(*_LONG.scripts[:-1], "long_served", "long"), connect="'self'")

@@ -3,7 +3,6 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { text: 0, step: 0, component: 0, layer: null, head: null };
-const views = [];
 const KINDS = { now: translate`this observation`, separator: translate`separator and this action`, observed: translate`earlier observations`, acted: translate`earlier actions` };
 const FIELDS = { episode: "text", step: "step", number: "component", layer: "layer", head: "head" };
 
@@ -79,14 +78,6 @@ function mixText(mix) {
   return Object.entries(KINDS).map(([kind, name]) => `${name} ${percent(mix[kind])}`).join(", ");
 }
 
-function watch(parts, show) {
-  views.push({ parts, show });
-}
-
-function bounded(value, size) {
-  return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
-}
-
 function move(change) {
   const text = bounded(change.text ?? state.text, data.texts.length);
   if (text !== state.text && !("step" in change)) change = { ...change, step: 0 };
@@ -104,7 +95,7 @@ function go(change) {
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
   storeAddress(address());
-  views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
+  showChanged(changed);
 }
 
 function address() {
@@ -120,8 +111,4 @@ function readAddress() {
     if (value === "mean" && (name === "layer" || name === "head")) change[field] = null;
   }
   return change;
-}
-
-function showAll() {
-  views.forEach(({ show }) => show());
 }

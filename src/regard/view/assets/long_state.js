@@ -11,7 +11,6 @@ data.texts.forEach((text) => {
 const onDemand = {}; // what a page with a server asks it for (long_served.js); empty in a saved page
 const WHOLE = { top: 0, left: 0, size: 1 };
 const state = { text: 0, layer: 0, head: 0, query: 0, measure: "largest", part: WHOLE };
-const views = [];
 
 // Decodes integers of ``letters`` characters each: the inverse of pack_integers in pack.py.
 function integersOf(packed, letters) {
@@ -77,15 +76,6 @@ function shownRow() {
   return Array.from({ length: count }, (_, at) => ({ key: keys[start + at], share: shares[start + at] })).filter(({ share }) => share > 0);
 }
 
-// Registers a function that redraws a view when one of the named parts of the state changes.
-function watch(parts, show) {
-  views.push({ parts, show });
-}
-
-function bounded(value, size) {
-  return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
-}
-
 // The first view of a text: its most notable pair.
 function openingPlace(text) {
   const [pair] = data.texts[text].pairs;
@@ -107,7 +97,7 @@ function go(change) {
   const before = { ...state };
   move(change);
   const changed = Object.keys(state).filter((part) => state[part] !== before[part]);
-  views.filter(({ parts }) => parts.some((part) => changed.includes(part))).forEach(({ show }) => show());
+  showChanged(changed);
   if (changed.some((part) => part !== "part")) storeAddress(`#text=${state.text}&layer=${state.layer}&head=${state.head}&token=${state.query}`);
 }
 
@@ -115,8 +105,4 @@ function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const names = Object.entries({ text: "text", layer: "layer", head: "head", token: "query" });
   return Object.fromEntries(names.flatMap(([name, part]) => (/^\d{1,7}$/.test(given.get(name) ?? "") ? [[part, Number(given.get(name))]] : [])));
-}
-
-function showAll() {
-  views.forEach(({ show }) => show());
 }

@@ -5,7 +5,6 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, scale: "uniform" };
-const views = [];
 
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
 const isSound = Boolean(data.texts[0].sound);
@@ -112,14 +111,6 @@ function headName(head = state.head) {
   return head === null ? translate`all heads averaged` : translate`head ${head}`;
 }
 
-function watch(parts, show) {
-  views.push({ parts, show });
-}
-
-function bounded(value, size) {
-  return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
-}
-
 function centreOf(layer) {
   return layer.prefix.length + Math.floor(layer.rows / 2) * layer.columns + Math.floor(layer.columns / 2);
 }
@@ -174,7 +165,7 @@ function go(change) {
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
   storeAddress(address());
-  views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
+  showChanged(changed);
 }
 
 function address() {
@@ -195,8 +186,4 @@ function readAddress() {
   if (["attention", "rollout", "readout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
   else if (["layer", "head", "token", "key"].some((name) => query.has(name))) change.view = "attention";
   return change;
-}
-
-function showAll() {
-  views.forEach(({ show }) => show());
 }

@@ -13,7 +13,6 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
 
 const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", step: null, otherLayer: null, otherHead: null };
 const OTHER_HEAD = { otherLayer: null, otherHead: null }; // of a comparison: the one that the head is compared with
-const views = [];
 let resting = null; // the state that a preview covers
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one, whatever their tokens.
 let chosen = false;
@@ -60,15 +59,6 @@ function largestApart(text, row) {
 
 function headName(head = state.head) {
   return head === null ? translate`all heads averaged` : isThrough(head) ? translate`${throughName(head)} through the layers up to it` : translate`head ${head}`;
-}
-
-// Registers a function that redraws a view when one of the named parts of the state changes.
-function watch(parts, show) {
-  views.push({ parts, show });
-}
-
-function bounded(value, size) {
-  return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
 // The first view of a text: its strongest finding, or of a decoder the last token; of a classifier's first token: the last layer, all heads; of an
@@ -148,7 +138,7 @@ function endPreviewUnseen() {
 function redraw(before) {
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (changed.includes("kind")) changed.push("text");
-  views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
+  showChanged(changed);
   return changed.length > 0;
 }
 
@@ -183,10 +173,6 @@ function readAddress() {
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
   const kind = attentions.findIndex((one) => one.kind === query.get("kind"));
   return kind < 0 ? change : { ...change, kind };
-}
-
-function showAll() {
-  views.forEach(({ show }) => show());
 }
 
 // The page stores a table of ten-thousandths, a row for each head; each becomes an object with the names of the columns.
