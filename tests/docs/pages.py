@@ -3,6 +3,7 @@
 ```python    run, one namespace per page; its `# ->` comments are the expected output, line by line
 ```sh        run by bash, one folder per page; a ```text block right below is its expected output
 ```console   set-up for a reader's own machine, not run
+```shell     the same in README.zh-CN.md alone
 """
 
 from __future__ import annotations

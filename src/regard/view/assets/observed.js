@@ -73,13 +73,14 @@ function withPicture(picture, then) {
 }
 
 function cellText(part, values, shares, cell) {
-  const place = translate`row ${Math.floor(cell / part.grid[1])}, column ${cell % part.grid[1]}`;
+  const [row, column] = [Math.floor(cell / part.grid[1]), cell % part.grid[1]];
+  const inName = `row ${row}, column ${column}`; // as the names of tokens say it
   const tokens = part.cells.flatMap((at, token) => (at === cell ? [token] : []));
   const text = (token) => {
-    const name = part.names[token].replace(`${place}: `, "");
-    return `${name === place ? "" : `${name} `}${values[token]} ${percent(shares[token])}`;
+    const name = part.names[token].replace(`${inName}: `, "");
+    return `${name === inName ? "" : `${name} `}${values[token]} ${percent(shares[token])}`;
   };
-  return [`${place}: `, isolate(tokens.map(text).join(", "))];
+  return [translate`row ${row}, column ${column}`, ": ", isolate(tokens.map(text).join(", "))];
 }
 
 const CELL = 42; // CSS pixels of a cell without a picture
