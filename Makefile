@@ -67,6 +67,7 @@ docs-serve: $(VENV)/.test  ## read the documentation while writing it
 
 conformance: $(VENV)/.test $(VENV)/.kernels  ## prove the promises again and write the table in docs/conformance.md
 	$(BIN)/python -m pytest tests/conformance --write-table docs/conformance.md
+	PYTHONPATH=tests $(BIN)/python -m conformance.mutants
 
 kernels: $(VENV)/.test $(VENV)/.kernels  ## test the C++ kernels alone; REGARD_ISA=avx2 picks the instruction set
 	$(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)

@@ -40,7 +40,7 @@ def broadcast_cases(mask):
         bias, upstream = arrays(*(torch.randn(one, dtype=torch.float64) for one in (shape, (*query.shape[:3], 2))))
         output, _ = oracle.attention(query, key, value, allowed, bias, SCALE)
         gradients = oracle.backward(query, key, value, upstream, allowed, bias, SCALE)
-        cases.append(((query, key, value, bias, upstream), (output, *gradients)))
+        cases.append(((query, key, value, bias, upstream), (output, *gradients[:4])))
     return cases
 
 

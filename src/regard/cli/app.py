@@ -19,6 +19,7 @@ from regard.cli import (
     audit,
     bench,
     classify,
+    conform,
     embed,
     evaluate,
     export,
@@ -128,6 +129,7 @@ evaluate.register(app)
 export.register(app)
 audit.register(app)
 bench.register(app)
+conform.register(app)
 list_verb.register(app)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from regard.conformance.layout import Layout
 from regard.conformance.oracles import (
     additive,
     attention,
@@ -45,12 +46,14 @@ Arrays = Mapping[str, np.ndarray]
 class Oracle(NamedTuple):
     """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks.
 
-    A head of ``head_parts`` parts is as many times as large as in the layouts. ``is_fused``: except for "reference",
+    ``shapes`` are those of the parameters, and of the buffers that are saved with them, in a layout. A head of
+    ``head_parts`` parts is as many times as large as in the layouts. ``is_fused``: except for "reference",
     the fused dot-product kernels compute it, which round the partial results of half precision too.
     """
 
     forward: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Arrays], np.ndarray]
     options: Mapping[str, Any] = {}
+    shapes: Callable[[Layout], Mapping[str, tuple[int, ...]]] = lambda layout: {}
     head_parts: int = 1
     is_fused: bool = False
 
@@ -190,17 +193,58 @@ def _dsa(query: Array, key: Array, value: Array, allowed: Array, parameters: Arr
 
 ORACLES: dict[str, Oracle] = {
     "dot_product": Oracle(_dot_product, is_fused=True),
-    "additive": Oracle(_additive),
+    "additive": Oracle(
+        _additive,
+        shapes=lambda layout: {
+            "query_weight": (layout.heads, layout.head_dim, layout.head_dim),
+            "key_weight": (layout.heads, layout.head_dim, layout.head_dim),
+            "score_vector": (layout.heads, layout.head_dim),
+        },
+    ),
     "luong_dot": Oracle(_luong_dot, is_fused=True),
-    "luong_general": Oracle(_luong_general, is_fused=True),
-    "luong_concat": Oracle(_luong_concat),
-    "local_p": Oracle(_local_p, {"window": _WINDOW}),
-    "forgetting": Oracle(_forgetting),
-    "differential": Oracle(_differential, {"depth": 1}, head_parts=2, is_fused=True),
-    "talking_heads": Oracle(_talking_heads),
+    "luong_general": Oracle(
+        _luong_general,
+        shapes=lambda layout: {"weight": (layout.heads, layout.head_dim, layout.head_dim)},
+        is_fused=True,
+    ),
+    "luong_concat": Oracle(
+        _luong_concat,
+        shapes=lambda layout: {
+            "weight": (layout.heads, layout.head_dim, 2 * layout.head_dim),
+            "score_vector": (layout.heads, layout.head_dim),
+        },
+    ),
+    "local_p": Oracle(
+        _local_p,
+        {"window": _WINDOW},
+        lambda layout: {
+            "position_weight": (layout.heads, layout.head_dim, layout.head_dim),
+            "position_vector": (layout.heads, layout.head_dim),
+            "align.weight": (layout.heads, layout.head_dim, layout.head_dim),
+        },
+    ),
+    "forgetting": Oracle(_forgetting, shapes=lambda layout: {"forget": (layout.batch, layout.heads, layout.keys, 1)}),
+    "differential": Oracle(
+        _differential,
+        {"depth": 1},
+        lambda layout: {"lambda_query": (2, layout.head_dim), "lambda_key": (2, layout.head_dim)},
+        head_parts=2,
+        is_fused=True,
+    ),
+    "talking_heads": Oracle(
+        _talking_heads,
+        shapes=lambda layout: {
+            "score_mixing": (layout.heads, layout.heads),
+            "weight_mixing": (layout.heads, layout.heads),
+        },
+    ),
     "sigmoid": Oracle(_sigmoid, is_fused=True),
     "linear": Oracle(_linear),
-    "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
+    "linformer": Oracle(
+        _linformer,
+        {"length": 17, "projected": 5},
+        lambda layout: {"key_projection": (5, 17), "value_projection": (5, 17)},
+    ),
     "longformer": Oracle(
         _longformer, {"window": 4, "global_tokens": _GLOBAL_TOKENS, "global_projections": False}, is_fused=True
     ),
@@ -215,17 +259,64 @@ ORACLES: dict[str, Oracle] = {
         is_fused=True,
     ),
     "retention": Oracle(_retention),
-    "gated_linear": Oracle(_gated_linear),
-    "mamba2": Oracle(_mamba2),
-    "gated_delta": Oracle(_gated_delta),
-    "kda": Oracle(_gated_delta),
+    "gated_linear": Oracle(
+        _gated_linear, shapes=lambda layout: {"forget": (layout.batch, layout.heads, layout.keys, layout.head_dim)}
+    ),
+    "mamba2": Oracle(
+        _mamba2,
+        shapes=lambda layout: {
+            "time_step": (layout.batch, layout.heads, layout.keys, 1),
+            "log_rate": (layout.heads,),
+            "step_bias": (layout.heads,),
+        },
+    ),
+    "gated_delta": Oracle(
+        _gated_delta,
+        shapes=lambda layout: {
+            "beta": (layout.batch, layout.heads, layout.keys, 1),
+            "decay": (layout.batch, layout.heads, layout.keys, 1),
+            "log_rate": (layout.heads,),
+            "decay_bias": (layout.heads,),
+        },
+    ),
+    "kda": Oracle(
+        _gated_delta,
+        shapes=lambda layout: {
+            "beta": (layout.batch, layout.heads, layout.keys, 1),
+            "decay": (layout.batch, layout.heads, layout.keys, layout.head_dim),
+            "log_rate": (layout.heads,),
+            "decay_bias": (layout.heads, layout.head_dim),
+        },
+    ),
     "reformer": Oracle(_reformer, {"buckets": _BUCKETS, "rounds": _HASH_ROUNDS, "seed": _HASH_SEED}, is_fused=True),
-    "performer": Oracle(_performer, {"features": 11, "seed": 7}),
-    "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
+    "performer": Oracle(_performer, {"features": 11, "seed": 7}, lambda layout: {"projection": (11, layout.head_dim)}),
+    "nystromformer": Oracle(
+        _nystromformer,
+        {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3},
+        lambda layout: {"convolution": (layout.heads, 3)},
+    ),
     "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}, is_fused=True),
     "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}, is_fused=True),
-    "nsa": Oracle(_nsa, _NSA, is_fused=True),
-    "dsa": Oracle(_dsa, {"keys": _CHOSEN_KEYS, "index_heads": 2, "index_dim": 3}, is_fused=True),
+    "nsa": Oracle(
+        _nsa,
+        _NSA,
+        lambda layout: {
+            "gate": (layout.batch, layout.heads, layout.queries, 3),
+            "compression.key_logits": (4, layout.head_dim),
+            "compression.value_logits": (4,),
+        },
+        is_fused=True,
+    ),
+    "dsa": Oracle(
+        _dsa,
+        {"keys": _CHOSEN_KEYS, "index_heads": 2, "index_dim": 3},
+        lambda layout: {
+            "index_query": (layout.batch, 2, layout.queries, 3),
+            "index_key": (layout.batch, 1, layout.keys, 3),
+            "index_weight": (layout.batch, 2, layout.queries, 1),
+        },
+        is_fused=True,
+    ),
 }
 
 

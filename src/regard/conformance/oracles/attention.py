@@ -6,7 +6,8 @@
 
 With a softcap c, c tanh(scale * query key^T / c) takes the place of scale * query key^T (Gemma Team 2024, section 2).
 Sinks, (heads,) or broadcasting to (batch, heads, queries, 1), are logits of the softmax without a value (OpenAI 2025,
-section 2).
+section 2). With dropout, the weights are multiplied by ``dropout_mask``, which has 0 and 1 / (1 - p) and the shape of
+the weights (Srivastava et al. 2014, section 10, with the factor in training).
 
 Shapes: query (batch, heads, queries, head_dim); key (batch, key heads, keys, head_dim); value (batch, key
 heads, keys, value_dim); allowed (bool) and bias broadcast to (batch, heads, queries, keys). A bias of -inf
@@ -17,18 +18,18 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from regard.conformance.oracles.softmax import backward as softmax_backward
 from regard.conformance.oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
 @final
 class Gradients(NamedTuple):
-    """The gradient of each input, with the input's shape; None for a bias that was not given."""
+    """The gradient of each input, with the input's shape; None for a bias or sinks that were not given."""
 
     query: np.ndarray
     key: np.ndarray
     value: np.ndarray
     bias: np.ndarray | None
+    sinks: np.ndarray | None = None
 
 
 @final
@@ -56,13 +57,13 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     sinks: np.ndarray | None = None,
+    dropout_mask: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the output and the weights."""
+    """Return the output and the weights, which are those before dropout."""
     visible = _visible(query, key, allowed, bias)
-    weights = softmax(
-        _scores(query, key, visible, bias, scale, softcap), visible, None if sinks is None else _of_queries(sinks)
-    )
-    return weighted_sum(weights, value, visible), weights
+    scores = _scores(query, key, visible, bias, scale, softcap)
+    weights = softmax(scores, visible, None if sinks is None else _of_queries(sinks))
+    return weighted_sum(weights if dropout_mask is None else weights * dropout_mask, value, visible), weights
 
 
 def observe(
@@ -124,25 +125,44 @@ def backward(
     allowed: np.ndarray | None = None,
     bias: np.ndarray | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: np.ndarray | None = None,
+    dropout_mask: np.ndarray | None = None,
 ) -> Gradients:
     """Return the gradients of sum(output * upstream); upstream has the output's shape.
 
-    dS comes from the softmax. From S = scale * Q K^T + B:
+    With P the weights, M the dropout mask, U the upstream gradient and C = scale * Q K^T before the cap c:
 
-        dQ = scale * dS K       dK = scale * dS^T Q       dB = dS, summed where B was broadcast
+        dV = (P M)^T U      dP = M (U V^T)      D = rowsum(P dP)      dS = P (dP - D)
+        dC = dS (1 - tanh(C / c)^2)             dQ = scale * dC K     dK = scale * dC^T Q
+        dB = dS, summed where B was broadcast   dsink = -(weight of the sink) D, likewise
     """
-    visible = _visible(query, key, allowed, bias)
-    weights = softmax(_scores(query, key, visible, bias, scale), visible)
-    scores_gradient, value_gradient = softmax_backward(weights, value, upstream, visible)
-    factor = _scale(query, scale)
-    query_gradient, key_gradient = np.zeros(query.shape), np.zeros(key.shape)
+    visible, factor = _visible(query, key, allowed, bias), _scale(query, scale)
+    scores = _scores(query, key, visible, bias, scale, softcap)
+    weights = softmax(scores, visible, None if sinks is None else _of_queries(sinks))
+    kept = np.broadcast_to(1.0 if dropout_mask is None else dropout_mask, visible.shape)
+    of_query, of_key, of_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
+    of_scores, of_sinks = np.zeros(visible.shape), np.zeros((*visible.shape[:3], 1))
     for batch, head, row, seen in rows(visible):
         group = key_head(head, query.shape[1], key.shape[1])
-        above = factor * scores_gradient[batch, head, row, seen]
-        query_gradient[batch, head, row] = above @ key[batch, group, seen]
-        key_gradient[batch, group, seen] += np.outer(above, query[batch, head, row])
-    bias_gradient = None if bias is None else sum_to(scores_gradient, bias.shape)
-    return Gradients(query_gradient, key_gradient, value_gradient, bias_gradient)
+        keys, share = key[batch, group, seen], weights[batch, head, row, seen]
+        above, kept_row = upstream[batch, head, row], kept[batch, head, row, seen]
+        of_value[batch, group, seen] += np.outer(share * kept_row, above)
+        of_weights = kept_row * (value[batch, group, seen] @ above)
+        total = share @ of_weights
+        of_scores[batch, head, row, seen] = share * (of_weights - total)
+        of_sinks[batch, head, row] = -(1 - share.sum()) * total
+        slope = 1.0 if softcap is None else 1 - np.tanh(factor * (keys @ query[batch, head, row]) / softcap) ** 2
+        of_products = factor * slope * of_scores[batch, head, row, seen]
+        of_query[batch, head, row] = of_products @ keys
+        of_key[batch, group, seen] += np.outer(of_products, query[batch, head, row])
+    return Gradients(
+        of_query,
+        of_key,
+        of_value,
+        None if bias is None else sum_to(of_scores, bias.shape),
+        None if sinks is None else sum_to(of_sinks, _of_queries(sinks).shape).reshape(sinks.shape),
+    )
 
 
 def sum_to(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

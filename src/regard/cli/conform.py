@@ -1,0 +1,194 @@
+"""``regard conform``: compare a kernel of attention with exact results, and say how it is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, final
+
+import typer
+
+from regard.cli.option_group import expand_option_groups
+from regard.cli.verb import Verb
+from regard.errors import OptionError
+from regard.fields import option_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from regard.conformance import Report
+
+SHOWN = 8
+EXAMPLE = "my_kernel:attention"
+NOTES = """
+[bold]Functions.[/bold] A function takes query, key and value, and what it has of mask, bias, causal, window, scale, \
+softcap, sinks and dropout, by their usual names. Cases that need other arguments are not tried. Functions of torch, \
+JAX and NumPy are told apart by what their module imports; Triton kernels run in Triton's interpreter unless --device \
+is cuda. A file that ends in .onnx is a model with one node of the operator Attention.
+
+[bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong; 2: the function could not be tried.
+
+[bold]Examples[/bold]
+
+  regard conform my_kernel:attention
+
+  regard conform my_kernel:delta --mechanism gated_delta --json > report.json
+
+  regard conform attention.onnx
+
+  regard conform --vectors cases.safetensors
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command."""
+    app.command("conform", cls=Verb, epilog=NOTES)(conform)
+
+
+@final
+@dataclass(frozen=True)
+class _Function:
+    """The mechanism that the function computes, and how it wants its arguments."""
+
+    mechanism: str = option_field(
+        "dot_product", "The mechanism that it computes: regard list.", metavar="NAME", completes="mechanisms"
+    )
+    backward: str | None = option_field(
+        None, "For NumPy: a function that returns the gradients.", metavar="MODULE:FUNCTION"
+    )
+    framework: str | None = option_field(
+        None, "Framework of its arrays: numpy, torch or jax. Default: that of its module.", metavar="NAME"
+    )
+    layout: str | None = option_field(
+        None, "Order of dimensions: bhld (heads before length) or blhd. Default: the one that fits.", metavar="ORDER"
+    )
+    mask: str | None = option_field(
+        None,
+        "Form of its mask: allowed (True may attend), hidden (True may not) or additive. Default: the one that fits.",
+        metavar="FORM",
+    )
+    align: str = option_field(
+        "end", "Position of the queries of causal masks and windows: end (with the last key) or start.", metavar="SIDE"
+    )
+    causal: bool = option_field(False, "It is causal without an argument that says so.")
+    device: str = option_field("cpu", "Device of torch.", metavar="DEVICE")
+
+    def check(self, function: Callable[..., Any], **options: Any) -> Report:
+        """Try the function."""
+        from regard.conformance import check
+        from regard.load_function import load_function
+
+        given = {name: value for name, value in vars(self).items() if name != "causal"}
+        given["backward"] = None if self.backward is None else load_function(self.backward, example=EXAMPLE)
+        return check(function, **given, fixed={"causal": True} if self.causal else None, **options)
+
+
+@expand_option_groups()
+def conform(
+    function: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:FUNCTION", help="The function, or a model of ONNX.", show_default=False),
+    ] = None,
+    *,
+    how: _Function,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop at the first wrong result.", show_default=False)
+    ] = False,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            "--vectors",
+            help="Write the cases to this file instead, .safetensors or .npz.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)] = False,
+) -> None:
+    """Compare a kernel of attention with exact results in float64, and say what is wrong and how.
+
+    Forward, gradients, masks, canaries behind masks, determinism and dropout are tried.
+    """
+    if vectors is not None:
+        _write_vectors(vectors, how.mechanism)
+        return
+    if function is None:
+        raise OptionError("nothing to try", expected="MODULE:FUNCTION", got="no function", do=f"for example {EXAMPLE}")
+    report = _check(function, how, fail_fast=fail_fast)
+    if as_json:
+        print(json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        _print_report(report)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+def _write_vectors(path: Path, mechanism: str) -> None:
+    from regard.conformance import cases_of
+    from regard.conformance.vectors import write_vectors
+
+    cases = cases_of(mechanism)
+    write_vectors(cases, path)
+    print(f"Written: {path} ({len(cases)} cases, {path.stat().st_size / 1000:,.0f} kB)")
+
+
+def _check(name: str, how: _Function, *, fail_fast: bool) -> Report:
+    """Load the function and try it, with a progress bar."""
+    from regard.cli.progress import count_progress
+    from regard.load_function import load_function
+
+    if how.device == "cpu":  # read by Triton when it is imported
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    with count_progress(100, "% of the cases") as advance:
+
+        def show(done: int, total: int) -> None:
+            advance(100 * done // total)
+
+        if name.endswith(".onnx"):
+            from regard.conformance.onnx_model import check_onnx_model
+
+            return check_onnx_model(Path(name), fail_fast=fail_fast, progress=show)
+        return how.check(load_function(name, example=EXAMPLE), fail_fast=fail_fast, progress=show)
+
+
+def _print_report(report: Report) -> None:
+    """Print the counts, the conventions, the faults and the wrong cases."""
+    from rich import box
+    from rich.table import Table
+
+    from regard.cli.broken_pipe import PipedConsole
+
+    console = PipedConsole(markup=False, highlight=False)
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in report.counts().items() if count)
+    console.print(f"{report.function} ({report.mechanism}, {report.framework}): {counted}", style="bold")
+    for line in report.conventions:
+        console.print(f"  {line}", style="dim")
+    causes = report.causes()
+    if causes:
+        table = Table(box=box.SIMPLE_HEAD, title="Faults that explain wrong results", title_justify="left")
+        table.add_column("fault", overflow="fold")
+        table.add_column("for example in", overflow="fold")
+        for cause, cases in sorted(causes.items(), key=lambda item: -len(item[1])):
+            table.add_row(cause, cases[0])
+        console.print(table)
+    unexplained = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
+    if unexplained and causes:
+        console.print("Other wrong results")
+    for outcome in unexplained[:SHOWN]:
+        console.print(f"  {outcome.case} ({outcome.dtype}): {outcome.findings[0].describe()}")
+    if len(unexplained) > SHOWN:
+        console.print(f"  and {len(unexplained) - SHOWN} more: --json lists all")
+    _print_reasons(report, console)
+
+
+def _print_reasons(report: Report, console: Any) -> None:
+    """Print the cases that were refused or not tried, by their reason."""
+    for verdict in ("refused", "not tried"):
+        reasons: dict[str, int] = {}
+        for outcome in report.outcomes:
+            if outcome.verdict == verdict:
+                reasons[outcome.reason] = reasons.get(outcome.reason, 0) + 1
+        for reason, count in reasons.items():
+            console.print(f"{verdict} ({count}): {reason}", style="dim")

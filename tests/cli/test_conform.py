@@ -1,0 +1,84 @@
+"""``regard conform``: exit codes, the table, JSON, vectors and models of ONNX."""
+
+import json
+
+import pytest
+from safetensors.numpy import load_file
+
+from regard.errors import OptionError
+from shell_command import error_message, output, run
+
+KERNEL = """
+import numpy as np
+
+def attention(q, k, v, causal=False):
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(part, group, 1) for part in (k, v))
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    visible = np.tri(*scores.shape[2:], scores.shape[3] - scores.shape[2], dtype=bool) if causal else True
+    scores = np.where(visible, scores, -np.inf)
+    weights = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+    weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-30)
+    return weights @ v
+
+def exclusive(q, k, v, causal=False):
+    return attention(q, k[:, :, :-1], v[:, :, :-1]) if causal else attention(q, k, v)
+"""
+
+
+@pytest.fixture(autouse=True)
+def kernel(tmp_path, monkeypatch):
+    """A module of the current folder, with a name of its own for each test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"kernel_of_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(KERNEL, encoding="utf-8")
+    return name
+
+
+def test_wrong_function_exits_with_1_and_says_why(kernel):
+    result = run("conform", f"{kernel}:exclusive", columns=200)
+    assert result.exit_code == 1, result.output
+    assert "Faults that explain wrong results" in result.stdout
+    assert "not tried" in result.stdout
+    report = json.loads(run("conform", f"{kernel}:exclusive", "--json").stdout)
+    assert report["holds"] is False
+    assert report["framework"] == "numpy"
+    assert report["counts"]["wrong"] == len([part for part in report["outcomes"] if part["verdict"] == "wrong"]) > 0
+
+
+def test_canaries_alone_are_wrong_for_a_usual_kernel(kernel):
+    report = json.loads(run("conform", f"{kernel}:attention", "--json").stdout)
+    assert report["counts"]["right"] > 20
+    assert report["causes"]
+    assert all("hidden" in cause for cause in report["causes"])
+
+
+def test_function_that_cannot_be_tried(kernel):
+    assert "expected: MODULE:FUNCTION" in error_message(OptionError, "conform")
+    assert "has no nothing" in error_message(OptionError, "conform", f"{kernel}:nothing")
+    assert "there is no module" in error_message(OptionError, "conform", "no_such_kernel:attention")
+    assert OptionError.exit_code == 2
+
+
+def test_vectors(tmp_path):
+    assert "15 cases" in output("conform", "--vectors", "cases.safetensors", "--mechanism", "gated_delta")
+    assert "0/expected/output" in load_file(tmp_path / "cases.safetensors")
+
+
+def test_model_of_onnx(tmp_path):
+    from onnx import TensorProto, helper, save
+
+    entries = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", f"h{name}", f"l{name}", "d"]) for name in "QKV"
+    ]
+    node = helper.make_node("Attention", ["Q", "K", "V"], ["Y"], softcap=2.0)
+    graph = helper.make_graph([node], "graph", entries, [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), tmp_path / "model.onnx")
+    result = run("conform", "model.onnx", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["counts"]["right"] > 5
+    graph.node[0].op_type = "Relu"
+    del graph.node[0].attribute[:], graph.node[0].input[1:]
+    save(helper.make_model(graph), tmp_path / "other.onnx")
+    assert "is not one node of Attention" in error_message(OptionError, "conform", "other.onnx")

@@ -1,0 +1,184 @@
+"""The conformance kit: right kernels pass, each fault made by hand is caught, and usual faults are named."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from conformance.calls import build_mechanism, make_tensors
+from conformance.claims import Claim
+from conformance.mask_cases import LAYOUTS
+from conformance.mutants.faults import FAULTS, MECHANISMS, build
+from regard.conformance import check
+from regard.conformance.equations import allowed_pairs
+from regard.conformance.mechanism_oracles import ORACLES
+from regard.conformance.oracles import masks
+from regard.errors import OptionError, RefusedError
+
+
+def find_wrong(kernel, **options):
+    functions = {"backward": kernel.backward, "framework": "numpy", "mechanism": kernel.mechanism}
+    return check(kernel.forward, **functions, mask="allowed" if kernel.mechanism == "dot_product" else None, **options)
+
+
+@pytest.mark.parametrize("kernel", MECHANISMS)
+def test_right_kernels_pass(kernel):
+    report = find_wrong(build(kernel))
+    counts = report.counts()
+    assert counts["wrong"] == counts["refused"] == counts["not tried"] == 0, report
+    assert counts["right"] > 15
+
+
+def test_faults_are_more_than_a_hundred():
+    assert len({(fault.kernel, fault.name) for fault in FAULTS}) == len(FAULTS) > 150
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 16))])
+def test_each_fault_is_caught(part):
+    missed = [fault.name for fault in FAULTS[part::16] if find_wrong(build(fault.kernel, fault), fail_fast=True).holds]
+    assert missed == []
+
+
+NAMED = {
+    "polarity of the mask": "other polarity",
+    "own position hidden": "own position",
+    "top-left alignment": "aligned at the start",
+    "left edge one key short": "left edge: one key too few",
+    "right edge one key long": "right edge: one key too many",
+    "no scale": "not scaled",
+    "softcap after the bias": "",
+    "empty rows give NaN": "gives NaN",
+    "hidden values multiplied with 0": "a weight of 0 is multiplied",
+    "wrong repeat of key heads": "wrong order",
+    "sinks ignored": "sinks are ignored",
+    "dropout drops the mask": "mask is ignored",
+    "lse in base 2": "base 2",
+    "no gradient of the bias": "no gradient of bias",
+    "no scale in the gradient of the key": "factor of the scale",
+    "gradient of the last head of a group": "only the last one counts",
+    "incomplete tile skipped": "incomplete tile",
+    "strides ignored": "strides are ignored",
+    "inputs scaled in place": "changes its argument",
+    "state ignored": "initial state is ignored",
+    "state reset after 64 tokens": "chunk of 64",
+    "decay of the token before": "of the token before",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMED)
+def test_faults_are_named(name):
+    fault = next(fault for fault in FAULTS if fault.name == name)
+    causes = find_wrong(build(fault.kernel, fault)).causes()
+    assert not NAMED[name] or any(NAMED[name] in cause for cause in causes), causes
+
+
+def attend(query, key, value, allowed):
+    scores = query @ key.swapaxes(2, 3) / np.sqrt(query.shape[-1])
+    scores = np.where(allowed, scores, -np.inf)
+    exponentials = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e30))
+    return exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-30) @ value
+
+
+def test_conventions_are_recognised():
+    """Heads after the length, True hides, a name of its own, and two faults at once: no scale, top-left alignment."""
+
+    def attention(xq, xk, xv, attn_mask=None, is_causal=False):
+        query, key, value = (part.swapaxes(1, 2) for part in (xq, xk, xv))
+        allowed = np.ones((query.shape[2], key.shape[2]), bool) if attn_mask is None else ~attn_mask
+        if is_causal:
+            allowed = allowed & np.tri(query.shape[2], key.shape[2], dtype=bool)
+        return attend(query * np.sqrt(query.shape[-1]), key, value, allowed).swapaxes(1, 2)
+
+    report = check(attention)
+    assert report.framework == "numpy"
+    assert report.conventions[0] == "tensors are (batch, length, heads, head_dim)"
+    assert "mask: True may not attend" in report.conventions
+    causes = list(report.causes())
+    assert any("not scaled" in cause for cause in causes)
+    assert any("aligned at the start" in cause for cause in causes)
+
+
+def test_torch_attention_is_right_where_queries_are_the_first_positions():
+    report = check(torch.nn.functional.scaled_dot_product_attention, align="start")
+    assert report.framework == "torch"
+    assert "a bias is passed as the mask" in report.conventions
+    # PyTorch multiplies weights of 0 with hidden values, so Inf and NaN in them reach the output.
+    assert all(" hidden keys and values are " in outcome.case for outcome in report.wrong), report
+    assert check(torch.nn.functional.scaled_dot_product_attention, fail_fast=True).counts()["wrong"] == 1
+
+
+@pytest.mark.parametrize("impl", ["native", "reference"])
+def test_regard_passes(impl):
+    def attention(
+        query, key, value, mask=None, bias=None, causal=False, window=None, scale=None, softcap=None, sinks=None
+    ):
+        rules = [regard.masks.keep(mask)] if mask is not None else []
+        rules += [regard.masks.causal()] if causal else []
+        rules += [regard.masks.window(*(None if side < 0 else side for side in window))] if window else []
+        rule = None
+        for part in rules:
+            rule = part if rule is None else rule & part
+        terms = {"mask": rule, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
+        return regard.attention(query, key, value, **terms, impl=impl)
+
+    report = check(attention)
+    assert report.holds, report
+    assert report.counts()["right"] > 80
+    assert not report.counts()["not tried"]
+
+
+@pytest.mark.parametrize("name", ["additive", "sigmoid", "differential", "nsa"])
+def test_mechanisms_of_the_catalogue_pass(name):
+    def attention(query, key, value, mask=None, **parameters):
+        built = regard.mechanism(name, heads=query.shape[1], head_dim=query.shape[3], **ORACLES[name].options).to(query)
+        inner = dict(built.named_parameters())
+        own = {name: parameters.pop(name.replace(".", "_")) for name in inner if name.replace(".", "_") in parameters}
+        rule = None if mask is None else regard.masks.keep(mask)
+        return torch.func.functional_call(built, own, (query, key, value, rule), parameters)
+
+    names = {parameter: parameter.replace(".", "_") for parameter in ORACLES[name].shapes(LAYOUTS[0])}
+    report = check(attention, mechanism=name, framework="torch", names=names, dtypes=("float64",))
+    assert report.holds, report
+    assert report.counts()["right"] >= 6
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_shapes_of_parameters_are_those_of_the_module(name):
+    layout = LAYOUTS[2]
+    entry = next(row for row in regard.catalogue() if row.name == name)
+    claim = Claim("any", name, "reference" if entry.mechanism.traits.implementations else "its own", "float32")
+    tensors = make_tensors(claim, layout) | build_mechanism(claim, layout).state_dict()
+    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items() if key not in ("query", "key", "value")}
+    assert shapes == ORACLES[name].shapes(layout)
+
+
+@pytest.mark.parametrize("window", [None, (2, 0), (None, 1), (3, None)])
+def test_pairs_are_those_of_the_oracle(window):
+    for queries, keys in ((5, 13), (11, 7), (7, 7)):
+        arrays = {"query": np.zeros((1, 1, queries, 1)), "key": np.zeros((1, 1, keys, 1))}
+        expected = masks.causal(queries, keys) & (True if window is None else masks.window(*window, queries, keys))
+        np.testing.assert_array_equal(allowed_pairs({**arrays, "causal": True, "window": window})[0, 0], expected)
+
+
+def test_bad_functions_are_refused_in_words():
+    with pytest.raises(OptionError, match="takes no query, key and value"):
+        check(lambda x: x)
+    with pytest.raises(RefusedError, match=r"(?s)accepted no call.*got: *ValueError: never"):
+        check(raise_always)
+    with pytest.raises(OptionError, match="unknown mechanism"):
+        check(lambda q, k, v: q, mechanism="dot")
+
+
+def raise_always(query, key, value):
+    raise ValueError("never")
+
+
+def test_the_kit_needs_neither_torch_nor_the_kernels():
+    unwanted = ("torch", "jax", "regard.kernels.select")
+    program = f"import sys, regard.conformance; print([name for name in {unwanted} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout.strip() == "[]"
