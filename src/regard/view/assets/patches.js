@@ -62,7 +62,16 @@ function gridLayer() {
   return { attention: shownLayer(), readout: layers[layers.length - 1] }[state.view] ?? layers[0];
 }
 
+// Makes both maps of a sound, one below the other, so low that they are seen together.
+function fitSound({ sound, width, height }) {
+  if (!sound) return;
+  const lines = 400; // pixels of the screen that what stands around the maps takes
+  const room = Math.max(140, (window.innerHeight - lines) / 2);
+  byId("picture").closest(".patches").style.maxWidth = `${Math.min(1000, Math.max(420, Math.round((room * width) / height)))}px`;
+}
+
 function showPicture() {
+  fitSound(shownText());
   const layer = gridLayer();
   const grid = hasPlace(layer) ? layer : placeOfKeys(layer);
   const drawn = pictureCanvas(byId("picture"));
