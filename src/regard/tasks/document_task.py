@@ -43,7 +43,7 @@ class DocumentTask(RowTask[AnyDocumentRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
         that cannot be started from.
         """
-        self.begin(context)
+        self.check()
         start = self._load_start()
         texts, held_out = split_documents(self._recipe, seed=context.settings.seed)
         self._size, self._num_held_out = self.presets.choose_size(_count(texts), self._recipe.size), len(held_out)

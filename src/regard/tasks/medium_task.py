@@ -122,7 +122,7 @@ class ClassifierTask(MediumTask[AnyRecipe], RowTask[AnyRecipe]):
         for a model that cannot be started from, and what the model raises for the longest example.
         """
         recipe, medium, self._seed = self._classifier, self.medium, context.settings.seed
-        self.begin(context)
+        self.check()
         self.batches, self.held_out = self.read(self.load_start(), context)
         labels, listed = self.model.labels, [entry.labels for entry in self.batches.entries]
         for sentence in describe_labels(labels, listed, several=self.several, plural=medium.plural):

@@ -69,7 +69,7 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and ``epochs`` of fine-tuning without a limit.
 
-        Before the size of the model is known, the smallest counts: it raises for settings that are invalid with any.
+        Before the size of the model is known, the smallest counts.
         """
         size, tuning = self._size or self.presets.sizes[0], self.presets.fine_tuning
         rates, epochs = (size.peak, size.warmup), None
@@ -126,14 +126,6 @@ class RecipeTask(Task, Generic[AnyRecipe]):
     @staticmethod
     def check_hyperparameters(recipe: Any) -> None:
         """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
-
-    def begin(self, context: RunContext) -> None:
-        """Check recipe and settings, as ``prepare`` does before it reads data.
-
-        Raises also for settings that are invalid even with the shortest warm-up.
-        """
-        self.check()
-        self.complete(context.settings)
 
     def epoch(self, number: int) -> Sequence[Any]:
         """The batches of epoch ``number`` (from 0), in order."""

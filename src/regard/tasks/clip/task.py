@@ -65,7 +65,7 @@ class ClipTask(FileTask[ClipRecipe]):
         that cannot be started from.
         """
         recipe, seed = self._recipe, context.settings.seed
-        self.begin(context)
+        self.check()
         start = new_model.load_start(recipe)
         pairs = read_and_report_files_with_texts(recipe.data, PICTURES, recipe.columns)
         others = (

@@ -94,7 +94,7 @@ class GatoTask(RowTask[GatoRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
         recipe, seed = self._recipe, context.settings.seed
-        self.begin(context)
+        self.check()
         pictures = find_pictures(recipe)  # before the recording, which takes longer
         episodes = load_episodes(recipe, self._advance)
         recipe.check_weights(self._source_names(episodes))

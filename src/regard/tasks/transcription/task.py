@@ -62,7 +62,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         that cannot be started from.
         """
         recipe, seed = self._recipe, context.settings.seed
-        self.begin(context)
+        self.check()
         start = self.load_start()
         sounds = read_and_report_files_with_texts(recipe.data, SOUNDS, recipe.columns)
         others = (

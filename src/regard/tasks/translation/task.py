@@ -54,7 +54,7 @@ class TranslationTask(RowTask[TranslationRecipe]):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
         recipe, seed = self._recipe, context.settings.seed
-        self.begin(context)
+        self.check()
         start = new_model.load_start(recipe)
         self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
