@@ -15,13 +15,13 @@ texts count by their queries, and no text is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import final
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_flag, check_kind
-from regard.view.head_patterns import MIN_QUERIES, HeadPattern, name_of_head
+from regard.view.head_patterns import MIN_QUERIES, HeadPattern
 from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.reading import Reading
 from regard.view.tables import Table
@@ -34,31 +34,32 @@ _MEANS = ("entropy", "distance", "itself", "previous", "next", "later")
 @explain_arguments
 @dataclass(frozen=True)
 class CorpusHead:
-    """One head over a corpus: entropy in nats, distance in tokens, shares from 0 to 1, each the mean of all queries.
+    """One head over a corpus: its ``statistics``, each the mean of all queries.
 
     ``marks`` is the share of attention that other tokens give to special tokens and to a first token that is kept
-    apart, and ``special`` its shares by token, empty if marks are left out of the other numbers.
+    apart; the statistics have its shares by token, unless marks are left out of them.
     ``agreement`` is the share of the texts long enough for its ``pattern`` in which the head has this name, None
     without a pattern.
     """
 
-    layer: int
-    head: int
-    entropy: float
-    distance: float
-    itself: float
-    previous: float
-    next: float
-    later: float
+    statistics: HeadStatistics
     marks: float
-    special: Mapping[str, float]
-    patterns: tuple[HeadPattern, ...]
     agreement: float | None
+
+    @property
+    def layer(self) -> int:
+        """The number of the layer."""
+        return self.statistics.layer
+
+    @property
+    def head(self) -> int:
+        """The number of the head in its layer."""
+        return self.statistics.head
 
     @property
     def pattern(self) -> HeadPattern | None:
         """The pattern that names the head: well above chance; None for a head without such a pattern."""
-        return name_of_head(self.patterns)
+        return self.statistics.pattern
 
     def row(self) -> dict[str, str | int | float | None]:
         """Give the head as a row of a table."""
@@ -66,14 +67,14 @@ class CorpusHead:
         return {
             "layer": self.layer,
             "head": self.head,
-            **{name: getattr(self, name) for name in _MEANS},
+            **{name: getattr(self.statistics, name) for name in _MEANS},
             "marks": self.marks,
-            **{f"share of {token}": share for token, share in self.special.items()},
+            **{f"share of {token}": share for token, share in self.statistics.special.items()},
             "pattern": named.name if named else None,
             "score": named.score if named else None,
             "chance": named.chance if named else None,
             "agreement": self.agreement,
-            **{f"score of {pattern.name}": pattern.score for pattern in self.patterns},
+            **{f"score of {pattern.name}": pattern.score for pattern in self.statistics.patterns},
         }
 
 
@@ -156,22 +157,16 @@ class _Totals:
 
     def mean(self, layer: int, head: int, queries: int) -> CorpusHead:
         patterns = tuple(total.mean(name) for name, total in self.patterns.items())
-        named = name_of_head(patterns)
-        means = {name: total / queries for name, total in self.means.items()}
-        return CorpusHead(
+        statistics = HeadStatistics(
             layer=layer,
             head=head,
-            entropy=means["entropy"],
-            distance=means["distance"],
-            itself=means["itself"],
-            previous=means["previous"],
-            next=means["next"],
-            later=means["later"],
-            marks=self.marks / queries,
+            **{name: total / queries for name, total in self.means.items()},
             special={token: share / queries for token, share in self.special.items()},
             patterns=patterns,
-            agreement=self.patterns[named.name].agreement if named else None,
         )
+        named = statistics.pattern
+        agreement = self.patterns[named.name].agreement if named else None
+        return CorpusHead(statistics, marks=self.marks / queries, agreement=agreement)
 
 
 @final

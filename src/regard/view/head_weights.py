@@ -88,7 +88,7 @@ def find_place(reading: Reading | PairReading, shown: Reading, *, layer: Any, he
                 "`head` needs a layer", expected="`layer` and `head`", got=f"head {short_repr(head)} alone",
                 do="add `layer`, counted from 0",
             )  # fmt: skip
-        place = _opening_place(reading, shown)
+        place = opening_place(reading, shown)
     else:
         check_count("`layer`", layer, minimum=0, maximum=len(shown.layers) - 1, example=0)
         place = Place(int(layer), find_head(head, shown.layers[int(layer)].heads), _usual_token(shown))
@@ -129,18 +129,18 @@ def head_weights(shown: Reading, place: Place, *, words: bool = False) -> HeadWe
     )
 
 
-def _opening_place(reading: Reading | PairReading, shown: Reading) -> Place:
-    """Where the page opens (``openingPlace`` in assets/state.js)."""
-    if isinstance(reading, PairReading) and shown is reading.alignment:
-        return Place(reading.alignment_layer, None, _usual_token(shown))
+def opening_place(reading: Reading | PairReading, shown: Reading) -> Place:
+    """Where the page of ``reading`` opens, for one of its kinds of attention."""
+    if shown.keys is not None:
+        layer = reading.alignment_layer if isinstance(reading, PairReading) else 0
+        return Place(layer, None, _usual_token(shown))
     if shown.answer is not None and shown.answer.pooling == "cls":
         return Place(len(shown.layers) - 1, None, 0)
-    if shown.keys is None:
-        pairs = word_pairs(shown)
-        for finding in findings(pairs, limit=1):
-            look = finding.looks[0]
-            query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
-            return Place(look.layer, look.head, strongest_pieces(shown, query, key, look.layer, look.head)[0])
+    pairs = word_pairs(shown)
+    for finding in findings(pairs, limit=1):
+        look = finding.looks[0]
+        query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
+        return Place(look.layer, look.head, strongest_pieces(shown, query, key, look.layer, look.head)[0])
     return Place(0, 0, _usual_token(shown))
 
 

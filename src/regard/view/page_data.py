@@ -15,6 +15,7 @@ from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
 from regard.view.head_patterns import HeadPattern, pattern_label
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
+from regard.view.head_weights import opening_place
 from regard.view.layer_reading import LayerReading
 from regard.view.pack import ALPHABET, Json
 from regard.view.projections import MAX_BYTES, projection_letters
@@ -68,11 +69,14 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
             data = attention_data(reading, letters)
             for packed, layer in zip(data["layers"], reading.layers, strict=True):
                 packed |= _projection_data(layer, letters, fit=fit)
-            texts[number]["attentions"].append({"kind": kind, **data, "findings": findings_data(number, pairs)})
+            opening = opening_data(readings[number], reading)
+            texts[number]["attentions"].append(
+                {"kind": kind, **data, **opening, "findings": findings_data(number, pairs)}
+            )
     for text, shown in zip(texts, readings, strict=True):
         text |= {"title": escape_text(shown.title), "direction": direction_of(shown.title)}
         if isinstance(shown, PairReading):
-            text |= {"aligning": shown.alignment_layer, "forced": shown.forced}
+            text["forced"] = shown.forced
         elif shown.answer is not None:
             text |= {"answer": _answer(shown, shown.answer)}
     return texts
@@ -85,6 +89,12 @@ def _projection_data(layer: AttentionLayer, letters: int, *, fit: bool) -> Json:
     if layer.projections is None or not fit:
         return {"unread": "unknown" if layer.projections is None else "size"}
     return {"read": layer.projections.pack(projection_letters(letters))}
+
+
+def opening_data(reading: Reading | PairReading, shown: Reading) -> Json:
+    """Encode where the page opens one kind of attention."""
+    place = opening_place(reading, shown)
+    return {"opening": {"layer": place.layer, "head": place.head, "query": place.token}}
 
 
 def _answer(reading: Reading, answer: Answer) -> Json:

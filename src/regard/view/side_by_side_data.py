@@ -13,7 +13,7 @@ from regard.language import translate, translate_message
 from regard.mechanism_catalogue import find_row
 from regard.view.attention_layer import choose_encoding
 from regard.view.pack import ALPHABET, Json
-from regard.view.page_data import attention_data, findings_data
+from regard.view.page_data import attention_data, findings_data, opening_data
 from regard.view.side_by_side import HeadMeasures, MechanismPanel, SideBySide
 from regard.view.word_pairs import word_pairs
 
@@ -37,6 +37,7 @@ def build_side_by_side_data(readings: Sequence[SideBySide], model: str, room: in
                 "threads": compared.threads,
                 "attentions": [
                     attention_data(compared.exact, letters)
+                    | opening_data(compared.exact, compared.exact)
                     | {"kind": "exact", "findings": findings_data(number, pairs)},
                     *(_attention(panel, letters) for panel in compared.panels if panel.computed is not None),
                 ],

@@ -38,10 +38,12 @@ def test_of_one_text_are_its_own() -> None:
     for pooled, own in zip(corpus.heads, statistics_of(reading), strict=True):
         assert (pooled.layer, pooled.head) == (own.layer, own.head)
         for name in ("entropy", "distance", "itself", "previous", "next", "later"):
-            assert getattr(pooled, name) == pytest.approx(getattr(own, name))
-        assert pooled.special == pytest.approx(own.special)
-        assert [pattern.name for pattern in pooled.patterns] == [pattern.name for pattern in own.patterns]
-        assert [pattern.score for pattern in pooled.patterns] == pytest.approx([p.score for p in own.patterns])
+            assert getattr(pooled.statistics, name) == pytest.approx(getattr(own, name))
+        assert pooled.statistics.special == pytest.approx(own.special)
+        assert [pattern.name for pattern in pooled.statistics.patterns] == [pattern.name for pattern in own.patterns]
+        assert [pattern.score for pattern in pooled.statistics.patterns] == pytest.approx(
+            [p.score for p in own.patterns]
+        )
 
 
 def test_are_means_over_all_queries() -> None:
@@ -52,12 +54,16 @@ def test_are_means_over_all_queries() -> None:
     assert len(corpus.heads) == 6
     for pooled in corpus.heads:
         rows = [(row, query) for reading in read for query, row in enumerate(weights_of(reading, pooled))]
-        assert pooled.entropy == pytest.approx(np.mean([-(row * np.log(row)).sum() for row, _ in rows]), rel=1e-5)
-        assert pooled.previous == pytest.approx(sum(row[query - 1] for row, query in rows if query) / 23, rel=1e-5)
-        assert pooled.special["[CLS]"] == pytest.approx(np.mean([row[0] for row, _ in rows]), rel=1e-5)
+        assert pooled.statistics.entropy == pytest.approx(
+            np.mean([-(row * np.log(row)).sum() for row, _ in rows]), rel=1e-5
+        )
+        assert pooled.statistics.previous == pytest.approx(
+            sum(row[query - 1] for row, query in rows if query) / 23, rel=1e-5
+        )
+        assert pooled.statistics.special["[CLS]"] == pytest.approx(np.mean([row[0] for row, _ in rows]), rel=1e-5)
         # The queries of each text but its special tokens, each of which has a token before it.
         scores = [row[query - 1] for row, query in rows if 0 < query < len(row) - 1]
-        previous = next(pattern for pattern in pooled.patterns if pattern.name == PREVIOUS)
+        previous = next(pattern for pattern in pooled.statistics.patterns if pattern.name == PREVIOUS)
         assert (previous.score, previous.queries) == (pytest.approx(np.mean(scores), rel=1e-5), len(scores))
 
 

@@ -57,7 +57,11 @@ def test_data_of_a_translation_has_three_attentions() -> None:
     pair = read_pair(transformer(), SOURCE, TARGET)
     data = data_of(render_page([pair]))
     (text,) = data["texts"]
-    assert (text["title"], text["aligning"], text["forced"]) == (f"{SOURCE} → {TARGET}", 0, True)
+    assert (text["title"], text["attentions"][0]["opening"]["layer"], text["forced"]) == (
+        f"{SOURCE} → {TARGET}",
+        0,
+        True,
+    )
     alignment, source, target = text["attentions"]
     assert [one["kind"] for one in text["attentions"]] == ["alignment", "source", "target"]
     assert set(alignment) - set(source) == {"key_tokens", "key_words"}

@@ -61,19 +61,12 @@ function headName(head = state.head) {
   return head === null ? translate`all heads averaged` : isThrough(head) ? translate`${throughName(head)} through the layers up to it` : translate`head ${head}`;
 }
 
-// The first view of a text: its strongest finding, or of a decoder the last token; of a classifier's first token: the last layer, all heads; of an
-// alignment: the layer and level that give the alignments.
+// The first view of a text, which the data tell; of an alignment by words, if there are any.
 function openingPlace(text, kind) {
-  const { aligning = 0, answer, attentions, opening } = data.texts[text];
+  const { attentions, opening } = data.texts[text];
   if (opening) return { text, kind: 0, words: false, ...OTHER_HEAD, ...opening };
   const one = attentions[kind];
-  const first = Math.max(0, one.tokens.findIndex((token) => !token.special));
-  if (isAcross(one)) return { text, kind, words: haveWords(one), layer: aligning, head: null, query: first };
-  if (answer && answer.pooling === "cls") return { text, kind, words: false, layer: one.layers.length - 1, head: null, query: 0 };
-  const [finding] = one.findings;
-  const query = one.sink === undefined ? first : one.tokens.length - 1; // the first token of a decoder attends to itself
-  const place = finding ? { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query } : { layer: 0, head: 0, query };
-  return { text, kind, words: false, ...place };
+  return { text, kind, words: isAcross(one) && haveWords(one), ...one.opening };
 }
 
 // The parts of the state that another text takes over: layer, head and level, and the token if it occurs there as often; nothing

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from regard.errors import OptionError, RefusedError, check_choice, check_count, check_flag, short_repr
-from regard.view.figures.figure import COLUMN, Figure, check_width
+from regard.view.figures.figure import Figure, check_width
 from regard.view.figures.grid import draw_grid
 from regard.view.figures.lines import draw_lines, legend_texts
 from regard.view.figures.matrix import draw_matrix
@@ -28,24 +28,14 @@ Heads: TypeAlias = int | str | Sequence[int] | None
 """The number of a head, "mean", several numbers, or None."""
 
 
-def draw_figure(
-    reading: Any,
-    kind: FigureKind = "matrix",
-    *,
-    layer: int | None = None,
-    head: Heads = None,
-    token: int | str | None = None,
-    attention: str | None = None,
-    words: bool = False,
-    width: float = COLUMN,
-) -> Figure:
-    """Draw a figure of a text or a translation: see ``AttentionView.figure``."""
+def draw_figure(reading: Any, kind: FigureKind, *, attention: Any, words: Any, width: float, **place: Any) -> Figure:
+    """Draw a figure of a reading: see ``AttentionView.figure``, whose layer, head and token are ``place``."""
     check_choice("kind of figure", kind, get_args(FigureKind))
     check_flag("words", words)
     check_width(width)
     if isinstance(reading, PictureReading):
         _check_without_place(attention=attention, words=words or None)
-        return _draw_picture(reading, kind, layer=layer, head=head, token=token, width=width)
+        return _draw_picture(reading, kind, **place, width=width)
     if not isinstance(reading, Reading | PairReading):
         raise RefusedError(
             "there are no figures of this reading", expected="a reading of a text, a translation or a picture",
@@ -53,21 +43,21 @@ def draw_figure(
         )  # fmt: skip
     shown = find_attention(reading, attention)
     if kind == "grid":
-        _check_without_place(layer=layer, head=head, token=token, words=words or None)
+        _check_without_place(**place, words=words or None)
         find_place(reading, shown, layer=None, head=None, token=None)  # raises for a reading without layers
         return Figure(lambda: draw_grid(shown, width), (), note=f"all heads of {len(shown.layers)} layers")
-    places = _find_places(reading, shown, kind, layer=layer, head=head, token=token)
+    places = _find_places(reading, shown, kind, **place)
     heads = [head_weights(shown, place, words=words) for place in places]
     first = heads[0]
     note = ", ".join([places[0].name, *(str(place.head) for place in places[1:])])
-    if kind == "row" or token is not None:
+    if kind == "row" or place["token"] is not None:
         note += f", from {first.rows[first.row]}"
     if first.sink is not None:
         note += "; the first token is kept apart"
 
     def draw() -> Any:
         if kind == "lines":
-            return draw_lines(heads, width, only_row=token is not None)
+            return draw_lines(heads, width, only_row=place["token"] is not None)
         return draw_row(first, width, is_within=shown.keys is None) if kind == "row" else draw_matrix(first, width)
 
     return Figure(draw, (*first.rows, *first.columns, *legend_texts(heads)), note=note)
