@@ -43,12 +43,13 @@ SHOWN_NAMES = frozenset(
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
 accuracy available both bytes chance characters confidence details document documents environment episode episodes
-equation expert file files frames hidden hypotheses label labels layer·head line lines loss mechanism name neither
-no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted predictions prompt
-prompts random range readings recall return right row rows score seeds sentence sentences share sound sounds state
-step steps subwords text texts time token tokens translation translations true twice word words yes
+equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
+name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted
+predictions prompt prompts property random range readings recall return right row rows score seeds sentence
+sentences share sound sounds state step steps subwords text texts time token tokens translation translations true
+twice verdict word words yes
 """
-WORDS = frozenset(_WORDS.split())
+WORDS = frozenset([*_WORDS.split(), "cannot be asked"])
 """Single words that are shown as values or headings. All others in the source are names of code."""
 _COUNTED = (
     "character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
@@ -58,6 +59,8 @@ COUNTS = {f"{{0}} {noun}{ending}" for noun in _COUNTED.split() for ending in (""
 """Counts of nouns, which code makes of a number and a noun in several ways."""
 TRANSLATING = ("translate", "plural", "translate_message")
 """Functions whose results are in the reader's language already."""
+MARKUP = re.compile(r"^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
+"""What only code has: HTML, styles, and signatures of operators."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -202,7 +205,7 @@ class _Reader:
         count = itertools.count()
         template = "".join(f"{{{next(count)}}}" if part is HOLE else part for part in alternative)
         words = re.sub(r"\{\d+\}|`[^`]*`", "", template)
-        if "{{text" not in template and re.search(r"[a-z]{2}.* |[; ].*[a-z]{2}|[a-z]{3}[:;]", words):
+        if not MARKUP.search(template) and re.search(r"[a-z]{2}.* |[; ].*[a-z]{2}|[a-z]{3}[:;]", words):
             self.templates[scope.path].add(template)
 
     def _follow_source(self, part: ast.expr, scope: Scope) -> None:
@@ -252,7 +255,7 @@ class _Reader:
 
 
 def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """The names and values of an assignment, or of ``name.append(value)``."""
+    """The names and values of an assignment, a loop (all values), or ``name.append(value)``."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Name):
@@ -262,6 +265,9 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 for inner, value in zip(target.elts, node.value.elts, strict=False):
                     yield from _assignments(ast.Assign([inner], value))
+    elif isinstance(node, ast.For | ast.comprehension):
+        if isinstance(node.target, ast.Name):
+            yield node.target.id, node.iter
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
         if isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from regard.language import translate_message
+
 if TYPE_CHECKING:
     from regard.auditing import AuditReport
 
@@ -18,25 +20,32 @@ def print_report(report: AuditReport) -> None:
     from regard.escape_text import escape_text
 
     console = PipedConsole(markup=False, highlight=False)
-    console.print(escape_text(f"{report.model}: {report.kind}, {report.length} tokens; {describe_noise(report)}"))
+    heading = f"{report.model}: {report.kind}, {report.length} tokens; {describe_noise(report)}"
+    console.print(escape_text(translate_message(heading)))
     for note in report.notes:
-        console.print(escape_text(f"note: {note}"))
+        console.print(escape_text(translate_message(f"note: {note}")))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("property", "verdict", "largest difference", "rounding up to"):
-        table.add_column(column, no_wrap=column != "property", overflow="fold")
+        table.add_column(translate_message(column), no_wrap=column != "property", overflow="fold")
     for result in report.results:
         if result.difference is not None and result.threshold is not None:
             style = "bold red" if result.leak else None
-            row = (result.name, result.verdict, f"{result.difference:.1e}", f"{result.threshold:.1e}")
+            row = (
+                result.name,
+                translate_message(result.verdict),
+                f"{result.difference:.1e}",
+                f"{result.threshold:.1e}",
+            )
             table.add_row(*row, style=style)
     if table.row_count:
         console.print(table)
     for result in report.leaks:
         if result.leak is not None:
-            console.print(escape_text(f"LEAK  {result.promise}: not so"), style="bold")
+            console.print(escape_text(translate_message(f"LEAK  {result.promise}: not so")), style="bold")
             for line in describe_leak(result.leak):
-                console.print(escape_text(f"      {line}"))
+                console.print(escape_text(f"      {translate_message(line)}"))
     for reason, names in group_reasons(report).items():
-        console.print(escape_text(f"not asked: {', '.join(names)} ({reason})"))
+        console.print(escape_text(translate_message(f"not asked: {', '.join(names)} ({reason})")))
     tried = sum(result.verdict != "cannot be asked" for result in report.results)
-    console.print(f"{len(report.leaks)} of {tried} properties leak" if tried else "no property could be asked")
+    verdict = f"{len(report.leaks)} of {tried} properties leak" if tried else "no property could be asked"
+    console.print(translate_message(verdict))

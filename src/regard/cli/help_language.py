@@ -50,9 +50,10 @@ FIXED_STRINGS = (
     "Option {0} does not take a value.",
     "Got unexpected extra argument ({0})",
     "Got unexpected extra arguments ({0})",
-    "{0} is not a valid integer.",
-    "{0} is not a valid float.",
-    "{0} is not in the range {1}.",
+    "Input should be a valid integer, unable to parse string as an integer",
+    "Input should be a valid number, unable to parse string as a number",
+    "Input should be greater than or equal to {0}",
+    "Input should be less than or equal to {0}",
 )
 """The English strings of Typer that a reader may see."""
 
