@@ -10,6 +10,7 @@ from regard.cli.view_media import read_media
 from regard.cli.view_texts import read_pairs, read_texts
 from regard.errors import OptionError
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.chinese_words import ChineseWords
@@ -85,7 +86,7 @@ def compare_translations(
     def read(reader: str | ModelFolder) -> list[PairReading]:
         return read_pairs(str(reader), sources, targets, prefix)
 
-    chosen = _choose_sides(read, model, options, "pair")
+    chosen = _choose_sides(read, model, options, "translation")
     return [comparison for two, names in chosen for comparison in compare_pairs(*two, names=names)]
 
 
@@ -120,5 +121,6 @@ def _choose_sides(
         return [(two, names) for two in zip(readings, others, strict=True)]
     first, *rest = readings
     if not rest:
-        return [((first, first), ("head", "nearest other head"))]
-    return [((first, other), (f"{noun} 1", f"{noun} {number}")) for number, other in enumerate(rest, start=2)]
+        return [((first, first), (translate_message("head"), translate_message("nearest other head")))]
+    name = translate_message(noun)
+    return [((first, other), (f"{name} 1", f"{name} {number}")) for number, other in enumerate(rest, start=2)]
