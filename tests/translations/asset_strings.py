@@ -65,3 +65,30 @@ def _skip_value(script: str, place: int) -> int:
         depth += {"{": 1, "}": -1}.get(script[place], 0)
         place += 1
     return place
+
+
+_TOKEN = re.compile(r"//[^\n]*|\"((?:\\.|[^\"\\\n])*)\"|`")
+
+
+def untagged_strings(script: str) -> Iterator[str]:
+    """The strings and templates of a script that no tag translates, with the templates inside of values."""
+    place = 0
+    while (found := _TOKEN.search(script, place)) is not None:
+        place = found.end()
+        if found[0] == "`":
+            template, place = _read_template(script, place)
+            if not re.search(r"(?:translate|translateNodes|plural)$", script[: found.start()]):
+                yield re.sub(r"\{\d+\}", " ", template)
+            for value in _values(script[found.end() : place - 1]):
+                yield from untagged_strings(value)
+        elif found[1] is not None:
+            yield found[1]
+
+
+def _values(template: str) -> Iterator[str]:
+    """The code of each value of a template."""
+    place = 0
+    while (place := template.find("${", place)) >= 0:
+        end = _skip_value(template, place + 2)
+        yield template[place + 2 : end - 1]
+        place = end
