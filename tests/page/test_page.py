@@ -691,9 +691,9 @@ def test_print_layout(show: Show) -> None:
 
 def test_unknown_words_are_reported(show: Show, minilm: Callable[[str], Reading]) -> None:
     opened = show(minilm("我今天吃了一个苹果"))
-    assert opened.page.inner_text("#vocabulary").startswith("6 of 9 words are not in this model's vocabulary.")
+    assert opened.page.inner_text("#vocabulary").startswith("5 of 6 words are not in this model's vocabulary.")
     unknown = set(opened.page.locator("#row .token.unknown bdi").all_inner_texts())
-    assert len(unknown) == 6
+    assert len(unknown) == 6  # tokens, of 5 words
     assert not unknown & set(opened.page.locator("#findings bdi").all_inner_texts())
     assert not show(random_reading(WORDS)).page.locator("#vocabulary").is_visible()
 

@@ -176,6 +176,15 @@ def test_no_finding_for_mostly_unknown_words(run: Run, tmp_path: Path) -> None:
     assert '"advice":"Use a model' in (tmp_path / "unknown.html").read_text("utf-8")
 
 
+def test_the_reader_says_what_chinese_words_are(run: Run, tmp_path: Path) -> None:
+    result = run("我 吃了 苹果 。", "I ate.", "--chinese-words", "spaces", "--compare", "-o", "words.html")
+    assert result.exit_code == 0, result.exception
+    assert "吃了" in result.output
+    assert "spaces separate in the text" in (tmp_path / "words.html").read_text("utf-8")
+    assert "jieba|characters|spaces" in run("--help").output
+    assert run("我", "--chinese-words", "letters").exit_code == 2
+
+
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three translators: one with attention, one limited to 13 tokens, one without attention."""

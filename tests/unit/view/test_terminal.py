@@ -1,13 +1,16 @@
 """The terminal view, as plain text."""
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
 
 from layer_readings import layer_reading
+from regard.language import use_language
 from regard.view.reading import Reading, Tokens
+from regard.view.reading_comparison import compare_readings
 from regard.view.terminal import print_reading, print_readings, print_shared_words
 
 
@@ -112,3 +115,14 @@ def test_unknown_words_are_counted_and_excluded() -> None:
     shown = render(Reading(replace(whole.tokens, pieces=pieces), whole.layers, whole.hidden))
     assert "2 of 5 words are not in this model's vocabulary." in shown
     assert "dogs" not in "".join(shown.splitlines()[1:])
+
+
+def test_in_chinese_no_english_is_left_but_users_words() -> None:
+    readings = [make_reading(["我", "吃", "了", "一个", "苹果"], dropped=7), make_reading(["我", "买", "手机"])]
+    with use_language("zh"):
+        shown = render(*readings)
+        comparisons = io.StringIO()
+        print_readings([compare_readings(*readings, names=("甲", "乙"))], Console(file=comparisons, width=100))
+    assert "值得注意的词对" in shown
+    assert "注意力变化最大的头" in comparisons.getvalue()
+    assert re.findall(r"[A-Za-z]{2,}", (shown + comparisons.getvalue()).replace("jieba", "")) == []

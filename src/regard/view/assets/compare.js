@@ -8,7 +8,7 @@ function repaintComparison() {
 
 function showComparisonFacts() {
   const { names, attentions } = comparison();
-  const counts = [0, 1].map((side) => `${plural`${sideOf(side).tokens.length} tokens`}, ${layersAndHeads(sideOf(side))}`);
+  const counts = [0, 1].map((side) => translate`${plural`${sideOf(side).tokens.length} tokens`}, ${layersAndHeads(sideOf(side))}`);
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(sideOf(0)) && hasOneHead(sideOf(1)));
   byId("about").textContent = translate`${modelName()}: ${names[0]} and ${names[1]}; ${[...new Set(counts)].join(translate` and `)}.`;
   byId("first-name").textContent = names[0];

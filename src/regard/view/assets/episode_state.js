@@ -75,7 +75,7 @@ function mixOf(sources, weights) {
 }
 
 function mixText(mix) {
-  return Object.entries(KINDS).map(([kind, name]) => `${name} ${percent(mix[kind])}`).join(", ");
+  return Object.entries(KINDS).map(([kind, name]) => `${name} ${percent(mix[kind])}`).join(translate`, `);
 }
 
 function move(change) {

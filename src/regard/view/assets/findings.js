@@ -13,7 +13,7 @@ function findingText(finding) {
   const [asks, gets] = finding.pieces;
   if (asks > 1 || gets > 1) parts.push(translate`mean over ${plural`${asks} query tokens`}, sum over ${plural`${gets} key tokens`}`);
   finding.elsewhere.forEach(({ text, weight }) => parts.push(translate`the same head in text ${text + 1}: ${percent(weight)}`));
-  return `${parts.join("; ")}.`;
+  return parts.join(translate`; `) + translate`.`;
 }
 
 function showFindings() {

@@ -16,7 +16,7 @@ function showAbout() {
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
   ROOT_ELEMENT.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
   const tokens = isAcross(text)
-    ? `${plural`${text.tokens.length} target tokens`}, ${plural`${keysOf(text).length} source tokens`}`
+    ? translate`${plural`${text.tokens.length} target tokens`}, ${plural`${keysOf(text).length} source tokens`}`
     : plural`${text.tokens.length} tokens`;
   byId("about").textContent = translate`${modelName()}: ${tokens}, ${layersAndHeads(text)}.`;
   byId("asking-name").textContent = data.texts[state.text].forced ? translate`Target, as given` : translate`Target, the model’s translation`;

@@ -14,7 +14,7 @@ function showMeasures() {
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
   byId("measures").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
   byId("choices").replaceChildren(...panels.map(({ unique_name: name, equation, cost, notes }) =>
-    make("li", {}, make("b", {}, name), translate`: ${equation}; cost ${cost}.${notes.map((note) => ` ${note}.`).join("")}`),
+    make("li", {}, make("b", {}, name), translate`: ${equation}; cost ${cost}.${notes.map((note) => translate` ${note}.`).join("")}`),
   ));
 }
 

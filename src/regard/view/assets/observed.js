@@ -80,7 +80,7 @@ function cellText(part, values, shares, cell) {
     const name = part.names[token].replace(`${inName}: `, "");
     return `${name === inName ? "" : `${name} `}${values[token]} ${percent(shares[token])}`;
   };
-  return [translate`row ${row}, column ${column}`, ": ", isolate(tokens.map(text).join(", "))];
+  return [translate`${translate`row ${row}, column ${column}`}: ${isolate(tokens.map(text).join(", "))}`];
 }
 
 const CELL = 42; // CSS pixels of a cell without a picture

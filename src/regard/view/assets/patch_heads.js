@@ -24,7 +24,7 @@ function showMultiples() {
     const found = headMap(text, state.layer, head, state.query);
     drawMultiple(canvas, text, found);
     const best = strongestToken(found);
-    const place = best < 0 ? "" : `${tokensIn(found.layer)[best].surface}: ${shareText(found, found.values[best])}`;
+    const place = best < 0 ? "" : translate`${tokensIn(found.layer)[best].surface}: ${shareText(found, found.values[best])}`;
     const name = columnTitle(head);
     return make("button", { type: "button", role: "radio", "aria-checked": String(head === state.head), tabindex: head === state.head ? 0 : -1, "aria-label": `${name}, ${place}`, onclick: () => go({ head }) }, canvas, make("b", {}, name), make("span", {}, place));
   });

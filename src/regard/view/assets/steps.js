@@ -91,7 +91,7 @@ function headSteps(text, key) {
 
 // The end of a sentence about a key or value.
 function withDistance(vectors) {
-  return vectors ? translate`, plus a trained vector for its distance.` : ".";
+  return vectors ? translate`, plus a trained vector for its distance.` : translate`.`;
 }
 
 function dotStep(walked, q, k, key, n) {
