@@ -82,3 +82,29 @@ def test_model_of_onnx(tmp_path):
     del graph.node[0].attribute[:], graph.node[0].input[1:]
     save(helper.make_model(graph), tmp_path / "other.onnx")
     assert "is not one node of Attention" in error_message(OptionError, "conform", "other.onnx")
+
+
+def test_doctor(monkeypatch):
+    """NaN for a query that sees no key is known of one of two calls of torch, and there is advice."""
+    from regard.conformance import torch_calls
+
+    chosen = [call for call in torch_calls.CALLS if call.name.startswith("nn.MultiheadAttention")]
+    monkeypatch.setattr(torch_calls, "CALLS", chosen)
+    result = run("doctor", "--json")
+    assert result.exit_code == 1, result.output
+    calls = {call["call"].rpartition("=")[2]: call for call in json.loads(result.stdout)["calls"]}
+    assert calls["True"]["counts"]["right"] < calls["False"]["counts"]["right"]
+    (empty,) = (row for row in calls["True"]["advice"] if "sees no key" in row["fault"])
+    assert "need_weights=False" in empty["do"]
+    assert empty["issue"].endswith("41508")
+    assert "instead: set hidden keys and values to 0" in " ".join(run("doctor").stdout.split())
+
+
+@pytest.mark.slow
+def test_flex_attention_without_gradients_is_right():
+    from regard.conformance import check, torch_calls
+
+    report = check(torch_calls.flex_attention, framework="torch")
+    assert all("inf or nan" in cause for cause in report.causes())
+    assert report.counts()["right"] > 60
+    assert any("backward" in outcome.reason for outcome in report.outcomes)

@@ -20,6 +20,7 @@ from regard.cli import (
     bench,
     classify,
     conform,
+    doctor,
     embed,
     evaluate,
     export,
@@ -130,6 +131,7 @@ export.register(app)
 audit.register(app)
 bench.register(app)
 conform.register(app)
+doctor.register(app)
 list_verb.register(app)
 
 

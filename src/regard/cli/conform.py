@@ -185,10 +185,11 @@ def _print_report(report: Report) -> None:
 
 def _print_reasons(report: Report, console: Any) -> None:
     """Print the cases that were refused or not tried, by their reason."""
-    for verdict in ("refused", "not tried"):
+    labels = {"right": "gradients not compared", "refused": "refused", "not tried": "not tried"}
+    for verdict, label in labels.items():
         reasons: dict[str, int] = {}
         for outcome in report.outcomes:
-            if outcome.verdict == verdict:
+            if outcome.verdict == verdict and outcome.reason:
                 reasons[outcome.reason] = reasons.get(outcome.reason, 0) + 1
         for reason, count in reasons.items():
-            console.print(f"{verdict} ({count}): {reason}", style="dim")
+            console.print(f"{label} ({count}): {reason}", style="dim")

@@ -119,7 +119,9 @@ def guess_frameworks(function: Callable[..., Any]) -> tuple[str, ...]:
     for value in scope.values():
         roots |= {str(getattr(value, name, "")).partition(".")[0] for name in ("__name__", "__module__")}
     roots |= {"torch"} if "triton" in roots else set()
-    return (*(name for name in ("torch", "jax") if name in roots), "numpy")
+    used = [name for name in ("torch", "jax") if name in roots]
+    imported = [name for name in ("torch", "jax") if name in sys.modules and name not in used]
+    return (*used, "numpy", *imported)
 
 
 def _parameter_names(mechanism: str) -> list[str]:
@@ -239,7 +241,8 @@ def _describe(kernel: Kernel, sizes: Sizes, dtype: str) -> tuple[str, ...]:
     if convention.bias_in_mask:
         lines.append("a bias is passed as the mask")
     if sizes != SIZES[0]:
-        lines.append(f"sizes are multiples of {sizes.multiple}, and head_dim is {sizes.head_dim}: others were refused")
+        lengths = f", and lengths are multiples of {sizes.multiple}" if sizes.multiple > 1 else ""
+        lines.append(f"head_dim is {sizes.head_dim}{lengths}: primes were refused")
     if dtype != "float32":
         lines.append(f"numbers are of {dtype}")
     return tuple(lines)

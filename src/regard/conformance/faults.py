@@ -84,12 +84,14 @@ def _name_by_pattern(case: Case, part: str, actual: np.ndarray) -> str:
     not_finite = ~np.isfinite(actual) & compared
     empty = ~expected.allowed.any(-1)
     if not_finite.any():
-        if case.poison in ("inf", "nan", "1e30"):
-            return (
-                f"hidden {case.poison} reaches the output: a weight of 0 is multiplied with it, or it enters the scores"
-            )
+        if case.poison in ("inf", "nan"):
+            return "hidden inf or nan reaches the output: a weight of 0 is multiplied with it, or it enters the scores"
+        if case.poison == "1e30":
+            return "hidden 1e30 reaches the output: it overflows before the mask"
         if empty.any() and not not_finite[~empty].any():
             return "a query that sees no key gives NaN: expected 0"
+        if empty.any() and not np.any(not_finite, axis=1)[~np.any(empty, axis=1)].any():
+            return "a query that sees no key in a head gives NaN in all heads: expected 0 in that head"
         if case.name.startswith("large"):
             return "exponentials overflow: the maximum of the visible scores is not subtracted first"
         return ""

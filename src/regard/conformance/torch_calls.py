@@ -1,0 +1,173 @@
+"""The attention of torch itself: each call as a function that ``check`` can try, as torch documents it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from regard.conformance.checking import check
+from regard.conformance.report import Report
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Advice:
+    """Advice about a fault: ``words`` occur in its cause; ``issue`` is where torch discusses it."""
+
+    words: str
+    do: str
+    issue: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class TorchCall:
+    """A call of torch: its name, the function that makes it, and the alignment that torch documents for it."""
+
+    name: str
+    make: Callable[[], Callable[..., Any]]
+    align: str
+
+
+ADVICE = (
+    Advice(
+        "reaches the output",
+        "set hidden keys and values to 0 before the call, or use regard.attention, which does not read them",
+        "https://github.com/pytorch/pytorch/issues/101967",
+    ),
+    Advice(
+        "sees no key in a head",
+        "use need_weights=False, let each query see a key, or use regard.convert, whose layers give 0",
+        "https://github.com/pytorch/pytorch/issues/41508",
+    ),
+    Advice(
+        "sees no key",
+        "let each query see a key, or use regard.attention, which gives 0",
+        "https://github.com/pytorch/pytorch/issues/41508",
+    ),
+    Advice(
+        "aligned at the start",
+        "pass torch.nn.attention.bias.causal_lower_right, or use regard.attention with masks.causal()",
+        "https://github.com/pytorch/pytorch/issues/108108",
+    ),
+)
+"""Advice about the faults that calls of torch are known for."""
+
+CALLS = (
+    TorchCall("scaled_dot_product_attention, MATH", lambda: sdpa_with("MATH"), "start"),
+    TorchCall("scaled_dot_product_attention, FLASH_ATTENTION", lambda: sdpa_with("FLASH_ATTENTION"), "start"),
+    TorchCall("nn.MultiheadAttention, need_weights=False", lambda: multi_head_attention(need_weights=False), "end"),
+    TorchCall("nn.MultiheadAttention, need_weights=True", lambda: multi_head_attention(need_weights=True), "end"),
+    TorchCall("flex_attention, not compiled", lambda: flex_attention, "end"),
+)
+"""The calls that are tried. Their causal masks mean the first positions, except where a function of ours says which."""
+
+
+def check_torch(progress: Callable[[int, int], None] | None = None) -> Iterator[tuple[TorchCall, Report]]:
+    """Try each call of torch on this machine's processor."""
+    for number, call in enumerate(CALLS):
+        yield call, check(call.make(), framework="torch", align=call.align)
+        if progress is not None:
+            progress(number + 1, len(CALLS))
+
+
+def find_advice(cause: str) -> Advice | None:
+    """The advice about a fault."""
+    return next((advice for advice in ADVICE if advice.words in cause), None)
+
+
+def sdpa_with(backend: str) -> Callable[..., Tensor]:
+    """``scaled_dot_product_attention`` with one of its backends, MATH or FLASH_ATTENTION."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        with sdpa_kernel(getattr(SDPBackend, backend)):
+            return scaled_dot_product_attention(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+
+    return attention
+
+
+def multi_head_attention(*, need_weights: bool) -> Callable[..., Tensor]:
+    """``nn.MultiheadAttention`` without projections: its matrices are identities. True in the mask hides."""
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        return _multi_head_attention(query, key, value, attn_mask, need_weights)
+
+    return attention
+
+
+def _multi_head_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, need_weights: bool
+) -> Tensor:
+    import torch
+
+    batch, heads, length, head_dim = query.shape
+    if key.shape[1] != heads or value.shape[3] != head_dim:
+        raise NotImplementedError("nn.MultiheadAttention has as many key heads as query heads, of one size")
+    width = heads * head_dim
+    layer = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True).to(query)
+    identity = torch.eye(width, dtype=query.dtype, device=query.device)
+    with torch.no_grad():
+        layer.in_proj_weight.copy_(identity.repeat(3, 1))
+        layer.out_proj.weight.copy_(identity)
+    joined = (part.transpose(1, 2).flatten(2) for part in (query, key, value))
+    mask = None if attn_mask is None else attn_mask.expand(batch, heads, length, key.shape[2]).flatten(0, 1)
+    output, _ = layer(*joined, attn_mask=mask, need_weights=need_weights)
+    return output.unflatten(2, (heads, head_dim)).transpose(1, 2)
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    softcap: float | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """``flex_attention``, not compiled, with its masks as ``mask_mod`` and bias and softcap as ``score_mod``."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.attention.flex_attention import flex_attention as flex
+
+    (batch, heads, queries), keys = query.shape[:3], key.shape[2]
+    full = None if bias is None else bias.expand(batch, heads, queries, keys)
+    allowed = None if mask is None else mask.expand(batch, heads, queries, keys)
+    left, right = window or (-1, -1)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        score = score if softcap is None else softcap * torch.tanh(score / softcap)
+        return score if full is None else score + full[b, h, q, k]
+
+    def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        position, visible = q + keys - queries, k >= 0
+        visible = visible if allowed is None else visible & allowed[b, h, q, k]
+        visible = visible & (k <= position) if causal else visible
+        visible = visible & (k >= position - left) if left >= 0 else visible
+        return visible & (k <= position + right) if right >= 0 else visible
+
+    is_masked = mask is not None or causal or window is not None
+    block_mask = create_block_mask(mask_mod, batch, heads, queries, keys, query.device.type) if is_masked else None
+    has_terms = softcap is not None or bias is not None
+    result: Any = flex(
+        query, key, value, score_mod if has_terms else None, block_mask, scale, enable_gqa=key.shape[1] != heads
+    )
+    return result
