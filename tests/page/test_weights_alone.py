@@ -9,7 +9,9 @@ import torch
 from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST
 
+import regard
 import regard.view.page
+from regard.view import layers_of
 from regard.view.layer_weights import LayerWeights
 from regard.view.read_pair import read_pair
 from regard.view.reading import Reading
@@ -41,6 +43,24 @@ def weights_in_titles(opened: BrowserPage) -> list[float]:
     """The weights in the titles of the chips, to five places."""
     titles = opened.page.locator("#row .token").evaluate_all("chips => chips.map((chip) => chip.title)")
     return parse_numbers([title.rpartition(": ")[2] for title in titles])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "between"),
+    [("performer", {"features": 13}, "features"), ("nystromformer", {"landmarks": 3}, "landmarks")],
+)
+def test_a_mechanism_without_scores_has_steps_of_its_own(show: Show, name: str, options: dict, between: str) -> None:
+    torch.manual_seed(2)
+    attention = regard.MultiHeadAttention(20, 5, mechanism=name, mechanism_options=options)
+    tokens = make_tokens(WORDS)
+    with torch.no_grad(), regard.record(attention) as seen:
+        attention(torch.randn(1, len(tokens), 20))
+    reading = Reading(tokens, layers_of(seen))
+    opened = show(reading, at="#layer=0&head=1&token=3&key=5")
+    assert opened.page.locator("#steps > li").count() == 4
+    assert f"Query: its {between}" in opened.page.inner_text("#steps")
+    results = parse_numbers(opened.page.locator("#steps .result").all_inner_texts())
+    np.testing.assert_allclose(results, [reading.layers[0].weights()[1, 3, 5]] * 2, atol=1.1e-4)
 
 
 def test_displayed_weights_equal_the_reading(show: Show) -> None:

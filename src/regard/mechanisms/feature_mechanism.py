@@ -25,6 +25,7 @@ from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
+from regard.mechanisms.steps import Factors
 from regard.tensors import is_traced
 
 _BLOCK = 2**20
@@ -90,6 +91,17 @@ class FeatureMechanism(LinearStateMechanism):
         """
         del dtype
         return 0.0
+
+    @final
+    def weight_factors(self, request: Request) -> Factors:
+        """Return the features of queries and keys, those of a key times its weight."""
+        dtype = accumulation_dtype(request.query.dtype)
+        features, log_weight = self.map_keys(request.key.to(dtype))
+        features = features + self.get_floor(dtype)
+        if log_weight is not None:
+            features = features * (log_weight - log_weight.amax(-1, keepdim=True)).exp()[..., None]
+        of_key = features.repeat_interleave(request.group, dim=1)
+        return Factors("features", self.map_queries(request.query.to(dtype)), of_key, is_divided=True)
 
     @final
     def state_size(self, value_dim: int) -> tuple[int, int]:

@@ -41,6 +41,7 @@ from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_zeros, is_finite, mark_heads
 from regard.mechanisms.extra_input import AbsorbsProjections
+from regard.mechanisms.steps import Factors
 
 SHARINGS = ("headwise", "key-value", "layerwise", "none")
 
@@ -155,6 +156,17 @@ class Linformer(AbsorbsProjections, Mechanism):
             projected_value = _project_width(short_values, _project(of_value, kept), value)
             output = _attend_to_projected(request, projected_key, projected_value, "auto")
         return _mark(output, bad, visible).to(request.query.dtype)
+
+    def weight_factors(self, request: Request) -> Factors | None:
+        """Return the weights of the projected keys, and the columns of F; None if keys are hidden."""
+        if self._visible_keys(request) is not None:
+            return None
+        dtype = accumulation_dtype(request.query.dtype)
+        key = request.key.to(dtype).repeat_interleave(request.group, dim=1)
+        of_key, of_value = self.projections
+        scores = self.scale * request.query.to(dtype) @ _project(of_key, key).mT
+        columns = of_value[..., : key.shape[2]].to(dtype).mT.expand(*scores.shape[:2], -1, -1)
+        return Factors("projected keys", scores.softmax(-1), columns, is_divided=False)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""

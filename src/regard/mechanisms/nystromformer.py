@@ -52,6 +52,7 @@ from regard.masks.causal_parts import causal_parts
 from regard.masks.dense_mask import keep
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_nan, fill_zeros, has_norm_below, is_false, is_finite, mark_heads
+from regard.mechanisms.steps import Factors
 
 _MAX_ITERATIONS = 1000
 _MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
@@ -158,6 +159,24 @@ class Nystromformer(Mechanism):
         output = attend("attention", impl, of_queries)
         empty = torch.zeros_like(broken) if visible is None else ~visible.any(-1).expand_as(broken)
         return mark_heads(output, empty, broken)
+
+    def weight_factors(self, request: Request) -> Factors | None:
+        """Return the weights of the landmarks, and Z softmax(s Q~ K^T).
+
+        None where it attends exactly, for hidden keys, and with a convolution.
+        """
+        parts, frame = causal_parts(request.mask, request.frame), request.frame
+        assert parts is not None
+        hides = parts.visible_keys(frame, request.device) is not None
+        if hides or self.convolution is not None or min(frame.queries, frame.keys) <= self.landmarks:
+            return None
+        dtype = accumulation_dtype(request.query.dtype)
+        query, key = request.query.to(dtype), request.key.to(dtype).repeat_interleave(request.group, dim=1)
+        query_means = Segments.of(frame.queries, self.landmarks, None, query).means(query)
+        key_means = Segments.of(frame.keys, self.landmarks, None, key).means(key)
+        inverse = self._invert((self.scale * query_means @ key_means.mT).softmax(-1))
+        of_key = inverse @ (self.scale * query_means @ key.mT).softmax(-1)
+        return Factors("landmarks", (self.scale * query @ key_means.mT).softmax(-1), of_key.mT, is_divided=False)
 
     def _invert(
         self, matrix: Float[Tensor, "batch heads landmarks landmarks"]

@@ -7,16 +7,21 @@
     gate    = exp(-(index of key - centre)^2 / (2 deviation^2))      if there is one; else 1
 
 Vaswani et al. 2017, equation 1; Bahdanau et al. 2015, appendix A.1.2; Luong et al. 2015, equation 10. A mechanism that
-computes its weights in this way returns the inputs of these steps (``Mechanism.steps``); others have weights only.
+computes its weights in this way returns the inputs of these steps (``Mechanism.steps``). One whose weights are products
+through something in the middle, such as features or landmarks, returns these (``Mechanism.weight_factors``):
+
+    weights = of_query . of_key / sum over keys                      the sum only if they are divided by it
+
+Others have weights only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
@@ -113,6 +118,28 @@ class Steps:
             return (query * self.scale) @ key.transpose(-2, -1)
         vector = self.vector
         return self.scale * MLPScore(_unchanged, _unchanged, lambda: vector).score_pairs(query, key)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Numbers of each query and each key of a mechanism without scores, for ``size`` things between them.
+
+    ``between`` says what these are. Weights are the products of both, summed over them, 0 for hidden keys; and with
+    ``is_divided`` then divided by their sum over the visible keys.
+    """
+
+    __repr__ = repr_of_fields
+
+    between: Literal["features", "landmarks", "projected keys"]
+    of_query: Float[Tensor, "batch heads queries size"]
+    of_key: Float[Tensor, "batch heads keys size"]
+    is_divided: bool
+
+    def weights(self, visible: Bool[Tensor, "#batch #heads queries keys"]) -> Float[Tensor, "batch heads queries keys"]:
+        """Compute the weights of all queries, of which ``visible`` are pairs that may attend."""
+        products = (self.of_query @ self.of_key.mT) * visible
+        return products / products.sum(-1, keepdim=True) if self.is_divided else products
 
 
 def _unchanged(tokens: Tensor) -> Tensor:

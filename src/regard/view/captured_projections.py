@@ -18,6 +18,7 @@ from jaxtyping import Float32
 from torch import Tensor, nn
 
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.projection import is_plain_linear
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.projections import Projection, Projections
@@ -25,7 +26,7 @@ from regard.view.projections import Projection, Projections
 _NAMES = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("q", "k"))
 """Names of the two projections in layers of ``transformers``."""
 
-CapturedSides: TypeAlias = dict[str, tuple[Tensor, nn.Linear]]
+CapturedSides: TypeAlias = dict[str, tuple[Tensor, nn.Module]]
 """The tokens (batch, tokens, width) that a layer read last for "query" and "key", and their projections."""
 
 
@@ -41,7 +42,7 @@ def capture_projections(model: nn.Module) -> Iterator[Mapping[str, CapturedSides
                 continue
             for names in _NAMES:
                 linears = [getattr(module, part, None) for part in names]
-                if all(type(linear) is nn.Linear for linear in linears):
+                if all(isinstance(linear, nn.Module) and is_plain_linear(linear) for linear in linears):
                     for side, linear in zip(("query", "key"), linears, strict=True):
                         assert linear is not None
                         hook = linear.register_forward_pre_hook(_make_linear_hook(captured, name, side))
@@ -69,7 +70,7 @@ def _add(layer: AttentionLayer, sides: CapturedSides) -> AttentionLayer:
 
 
 def _project(
-    tokens: Float32[np.ndarray, "tokens width"], linear: nn.Linear, heads: Float32[np.ndarray, "heads tokens head_dim"]
+    tokens: Float32[np.ndarray, "tokens width"], linear: Any, heads: Float32[np.ndarray, "heads tokens head_dim"]
 ) -> Projection | None:
     """The projection of one side; None if the vectors of the heads are no projections of the tokens."""
     count, length, head_dim = heads.shape
@@ -98,14 +99,14 @@ def _make_layer_hook(captured: dict[str, CapturedSides], name: str) -> Any:
         query = arguments["query"]
         key = query if arguments.get("key") is None else arguments["key"]
         own = layer.query_projection if layer.key_projection is None else layer.key_projection
-        if type(layer.query_projection) is nn.Linear and type(own) is nn.Linear:
+        if is_plain_linear(layer.query_projection) and is_plain_linear(own):
             captured[name] = {"query": (query, layer.query_projection), "key": (key, own)}
 
     return capture
 
 
 def _make_linear_hook(captured: dict[str, CapturedSides], name: str, side: str) -> Any:
-    def capture(linear: nn.Linear, args: tuple[Any, ...]) -> None:
+    def capture(linear: nn.Module, args: tuple[Any, ...]) -> None:
         captured.setdefault(name, {})[side] = (args[0], linear)
 
     return capture

@@ -20,7 +20,7 @@ from regard.contract import Frame
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
-from regard.mechanisms.steps import Steps
+from regard.mechanisms.steps import Factors, Steps
 from regard.positions.base import DistanceTerms, PairBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
@@ -153,8 +153,20 @@ def _is_dot_product(steps: Steps, request: Request) -> bool:
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
-    """Convert a call without steps to its weights."""
-    return LayerWeights(call.name, to_float32(call.weights()[0]), call.mechanism.weights_are, reason)
+    """Convert a call without steps to its weights, and the factors of its mechanism."""
+    weights = to_float32(call.weights()[0])
+    return LayerWeights(call.name, weights, call.mechanism.weights_are, reason, _factors_of(call, weights))
+
+
+def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"]) -> Factors | None:
+    """The factors of a call, if their products are its weights."""
+    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
+    found = call.mechanism.weight_factors(request)
+    if found is None:
+        return None
+    factors = replace(found, of_query=to_float32(found.of_query), of_key=to_float32(found.of_key))
+    is_exact = torch.allclose(factors.weights(weights[None] != 0)[0], weights, rtol=1e-3, atol=1e-4)
+    return factors if is_exact else None
 
 
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:

@@ -15,6 +15,7 @@ from regard.arguments import explain_arguments
 from regard.errors import check_choice
 from regard.fields import repr_of_fields
 from regard.language import translate_message
+from regard.mechanisms.steps import Factors
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import Json, pack_heads, round_to_fixed
 
@@ -28,8 +29,9 @@ WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 class LayerWeights(AttentionLayer):
     """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.
 
-    ``reason`` explains in one sentence why only the weights are shown. Raises OptionError for
-    another kind, DataError if a number is not finite.
+    ``reason`` explains in one sentence why only the weights are shown. ``factors`` are those of a mechanism without
+    scores, if it has some, for a batch of one in float32 on the CPU. Raises OptionError for another kind, DataError if
+    a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -38,6 +40,7 @@ class LayerWeights(AttentionLayer):
     matrices: Float32[Tensor, "_heads _queries _keys"]
     weights_are: WeightsAre
     reason: str
+    factors: Factors | None = None
 
     def __post_init__(self) -> None:
         check_choice("kind of weights", self.weights_are, get_args(WeightsAre))
@@ -65,8 +68,9 @@ class LayerWeights(AttentionLayer):
 
     @property
     def size(self) -> int:
-        """Number of weights, heads x queries x keys."""
-        return self.matrices.numel()
+        """Number of weights, heads x queries x keys, and of the factors."""
+        factors = self.factors
+        return self.matrices.numel() + (0 if factors is None else factors.of_query.numel() + factors.of_key.numel())
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
@@ -82,11 +86,20 @@ class LayerWeights(AttentionLayer):
     def pack(self, masks: list[str], letters: int) -> Json:
         """Encode the weights; a row of them is a vector like any other. See ``AttentionLayer.pack``."""
         del masks
-        matrices = self.matrices.numpy()
-        return {
+        matrices, factors = self.matrices.numpy(), self.factors
+        packed: Json = {
             "name": self.name,
             "weights": pack_heads(matrices, letters),
             "weights_are": self.weights_are,
             "largest": float(np.abs(matrices).max(initial=0.0)),
             "reason": translate_message(self.reason),
         }
+        if factors is not None:
+            packed["factors"] = {
+                "between": factors.between,
+                "size": factors.of_query.shape[3],
+                "query": pack_heads(factors.of_query[0].numpy(), letters),
+                "key": pack_heads(factors.of_key[0].numpy(), letters),
+                "divided": factors.is_divided,
+            }
+        return packed

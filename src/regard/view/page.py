@@ -67,7 +67,17 @@ _TEXTS = Page(
     scripts=(
         *(*_OF_TEXTS, "through_layers", "previews", "scale", "weight_row", "findings", "alignment", "grid"),
         *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "projection_step"),
-        *("word_step", "weights_alone", "lesson", "map_table", "shared_words", "figure", "one_screen", "main"),
+        *(
+            "word_step",
+            "factor_steps",
+            "weights_alone",
+            "lesson",
+            "map_table",
+            "shared_words",
+            "figure",
+            "one_screen",
+            "main",
+        ),
     ),
     body=' class="one-screen"',
 )
@@ -77,7 +87,16 @@ _PICTURES = Page(
     scripts=(
         *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing", "patches"),
         *("patch_heads",),
-        *("heard_words", "sound_player", "labels", "weight_table", "steps", "projection_step", "weights_alone"),
+        *(
+            "heard_words",
+            "sound_player",
+            "labels",
+            "weight_table",
+            "steps",
+            "projection_step",
+            "factor_steps",
+            "weights_alone",
+        ),
         "picture",
     ),
     readings="{{text: Pictures}}",

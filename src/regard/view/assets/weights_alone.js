@@ -1,4 +1,5 @@
-// A layer that has only weights has one step: the reason why there are no others, and the weights.
+// A layer that has only weights has one step: the reason why there are no others, and the weights; after the steps of its
+// mechanism, if that has some.
 
 const WEIGHTS_ARE = {
   distribution: translate`They are 0 or more, and add up to 1.`,
@@ -8,11 +9,11 @@ const WEIGHTS_ARE = {
 
 function aloneStep(text, key) {
   const { layer, head, query } = state;
-  const [{ reason, weights_are: are }, n] = [text.layers[layer], keysOf(text).length];
+  const [{ reason, weights_are: are, factors }, n] = [text.layers[layer], keysOf(text).length];
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
-    translate`Weights only`, translate`${n} weights`,
-    make("p", {}, translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
+    factors ? translate`The weights` : translate`Weights only`, translate`${n} weights`,
+    make("p", {}, factors ? translate`${reason} Here are the weights of all tokens, as the model computed them. ${WEIGHTS_ARE[are]}` : translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
     formula(...translateNodes`w of ${word(text.tokens[query].surface)} on ${word(keysOf(text)[key].surface)} = `, result(number(weights[key], 4))),
     keyTable(text, key, weights),
   );
