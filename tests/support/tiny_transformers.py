@@ -156,6 +156,8 @@ def shrink(
             small[name] = _shrink_rope(value)
         elif _is_size(value) and not is_derived:
             small[name] = _shrink_size(name, value, default, layers)
+    if "mrope_section" in getattr(kind, "ignore_keys_at_rope_validation", ()) and "rope_parameters" not in small:
+        small["rope_parameters"] = _shrink_rope(dict(default.rope_parameters or {}) | {"mrope_section": []})
     special = (name for name, value in small.items() if value == _SPECIAL)
     small |= {name: FIRST_SPECIAL_ID + number for number, name in enumerate(special)}
     small |= {name: size for name, size in _UNDECIDED.items() if vars(default).get(name, ...) is None}
@@ -210,13 +212,14 @@ def _shrink_list(name: str, values: Sequence[Any], layers: list[int], default: A
 
 
 def _shrink_rope(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Rotary parameters for heads of 8: sections of multi-axis positions have 4 pairs."""
-    small = {}
+    """Rotary parameters for heads of 8: sections of multi-axis positions have 4 pairs, or a part of them."""
+    small: dict[str, Any] = {}
+    sections = [1, 1, 0] if parameters.get("partial_rotary_factor", 1) <= 0.5 else [2, 1, 1]
     for name, value in parameters.items():
         if isinstance(value, dict):
             small[name] = _shrink_rope(value)
         elif name == "mrope_section":
-            small[name] = [2, 1, 1]
+            small[name] = sections
         else:
             small[name] = value
     return small

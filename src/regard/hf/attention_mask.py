@@ -30,9 +30,14 @@ from regard.hf.read_mask import remember_structure
 from regard.masks.visible_keys import VisibleKeys, narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
+_READS_BOOLS = ("nemotron_asr_streaming_encoder",)
+"""Types whose layers invert their mask: they would hide the keys that an additive one shows."""
+
 
 def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments: Any) -> Tensor:
     """Make the additive mask (batch, 1, queries, keys) of a model; the arguments come from ``transformers``."""
+    if getattr(arguments.get("config"), "model_type", None) in _READS_BOOLS:
+        return bool_mask(*sizes, **arguments)
     with _without_inference_mode():
         allowed = bool_mask(*sizes, **arguments)
         cells = narrow_expanded(allowed)

@@ -51,6 +51,7 @@ _SEPARABLE_LAYERS = {
 _MIXING_MODELS = {
     "convbert": "convolutions over tokens",
     "cpmant": "masks of their own",
+    "fnet": "Fourier transforms over tokens",
     "mobilebert": "embeddings of neighbouring tokens",
     "nystromformer": "convolutions over tokens",
     "rwkv": "states",

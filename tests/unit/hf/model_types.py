@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tiny_transformers import VOCAB, draw_weights
+from tiny_transformers import VOCAB, draw_weights, shrink
 
 TEXT = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 WIDE = {
@@ -110,12 +110,17 @@ class ModelType:
     """Whether an audio model reads spectrograms of 16 bands, not waveforms."""
     query_norm_scale: float = 1.0
     """Factor of the weights of query norms, where the model has no factor 1 / sqrt(head_dim) of its own."""
+    is_shrunk: bool = False
+    """Whether the sizes are made by program, and ``sizes`` has only those that replace them."""
 
     def build(self, **options: Any) -> Any:
         """Build a model with random weights, large enough that attention is far from uniform."""
         import transformers
 
-        config = transformers.AutoConfig.for_model(self.name, **self.sizes, **options)
+        if self.is_shrunk:
+            config = shrink(transformers.CONFIG_MAPPING[self.name], **self.sizes, **options)
+        else:
+            config = transformers.AutoConfig.for_model(self.name, **self.sizes, **options)
         with torch.random.fork_rng():
             torch.manual_seed(29)
             model = getattr(transformers, self.auto).from_config(config, attn_implementation="eager")
@@ -225,6 +230,19 @@ def _decoder(
         has_static_cache=has_static_cache,
         chooses_blocks=chooses_blocks,
         query_norm_scale=query_norm_scale,
+    )
+
+
+def _shrunk(name: str, *, layers: int = 2, has_static_cache: bool = True, **sizes: Any) -> ModelType:
+    """A decoder whose sizes are made by program."""
+    return ModelType(
+        name,
+        "decoder",
+        "AutoModelForCausalLM",
+        sizes,
+        layers=layers,
+        has_static_cache=has_static_cache,
+        is_shrunk=True,
     )
 
 
@@ -347,6 +365,26 @@ MODEL_TYPES = (
             "model.final_input",
         ),
     ),
+    _shrunk("diffllama"),
+    _shrunk("olmo3"),
+    _shrunk("apertus"),
+    _shrunk("seed_oss"),
+    _shrunk("ministral3"),
+    _shrunk("hunyuan_v1_dense"),
+    _shrunk("bitnet"),
+    _shrunk("arcee"),
+    _shrunk("afmoe"),
+    _shrunk("glm4_moe"),
+    _shrunk("doge"),
+    _shrunk("nanochat"),
+    _shrunk("vaultgemma"),
+    _shrunk("flint"),
+    _shrunk("hy_v3"),
+    # Four streams amplify rounding, with eager too; its indexer is one of those of above.
+    _shrunk("hy_v4", layers=3, hc_mult=2, has_static_cache=False),
+    _shrunk("laguna"),
+    _shrunk("lfm3"),
+    _shrunk("deepseek_v4", layers=3, has_static_cache=False),  # transformers has none for its layers
     _encoder("bert", is_fast=True),
     _encoder("roberta"),
     _encoder("xlm-roberta"),

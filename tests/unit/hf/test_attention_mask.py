@@ -11,6 +11,7 @@ from regard.hf import read_mask as module
 from regard.hf.attention_mask import attention_mask, bool_mask
 from regard.hf.read_mask import read_mask
 from regard.masks.visible_keys import VisibleKeys
+from tiny_transformers import build_tiny
 
 SIZES = {"batch_size": 3, "q_length": 5, "kv_length": 11}
 TOKENS = torch.arange(11) >= torch.tensor([[4], [2], [0]])
@@ -52,3 +53,15 @@ def test_without_padding_one_text_is_stored():
     mask = attention_mask(batch_size=64, q_length=5, kv_length=5)
     assert mask.shape == (64, 1, 5, 5)
     assert mask.untyped_storage().nbytes() == 5 * 5 * 4
+
+
+def test_layers_that_invert_their_mask_get_bools():
+    """Those of Nemotron's streaming encoder; with the additive mask of "eager" its results are NaN."""
+    results = []
+    for name in ("sdpa", "regard"):
+        model = build_tiny("nemotron_asr_streaming_encoder", auto="AutoModel", implementation=name)
+        sound = torch.randn(2, 64, 16, generator=torch.Generator().manual_seed(3))
+        with torch.no_grad():
+            results.append(model(sound).last_hidden_state)
+    assert results[0].isfinite().all()
+    torch.testing.assert_close(*results, atol=1e-5, rtol=0)

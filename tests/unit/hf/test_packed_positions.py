@@ -36,9 +36,9 @@ DECODERS = [
     ),
 ]
 BY_NAME = {kind.name: kind for kind in DECODERS}
-MIXED = {"minimax_m3_vl_text", "inkling2_text"}
+MIXED = {"minimax_m3_vl_text", "inkling2_text", "deepseek_v4", "lfm3"}
 """Decoders whose layers read tokens that a mask hides: by blocks counted in the whole row, and by convolutions."""
-CHOOSES = {"deepseek_v32", "glm_moe_dsa"}
+CHOOSES = {"deepseek_v32", "glm_moe_dsa", "hy_v4"}
 """Decoders that choose keys; among equal scores of a random model torch may choose others in a longer row."""
 
 
