@@ -12,24 +12,8 @@ import numpy as np
 import torch
 
 from regard import masks
+from regard.conformance.layout import Layout
 from regard.conformance.oracles import masks as oracle
-
-
-class Layout(NamedTuple):
-    """The sizes of one call."""
-
-    batch: int
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    head_dim: int
-    value_dim: int
-
-    @property
-    def group(self) -> int:
-        return self.heads // self.key_heads
-
 
 LAYOUTS = (
     Layout(batch=2, heads=3, key_heads=3, queries=7, keys=7, head_dim=5, value_dim=11),

@@ -25,7 +25,9 @@ from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases, sample_groups
 from conformance.claims import PORTABLE_CLAIMS, Claim
 from conformance.mask_cases import LAYOUTS, Layout, MaskCase, expand_allowed
-from regard.conformance.mechanism_oracles import ORACLES, directional_derivative
+from regard.conformance.mechanism_oracles import ORACLES
+from regard.conformance.oracles.complex_step import slope
+from regard.conformance.tolerance import relative_bound
 
 DIRECTIONS = 4
 """Directions for each input and parameter in a complete case; a sample uses only the first."""
@@ -37,9 +39,8 @@ _slopes: dict[tuple, float] = {}
 def tolerance(claim: Claim, layout: Layout, dtype: torch.dtype) -> float:
     """Return the allowed error, relative to the largest number of the result."""
     terms = 2 * head_dim_of(claim, layout) + layout.keys * layout.queries * layout.group + layout.value_dim
-    wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     is_fused = ORACLES[claim.mechanism].is_fused and claim.impl != "reference"
-    return terms * wide + (8 if is_fused else 1) * torch.finfo(dtype).eps / 2
+    return relative_bound(terms, str(dtype).removeprefix("torch."), roundings=8 if is_fused else 1)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -66,12 +67,16 @@ class OracleResult:
             _outputs[self.cache_key] = ORACLES[self.name].forward(*inputs)
         return _outputs[self.cache_key]
 
+    def _weighted(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
+        inputs = (arrays["query"], arrays["key"], arrays["value"], self.allowed, arrays)
+        return ORACLES[self.name].forward(*inputs) * self.upstream
+
     def slope(self, of: str, number: int) -> float:
         """Directional derivative for one input or parameter, along direction ``number``."""
         place = (*self.cache_key, of, number)
         if place not in _slopes:
             along = random_signs(self.arrays[of].shape, number)
-            _slopes[place] = directional_derivative(self.name, self.arrays, self.allowed, self.upstream, of, along)
+            _slopes[place] = slope(self._weighted, self.arrays, of, along)
         return _slopes[place]
 
 

@@ -38,6 +38,7 @@ from regard.comparison import (
     sample_rows,
     top_agreement,
 )
+from regard.conformance import cases_of, check
 from regard.export import export
 from regard.generation import Generator, TextToText, load_generator
 from regard.mechanisms import DotProduct
@@ -912,6 +913,26 @@ def _comparisons() -> Iterator[PublicCall]:
     )
 
 
+def _kernels_of_others() -> Iterator[PublicCall]:
+    options = {"mechanism": "top_k", "framework": "torch", "layout": "bhld", "mask": "allowed", "align": "end"}
+    yield call(
+        "conformance.check",
+        lambda **arguments: check(**arguments, fail_fast=True),
+        function=attention_of_others,
+        **options,
+        dtypes=["float64"],
+        names={"query": "q"},
+        device="cpu",
+        fixed={},
+        backward=None,
+    )
+    yield call("conformance.cases_of", cases_of, mechanism="top_k", align="end")
+
+
+def attention_of_others(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    return regard.mechanism("top_k", heads=q.shape[1], head_dim=q.shape[3], keys=3)(q, k, v, regard.masks.keep(mask))
+
+
 def _benchmarks() -> Iterator[PublicCall]:
     yield call("BenchSettings", BenchSettings, lengths=[5], heads=2, head_dim=3, seconds=0.01, rows=2, top=2)
     sizes = {"lengths": [5], "heads": 2, "head_dim": 3, "seconds": 0.01}
@@ -1031,6 +1052,7 @@ def targets() -> list[PublicCall]:
         *_generation(),
         *_classification(),
         *_comparisons(),
+        *_kernels_of_others(),
         *_benchmarks(),
         *_control(),
         *_texts(),

@@ -19,7 +19,7 @@ from regard.conformance.kernel import LAYOUTS, MASK_FORMS, Convention, Kernel, R
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.other_cases import SCANS, mechanism_cases, scan_cases
 from regard.conformance.report import Finding, Outcome, Report
-from regard.errors import RefusedError, check_choice
+from regard.errors import RefusedError, check_choice, check_kind
 
 SIZES = (Sizes(), Sizes(16), Sizes(16, 16), Sizes(64, 64), Sizes(64, 128))
 """Sizes that are tried until the function accepts a call: primes, and then multiples of usual tiles."""
@@ -72,7 +72,7 @@ def check(
 
     Raises OptionError for an unknown name and RefusedError if the function accepts no call.
     """
-    _check_options(mechanism, layout, mask, align, dtypes)
+    _check_options(mechanism, dtypes, {"names": names, "fixed": fixed}, layout=layout, mask=mask, align=align)
     parameters = () if mechanism in SCANS or mechanism == "dot_product" else tuple(_parameter_names(mechanism))
     signature, convention = read_signature(function, names or {}, parameters), Convention(align=align)
     frameworks = _find_frameworks(function, framework, backward, device)
@@ -89,16 +89,22 @@ def check(
     return Report(title, mechanism, kernel.framework.name, _describe(kernel, sizes, main), outcomes)
 
 
-def _check_options(
-    mechanism: str, layout: str | None, mask: str | None, align: str, dtypes: Sequence[str] | None
-) -> None:
+def _check_options(mechanism: object, dtypes: object, mappings: Mapping[str, object], **choices: object) -> None:
+    """Raise OptionError for a wrong argument of ``check``; None is valid where it is the default."""
     check_choice("mechanism", mechanism, ORACLES)
-    check_choice("align", align, ALIGNMENTS)
-    for kind, value, valid in (("layout", layout, LAYOUTS), ("mask", mask, MASK_FORMS)):
-        if value is not None:
-            check_choice(kind, value, valid)
-    for dtype in dtypes or ():
-        check_choice("dtype", dtype, DTYPES)
+    valid = {"layout": LAYOUTS, "mask": tuple(MASK_FORMS), "align": ALIGNMENTS}
+    for kind, value in choices.items():
+        if value is not None or kind == "align":
+            check_choice(kind, value, valid[kind])
+    if dtypes is not None:
+        check_kind("dtypes", dtypes, (tuple, list), do='for example ("float32", "bfloat16")')
+        for dtype in dtypes:  # type: ignore[attr-defined]
+            check_choice("dtype", dtype, DTYPES)
+    for name, mapping in mappings.items():
+        if mapping is not None:
+            check_kind(name, mapping, dict, do="pass a dict by the names of arguments")
+            for argument in mapping:  # type: ignore[attr-defined]
+                check_kind(f"name in {name}", argument, str, do="use the names of arguments")
 
 
 def _find_frameworks(
@@ -107,6 +113,7 @@ def _find_frameworks(
     """The framework, or those that the function's module uses."""
     if isinstance(framework, Framework):
         return [framework]
+    check_kind("device", device, str, do='for example "cpu"')
     guesses = guess_frameworks(function) if framework is None else (framework,)
     return [make_framework(name, backward, device) for name in guesses]
 
@@ -128,10 +135,17 @@ def _parameter_names(mechanism: str) -> list[str]:
     return [name for name in mechanism_cases(mechanism, SIZES[0])[0].inputs if name not in ("query", "key", "value")]
 
 
-def cases_of(
-    mechanism: str, sizes: Sizes = SIZES[0], *, with_scale: bool = True, align: str = "end"
-) -> tuple[Case, ...]:
-    """All cases of a mechanism; of a scan with its scale as an argument, or with none."""
+def cases_of(mechanism: str, align: str = "end") -> tuple[Case, ...]:
+    """All cases of a mechanism, of sizes that are primes; a scan takes its scale as an argument.
+
+    ``align`` is as in ``check``. Raises OptionError for an unknown mechanism or alignment.
+    """
+    check_choice("mechanism", mechanism, ORACLES)
+    check_choice("align", align, ALIGNMENTS)
+    return _build_cases(mechanism, SIZES[0], align, with_scale=True)
+
+
+def _build_cases(mechanism: str, sizes: Sizes, align: str, *, with_scale: bool) -> tuple[Case, ...]:
     if mechanism == "dot_product":
         return attention_cases(sizes, align)
     return (
@@ -140,7 +154,8 @@ def cases_of(
 
 
 def _cases(kernel: Kernel, mechanism: str, sizes: Sizes) -> tuple[Case, ...]:
-    cases = cases_of(mechanism, sizes, with_scale=kernel.signature.takes("scale"), align=kernel.convention.align)
+    with_scale = kernel.signature.takes("scale")
+    cases = _build_cases(mechanism, sizes, kernel.convention.align, with_scale=with_scale)
     return _with_arguments(cases, kernel) if kernel.fixed else cases
 
 

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from regard.errors import MissingPackageError, OptionError
+from regard.errors import MissingPackageError, check_choice
 
 Arguments = Mapping[str, Any]
 
@@ -233,12 +233,9 @@ FRAMEWORKS: Mapping[str, type[Framework]] = {"numpy": NumpyFramework, "torch": T
 
 def make_framework(name: str, backward: Callable[..., Any] | None = None, device: str = "cpu") -> Framework:
     """The framework of this name. Raises OptionError for another name, MissingPackageError if it is not installed."""
+    check_choice("framework", name, FRAMEWORKS)
     if name == "numpy":
         return NumpyFramework(backward)
-    if name not in FRAMEWORKS:
-        raise OptionError(
-            "unknown framework", expected=f"one of {', '.join(FRAMEWORKS)}", got=name, do="for example torch"
-        )
     from importlib.util import find_spec
 
     if find_spec(name) is None:

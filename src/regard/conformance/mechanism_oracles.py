@@ -36,7 +36,6 @@ from regard.conformance.oracles import (
     talking_heads,
     top_k,
 )
-from regard.conformance.oracles.complex_step import slope
 
 Array = np.ndarray
 Arrays = Mapping[str, np.ndarray]
@@ -318,14 +317,3 @@ ORACLES: dict[str, Oracle] = {
         is_fused=True,
     ),
 }
-
-
-def directional_derivative(
-    name: str, arrays: Arrays, allowed: np.ndarray, upstream: np.ndarray, of: str, along: np.ndarray
-) -> float:
-    """Derivative of sum(output * upstream) when ``of`` moves along ``along``: its gradient times that direction."""
-
-    def weighted(moved: Arrays) -> np.ndarray:
-        return ORACLES[name].forward(moved["query"], moved["key"], moved["value"], allowed, moved) * upstream
-
-    return slope(weighted, arrays, of, along)
