@@ -59,8 +59,8 @@ COUNTS = {f"{{0}} {noun}{ending}" for noun in _COUNTED.split() for ending in (""
 """Counts of nouns, which code makes of a number and a noun in several ways."""
 TRANSLATING = ("translate", "plural", "translate_message")
 """Functions whose results are in the reader's language already."""
-MARKUP = re.compile(r"^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
-"""What only code has: HTML, styles, and signatures of operators."""
+MARKUP = re.compile(r"^data:|^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
+"""What only code has: data URIs, HTML, styles, and signatures of operators."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -5,6 +5,7 @@ from regard.auditing.results import (
     AuditReport,
     InfluenceMatrix,
     Leak,
+    ModuleDifference,
     NoiseFloor,
     PropertyResult,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "AuditReport",
     "InfluenceMatrix",
     "Leak",
+    "ModuleDifference",
     "NoiseFloor",
     "PropertyResult",
     "assert_no_leaks",

@@ -8,7 +8,7 @@ in the code of a layer, is found in the layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -18,17 +18,18 @@ from torch import Tensor, nn
 
 from regard.auditing.calls import Comparison, Span
 from regard.auditing.noise import distance
-from regard.auditing.results import NoiseFloor
+from regard.auditing.results import ModuleDifference, NoiseFloor
 from regard.auditing.subject import Subject
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LeakingModule:
-    """The module in which a leak begins. ``name`` is "" for the model itself."""
+    """The module in which a leak begins, and the differences of all. ``name`` is "" for the model itself."""
 
     name: str
     module: nn.Module
+    differences: tuple[ModuleDifference, ...] = ()
 
     @property
     def layer(self) -> int | None:
@@ -66,8 +67,28 @@ def find_leaking_module(subject: Subject, comparison: Comparison, noise: NoiseFl
             and _differ(before.outputs, after.outputs, threshold)
             and not _differ(before.inputs, after.inputs, threshold)
         ):
-            return LeakingModule(name, modules[name])
+            return LeakingModule(name, modules[name], _differences(base, other, modules))
     return None
+
+
+def _differences(
+    base: Mapping[str, _Values], other: Mapping[str, _Values], modules: Mapping[str, nn.Module]
+) -> tuple[ModuleDifference, ...]:
+    return tuple(
+        ModuleDifference(
+            name,
+            type(modules[name]).__name__,
+            _largest_distance(before.inputs, other[name].inputs) if before.is_known else None,
+            _largest_distance(before.outputs, other[name].outputs),
+        )
+        for name, before in base.items()
+        if name in other
+    )
+
+
+def _largest_distance(base: Sequence[Tensor], other: Sequence[Tensor]) -> float | None:
+    pairs = [(left, right) for left, right in zip(base, other, strict=False) if left.shape == right.shape]
+    return max((distance(left, right) for left, right in pairs), default=None)
 
 
 def _differ(base: Sequence[Tensor], other: Sequence[Tensor], threshold: float) -> bool:

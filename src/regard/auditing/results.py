@@ -8,12 +8,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 from regard.arguments import explain_arguments
+from regard.errors import check_flag, check_kind
+from regard.language import check_language
 
 Verdict: TypeAlias = Literal["holds", "leaks", "cannot be asked"]
 """The answer about a property."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ModuleDifference:
+    """How much the inputs and outputs of a module differ, relative to its largest number, where a property forbids it.
+
+    None stands for a module without inputs or outputs by position.
+    """
+
+    name: str
+    module_class: str
+    inputs: float | None
+    outputs: float | None
 
 
 @final
@@ -29,6 +47,7 @@ class Leak:
     module_class its class; "" if it was not found
     layer        number of the layer in that name; None without a number
     cause        why, where the evidence says it; else ""
+    modules      all modules in the order in which their calls end
     """
 
     change: str
@@ -38,6 +57,7 @@ class Leak:
     module_class: str
     layer: int | None
     cause: str
+    modules: tuple[ModuleDifference, ...] = ()
 
 
 @final
@@ -166,6 +186,21 @@ class AuditReport:
     def to_json(self) -> str:
         """The report as JSON on one line, with the same text for the same report."""
         return json.dumps(asdict(self) | {"exit_code": self.exit_code}, ensure_ascii=False)
+
+    def save(self, path: str | Path, *, overwrite: bool = False, language: str | None = None) -> Path:
+        """Write the report to a file, as a page (.html) or as JSON (.json), and return its path.
+
+        ``language`` is that of a page, "en" or "zh"; None is that of the environment. Raises OptionError for a name
+        with another ending, OutputExistsError if the file exists and ``overwrite`` is False, OutputError if it cannot
+        be written.
+        """
+        from regard.auditing.report_page import save_report
+
+        check_kind("path", path, (str, Path), do='"audit.html"')
+        check_flag("overwrite", overwrite)
+        check_language(language)
+        save_report(self, Path(path), overwrite=overwrite, language=language)
+        return Path(path)
 
     def __str__(self) -> str:
         from regard.auditing.describe_report import describe_report

@@ -179,6 +179,7 @@ def _explain(name: str, subject: Subject, outcome: Outcome, noise: NoiseFloor) -
         type(found.module).__name__ if found else "",
         found.layer if found else None,
         outcome.cause or find_cause(name, subject, outcome, found, noise),
+        found.differences if found else (),
     )
 
 

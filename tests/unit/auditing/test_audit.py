@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import regard
 from regard.auditing import property_names
-from regard.errors import OptionError, RefusedError
+from regard.errors import OptionError, OutputExistsError, RefusedError
 from unit.hf.model_types import MODEL_TYPES
 
 TYPES = {kind.name: kind for kind in MODEL_TYPES}
@@ -21,7 +21,13 @@ TYPES = {kind.name: kind for kind in MODEL_TYPES}
 def test_a_sound_decoder_leaks_only_where_transformers_does():
     report = regard.audit(TYPES["llama"].build())
     assert [result.name for result in report.leaks] == ["packed by position_ids and ones"]
-    assert report.leaks[0].leak.module == "model.layers.0.self_attn"
+    leak = report.leaks[0].leak
+    assert leak.module == "model.layers.0.self_attn"
+    steps = {step.name: step for step in leak.modules}
+    assert list(steps)[:2] == ["model.embed_tokens", "model.rotary_emb"], "modules are in the order of their calls"
+    limit = report.noise.threshold(1.0)
+    assert steps[leak.module].inputs <= limit < steps[leak.module].outputs
+    assert steps["model.layers.0.self_attn.v_proj"].outputs <= limit < steps["lm_head"].inputs
     assert report["packed by position_ids"].verdict == "holds"
     assert report.noise.precision == "float64"
     assert report.noise.relative < 1e-13
@@ -63,6 +69,17 @@ def test_a_report_is_the_same_each_time_and_is_json():
     reports = [regard.audit(functional.scaled_dot_product_attention, (query, key, value), causal=False) for _ in "ab"]
     assert reports[0].to_json() == reports[1].to_json()
     assert json.loads(reports[0].to_json())["exit_code"] == 0
+
+
+def test_a_report_is_saved_as_a_page_or_as_json(tmp_path):
+    report = regard.audit(torch.nn.Linear(5, 5), torch.randn(1, 7, 5), only=["batch"])
+    page = report.save(tmp_path / "audit.html", language="zh")
+    assert '<html lang="zh-CN">' in page.read_text(encoding="utf-8")
+    assert report.save(tmp_path / "audit.json").read_text(encoding="utf-8") == report.to_json() + "\n"
+    with pytest.raises(OutputExistsError):
+        report.save(page)
+    with pytest.raises(OptionError, match=r"\.html or \.json"):
+        report.save(tmp_path / "audit.pdf")
 
 
 def test_an_assertion_fails_with_the_report():
