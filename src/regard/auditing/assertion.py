@@ -32,6 +32,12 @@ def assert_no_leaks(
     report = audit(
         model, inputs, causal=causal, only=only, skip=skip, quick=quick, strict=strict, length=length, seed=seed
     )
+    assert_holds(report)
+    return report
+
+
+def assert_holds(report: AuditReport) -> None:
+    """Raise AssertionError, with the report, if a property leaks, or if none could be asked."""
+    __tracebackhide__ = True  # pytest leaves this frame out
     if report.exit_code:
         raise AssertionError(f"{'tokens leak' if report.leaks else 'nothing could be asked'}\n{report}")
-    return report

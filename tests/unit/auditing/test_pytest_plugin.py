@@ -33,8 +33,21 @@ def test_that_holds(regard_audit):
 
 def test_the_plugin_in_a_fresh_project(tmp_path: Path) -> None:
     (tmp_path / "test_model.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_regard", "-p", "no:jaxtyping", "-W", "error"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "pytest_regard",
+        "-p",
+        "no:jaxtyping",
+        "-W",
+        "error",
+        "--regard-pages=pages",
+    ]
     result = subprocess.run([*command, "--tb=short"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    pages = sorted(page.name for page in (tmp_path / "pages").iterdir())
+    assert pages == ["test_model.py-test_that_holds-1.html", "test_model.py-test_that_leaks-1.html"]
     assert "1 failed, 2 passed" in result.stdout, result.stdout
     assert "causal" in result.stdout
     assert "LEAKS" in result.stdout
