@@ -196,14 +196,16 @@ def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcom
     if not bool(outputs[0].isfinite().all()):
         return "a hidden token attends to no token, and the softmax of such a row is NaN, which spreads from there"
     threshold = noise.threshold(largest(outputs[0]))
-    unmasked = _rows(subject, _without(padded[0], stream.mask), start, count)
+    everything = stream.make_mask(torch.ones(1, stream.length_of(padded[0].steps[0].arguments), dtype=torch.bool))
+    visible = _changed(padded[0], lambda arguments: arguments | {stream.mask: everything})
+    unmasked = _rows(subject, visible, start, count)
     if difference(outputs[0], unmasked) <= threshold:
         return f"{stream.mask} has no effect: outputs are the same without it"
     if _holds_inverted(subject, comparison, stream.mask):
         return f"{stream.mask} has the opposite meaning: with True and False exchanged, padding has no influence"
     if difference(outputs[0], outputs[1]) <= threshold:
         counted = " although position_ids are given" if positions_of(subject, stream, torch.ones(3)) else ""
-        if subject.stream is not stream or side == "right":
+        if side == "right":
             return f"only the number of hidden tokens counts, not what is in them{counted}: something is divided by it"
         return f"only the number of hidden tokens counts, not what is in them{counted}: positions count the padding"
     return ""
@@ -211,10 +213,6 @@ def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcom
 
 def _rows(subject: Subject, call: Call, start: int, count: int) -> Tensor:
     return subject.run(call)[0, start : start + count]
-
-
-def _without(call: Call, name: str) -> Call:
-    return _changed(call, lambda arguments: {key: value for key, value in arguments.items() if key != name})
 
 
 def _changed(call: Call, change: Callable[[dict[str, object]], dict[str, object]]) -> Call:

@@ -26,8 +26,9 @@ class Outcome:
     """Position in ``base`` of the output that differs; None if outputs do not belong to tokens."""
     source: int | None = None
     comparison: Comparison | None = None
-    """None for what is measured otherwise; its module and its cause are then known."""
-    module: str = ""
+    """None for what is measured otherwise."""
+    module: str | None = None
+    """The module in which it begins, where the measurement knows it."""
     cause: str = ""
 
     @property

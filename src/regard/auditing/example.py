@@ -32,6 +32,9 @@ _BLOCKED = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", 
 _HIDING = ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask")
 """Arguments that may hide tokens of the first sequence, beside those that begin with its name."""
 
+_MEDIA = ("pixel_values", "pixels", "images", "input_features", "input_values")
+"""Names of pictures and sounds, which have no positions of tokens."""
+
 _SOURCES = ("memory", "context", "encoder_hidden_states", "source", "src", "encoder_outputs")
 """Names of sequences that are read beside the one to whose tokens outputs belong."""
 
@@ -105,11 +108,14 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
     tensors = {
         name: value
         for name, value in inputs.items()
-        if isinstance(value, Tensor) and name not in _FOLLOWING and _is_sequence(name, value)
+        if isinstance(value, Tensor)
+        and name not in _FOLLOWING
+        and (_is_media(name, value) or _is_sequence(name, value))
     }
     groups: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
-        key = "source" if name in _SOURCES and len(tensors) > 1 else str(_length(tensor, batch_first))
+        is_source = name in _SOURCES and len(tensors) > 1
+        key = "media" if _is_media(name, tensor) else "source" if is_source else str(_length(tensor, batch_first))
         groups.setdefault(key, []).append(name)
     if not groups:
         raise OptionError(
@@ -118,14 +124,42 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
             got=", ".join(f"{name}: {short_repr(value)}" for name, value in inputs.items()) or "no inputs",
             do="pass the inputs of one call of the model",
         )
-    ordered = sorted(groups.items(), key=lambda group: group[0] == "source")
+    ordered = sorted(groups.items(), key=lambda group: group[0] in ("source", "media"))
     rest = {name: value for name, value in inputs.items() if name not in tensors and name not in _FOLLOWING}
-    constants, fixed, is_causal = _make_constants(rest, _length(tensors[ordered[0][1][0]], batch_first))
+    first = tensors[ordered[0][1][0]]
+    length = 0 if ordered[0][0] == "media" else _length(first, batch_first)
+    constants, fixed, is_causal = _make_constants(rest, length)
     streams = tuple(
-        _make_stream({name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0, inputs)
-        for number, (_, names) in enumerate(ordered)
+        _make_media({name: tensors[name] for name in names})
+        if key == "media"
+        else _make_stream(
+            {name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0, inputs
+        )
+        for number, (key, names) in enumerate(ordered)
     )
     return Example(streams, constants, is_causal)
+
+
+def _is_media(name: str, tensor: Tensor) -> bool:
+    """Whether a tensor is pictures or sounds: by its name, or by 4 dimensions that are not those of attention."""
+    if not tensor.is_floating_point() or "mask" in name:
+        return False
+    return name in _MEDIA or (tensor.dim() == 4 and name not in ("query", "key", "value", "q", "k", "v"))
+
+
+def _make_media(tensors: Mapping[str, Tensor]) -> Stream:
+    """Pictures or sounds: drawn at random in the size of the example."""
+    name = next(iter(tensors))
+    batch_dims = dict.fromkeys(tensors, 0)
+    return Stream(
+        name,
+        _make_draw(tensors, {}, batch_dims, 2),
+        1,
+        False,
+        {},
+        batch_dims,
+        fixed="pictures and sounds have no positions of tokens",
+    )
 
 
 def _is_batch_first(module: nn.Module | None) -> bool:
@@ -163,8 +197,9 @@ def _make_stream(
     name = next(iter(tensors))
     dims = {argument: _position_dim(tensor, batch_first) for argument, tensor in tensors.items()}
     batch_dims = {argument: 1 if dim == 0 else 0 for argument, dim in dims.items()}
-    named = (f"{name}_mask", f"{name}_attention_mask", f"{name}_padding_mask", f"{name}_key_padding_mask")
-    candidates = (*named, *(_HIDING if is_first else ()))
+    named = (f"{name}_key_padding_mask", f"{name}_padding_mask", f"{name}_attention_mask", f"{name}_mask")
+    of_decoder = ("decoder_attention_mask",) if name == "decoder_input_ids" else _HIDING if is_first else ()
+    candidates = (*named, *of_decoder)
     mask = next((candidate for candidate in candidates if candidate in takes), "")
     example = tensors[name]
     return Stream(
@@ -177,6 +212,7 @@ def _make_stream(
         mask,
         torch.logical_not if mask in _BLOCKED else _keep,
         fixed,
+        ("memory_key_padding_mask",) if name == "src" and "memory_key_padding_mask" in takes else (),
         () if example.is_floating_point() else (0,),
     )
 
@@ -235,7 +271,9 @@ def _make_draw(
 
     def draw_like(name: str, example: Tensor, length: int, generator: torch.Generator) -> Tensor:
         shape = list(example.shape)
-        shape[dims[name]], shape[batch_dims[name]] = length, 1
+        shape[batch_dims[name]] = 1
+        if name in dims:
+            shape[dims[name]] = length
         if not example.is_floating_point():
             return torch.randint(min(3, vocabulary - 1), vocabulary, shape, generator=generator).to(example.dtype)
         spread = float(example.double().std()) if example.numel() > 1 else 1.0

@@ -16,12 +16,12 @@ def fingerprint(module: nn.Module | None, config: Any) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": sys.version.split()[0]}
-    for package in ("regard", "torch", "transformers"):
-        if package == "regard" or package in sys.modules:
-            try:
-                found[package] = version(package)
-            except PackageNotFoundError:
-                found[package] = "unknown"
+    libraries = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
+    for package in ("regard", "torch", *(["transformers"] if "transformers" in libraries else [])):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
     if module is not None:
         found["weights"] = hash_weights(module)
     if config is not None:

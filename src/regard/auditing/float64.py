@@ -38,11 +38,37 @@ class Float64Mode(TorchDispatchMode):
         options = dict(kwargs or {})
         if options.get("dtype") in SMALLER:
             options["dtype"] = torch.float64
+        if func is torch.ops.aten._grouped_mm.default:
+            return _multiply_groups(*map(_to_float64, args), **_keywords_of_groups(options))
         if not func._schema.is_mutable:
             args = tree_map(_to_float64, args)
             if func in (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default):
                 args = (*args[:2], False)  # the third argument converts half precision to float32
         return func(*args, **options)
+
+
+def _keywords_of_groups(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of a product of groups without the type of its result."""
+    return {name: _to_float64(value) for name, value in options.items() if name in ("offs", "bias")}
+
+
+def _multiply_groups(rows: Tensor, matrices: Tensor, offs: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Products of groups, such as the tokens of each expert with its matrix; torch has them in smaller types alone.
+
+    rows (tokens, n) and matrices (groups, n, m): group g is the rows that end before ``offs[g]``; for (n, tokens) and
+    (tokens, m) it is those columns and rows, and the result is (groups, n, m).
+    """
+    if offs is None:
+        product = rows @ matrices
+        return product if bias is None else product + bias
+    ends = offs.tolist()
+    spans = list(zip([0, *ends[:-1]], ends, strict=True))
+    if matrices.dim() == 2:
+        return torch.stack([rows[:, start:end] @ matrices[start:end] for start, end in spans])
+    product = rows.new_zeros(rows.shape[0], matrices.shape[-1])
+    for (start, end), matrix in zip(spans, matrices, strict=True):
+        product[start:end] = rows[start:end] @ matrix
+    return product if bias is None else product + bias
 
 
 def _to_float64(value: Any) -> Any:

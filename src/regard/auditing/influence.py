@@ -21,6 +21,8 @@ def replacements(subject: Subject) -> Call:
 
 def measure_influence(subject: Subject, noise: NoiseFloor) -> InfluenceMatrix | None:
     """Replace each token, and measure each output; None if outputs do not belong to tokens."""
+    if not subject.stream.dims:
+        return None
     call = replacements(subject)
     outputs = subject.run(call)
     if not belongs_to_tokens(outputs, call):

@@ -146,6 +146,8 @@ def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator
 def _tensors(value: Any, *, with_ids: bool = False) -> Iterator[Tensor]:
     """The tensors of numbers in a value: arguments, a tuple, a mapping or an output of ``transformers``."""
     if isinstance(value, Tensor):
+        if value.is_nested:
+            return
         if value.is_floating_point() or (with_ids and value.dtype == torch.long):
             yield value
     elif isinstance(value, dict):

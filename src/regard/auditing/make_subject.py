@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.auditing.example import bind_inputs, parameters_of, read_example
+from regard.auditing.noise import distance
 from regard.auditing.subject import Stream, Subject, Text
 from regard.available_memory import available_memory
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
@@ -36,8 +38,10 @@ def make_subject(
         )
     module, notes = _copy_module(model, is_copied=is_copied)
     function = model if module is None else module
-    subject = _describe(function, module, inputs, causal, length)
-    return _choose_precision(subject, seed, (*notes, *subject.notes))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        subject = _describe(function, module, inputs, causal, length)
+        return _choose_precision(subject, seed, (*notes, *subject.notes))
 
 
 def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tuple[str, ...]]:
@@ -113,6 +117,8 @@ def _describe(
 
 
 def _kind_of(streams: tuple[Stream, ...], module: nn.Module | None) -> str:
+    if not streams[0].dims:
+        return "module of pictures or sounds"
     if module is None:
         return "function of tensors"
     return "module of token ids" if streams[0].pads else "module of vectors"
@@ -190,7 +196,7 @@ def _describe_transformers(model: Any, causal: bool | None, length: int) -> Subj
     def stream(name: str, mask: str, tokens: int, *, is_aligned: bool = True) -> Stream:
         hides = mask if mask in takes or takes_any else ""
         return Stream(
-            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, Tensor.long, "", pads
+            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, Tensor.long, pads=pads
         )
 
     if model.config.is_encoder_decoder and "decoder_input_ids" in takes:
@@ -232,7 +238,7 @@ def _padding_ids(config: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(token for token in flat if isinstance(token, int) and token >= 0))
 
 
-_BIDIRECTIONAL = {"xlnet"}
+_BIDIRECTIONAL = {"xlnet", "bert-generation", "cpmant"}
 """Types with a class for causal language models whose attention is bidirectional unless a call says otherwise."""
 
 
@@ -276,7 +282,7 @@ def _describe_regard(model: Any, causal: bool | None, length: int) -> Subject:
     def stream(name: str, hides: str, tokens: int, vocabulary: int, *, is_aligned: bool = True) -> Stream:
         allowed = _allowed_ids(vocabulary, {0, 1, 2, 3, *pads})
         return Stream(
-            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, make_mask, "", pads
+            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, make_mask, pads=pads
         )
 
     if "target" in parameters:
@@ -332,7 +338,7 @@ def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Su
         except Exception as error:
             reason = error
         else:
-            return exact
+            return _find_positions(exact)
         if subject.module is not None:
             subject.module.to(getattr(torch, own))
         note = f"the model cannot be run in float64 ({class_and_line(reason, 120)}), so rounding hides smaller leaks"
@@ -349,6 +355,24 @@ def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Su
             got=f"{subject.name} raised {class_and_line(error, 300)}",
             do="pass the inputs of a call that works, as a mapping of arguments",
         ) from error
+    return _find_positions(subject)
+
+
+def _find_positions(subject: Subject) -> Subject:
+    """The subject with the name of its argument of places, if places from 0 on give the outputs of none.
+
+    RoBERTa and its kin count from the id of padding, and find hidden tokens by that id, so they are left to it.
+    """
+    call = subject.call([_first_row(subject)])
+    places: Any = torch.arange(subject.stream.length)[None]
+    for name in {"position_ids", "positions"} & subject.takes:
+        try:
+            given = subject.run(subject.call([_first_row(subject)], **{name: places}))
+        # A model may take other places than one number for each token.
+        except Exception:
+            continue
+        if distance(subject.run(call), given) < 1e-6:
+            return replace(subject, positions=name)
     return subject
 
 

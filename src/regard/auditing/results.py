@@ -6,10 +6,11 @@ Everything is plain data (strings, numbers, tuples), so that a report can be com
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from regard.arguments import explain_arguments
 from regard.errors import check_flag, check_kind
@@ -184,8 +185,9 @@ class AuditReport:
         raise KeyError(name)
 
     def to_json(self) -> str:
-        """The report as JSON on one line, with the same text for the same report."""
-        return json.dumps(asdict(self) | {"exit_code": self.exit_code}, ensure_ascii=False)
+        """The report as JSON on one line, the same for the same report. What is not finite is the text "inf"."""
+        fields = _without_infinity(asdict(self)) | {"exit_code": self.exit_code}
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
     def save(self, path: str | Path, *, overwrite: bool = False, language: str | None = None) -> Path:
         """Write the report to a file, as a page (.html) or as JSON (.json), and return its path.
@@ -206,3 +208,12 @@ class AuditReport:
         from regard.auditing.describe_report import describe_report
 
         return describe_report(self)
+
+
+def _without_infinity(value: Any) -> Any:
+    """A value in which numbers that JSON does not have are texts."""
+    if isinstance(value, Mapping):
+        return {name: _without_infinity(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_without_infinity(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

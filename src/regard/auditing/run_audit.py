@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -107,13 +108,16 @@ def _run_on(
     )
 
 
-def quiet_model(subject: Subject) -> AbstractContextManager[None]:
-    """A context in which transformers logs nothing about the unusual calls of an audit."""
-    if subject.family != "transformers":
-        return nullcontext()
-    from regard.hf.checkpoint import quiet_transformers
+@contextmanager
+def quiet_model(subject: Subject) -> Iterator[None]:
+    """A context in which nothing is said about the unusual calls of an audit, and no warning ends them."""
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        if subject.family == "transformers":
+            from regard.hf.checkpoint import quiet_transformers
 
-    return quiet_transformers()
+            stack.enter_context(quiet_transformers())
+        yield
 
 
 def choose_properties(
@@ -167,10 +171,15 @@ def _try(choice: Property, subject: Subject, noise: NoiseFloor) -> PropertyResul
 def _explain(name: str, subject: Subject, outcome: Outcome, noise: NoiseFloor) -> Leak:
     """Where a leak begins, and why."""
     if outcome.comparison is not None:
-        found = find_leaking_module(subject, outcome.comparison, noise)
+        try:
+            found = find_leaking_module(subject, outcome.comparison, noise)
+        # Hooks turn off fast paths of torch, and the code that then runs may raise errors of any kind.
+        except Exception:
+            found = None
+    elif outcome.module is not None and subject.module is not None:
+        found = LeakingModule(outcome.module, subject.module.get_submodule(outcome.module))
     else:
-        modules = dict(subject.module.named_modules()) if subject.module is not None else {}
-        found = LeakingModule(outcome.module, modules[outcome.module]) if outcome.module in modules else None
+        found = None
     return Leak(
         outcome.change,
         outcome.output,

@@ -40,6 +40,7 @@ class Stream:
     name         what messages call it
     draw         makes a text of some length at random
     mask         the argument that hides tokens; "" if there is none
+    other_masks  arguments that need the same value, such as the mask of what an encoder has made of the tokens
     make_mask    makes its value from a bool tensor (batch, length), False at hidden tokens
     is_aligned   whether output i belongs to token i of this sequence
     dims         dimension of the positions in each argument
@@ -55,6 +56,7 @@ class Stream:
     make_mask: Callable[[Tensor], Any] = torch.Tensor.long
     fixed: str = ""
     """Why the length cannot be changed; "" if it can."""
+    other_masks: tuple[str, ...] = ()
     pads: tuple[int, ...] = ()
     """Ids that are used as padding, the usual one first; () for vectors."""
 
@@ -82,8 +84,9 @@ class Stream:
 
     def length_of(self, text: Text) -> int:
         """Number of tokens."""
-        name, dim = next(iter(self.dims.items()))
-        return text[name].shape[dim]
+        for name, dim in self.dims.items():
+            return text[name].shape[dim]
+        return 1  # pictures and sounds, which have no positions
 
     def padding(self, length: int, seed: int, pad: int | None = None) -> Text:
         """Hidden tokens: the id ``pad``, or else random ones."""
@@ -124,6 +127,8 @@ class Subject:
     notes: tuple[str, ...] = ()
     cache: str = ""
     """The argument that passes on a cache; "" without one."""
+    positions: str = ""
+    """The argument of the places of tokens, counted from 0; "" if there is none, or if they are counted otherwise."""
 
     @property
     def stream(self) -> Stream:
@@ -146,7 +151,8 @@ class Subject:
         length = stream.length_of(rows[0].text)
         if any(row.visible is not None for row in rows):
             keep = [torch.ones(length, dtype=torch.bool) if row.visible is None else row.visible for row in rows]
-            arguments[stream.mask] = stream.make_mask(torch.stack(keep))
+            value = stream.make_mask(torch.stack(keep))
+            arguments |= dict.fromkeys((stream.mask, *stream.other_masks), value)
         for number, other in enumerate(self.streams):
             if other is not stream:
                 arguments |= other.stack([self.text(900 + number, stream=other)] * len(rows))
@@ -159,7 +165,7 @@ class Subject:
         outputs, cache = [], None
         with self._running(call, gradients=gradients):
             for step in call.steps:
-                arguments = {name: make_cache(value) for name, value in step.arguments.items()}
+                arguments = {name: self._prepare(value) for name, value in step.arguments.items()}
                 if call.steps[0] is not step:
                     if cache is None:
                         raise RefusedError(
@@ -174,6 +180,13 @@ class Subject:
                 cache = read_cache(result)
                 outputs.append(align(read_output(result), call.batch, step.length))
         return torch.cat(outputs, 1)
+
+    def _prepare(self, value: Any) -> Any:
+        """An argument in the precision of the subject; an empty cache, where a function makes one: it is used once."""
+        if isinstance(value, FunctionType):
+            return value()
+        is_number = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(getattr(torch, self.precision)) if is_number else value
 
     @contextmanager
     def _running(self, call: Call, *, gradients: bool) -> Iterator[None]:
@@ -231,11 +244,6 @@ def read_output(result: Any) -> Tensor:
         got=short_repr(result),
         do="wrap the model in a module that returns a tensor (batch, positions, features)",
     )
-
-
-def make_cache(value: Any) -> Any:
-    """An empty cache, if an argument is the function that makes one: a cache may be used once."""
-    return value() if isinstance(value, FunctionType) else value
 
 
 def _is_sequence(value: Any) -> bool:

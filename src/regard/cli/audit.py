@@ -30,7 +30,7 @@ option. 3 to 6 as for all commands.
 
   regard audit minilm --quick
 
-  regard audit my_models:build --json > audit.json
+  regard audit my_models:build -o audit.html
 
   regard audit model/ --skip packed --certificate model/audit.json
 """
@@ -79,7 +79,10 @@ def audit(
         ),
     ] = "auto",
     as_json: Annotated[bool, option("--json", "Print JSON, for programs.")] = False,
-    out: Annotated[Path | None, option("--out -o", "Write the report to a file, as JSON.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None,
+        option("--out -o", "Write the report to a file: a page, audit.html, or JSON, audit.json.", metavar="FILE"),
+    ] = None,
     certificate: Annotated[
         Path | None,
         option("--certificate", "Write a certificate to commit beside the model: verdicts, versions, hashes, seed."),
@@ -89,9 +92,12 @@ def audit(
     """Say which tokens leak into which outputs of a model: later tokens, padding, other texts of a batch or a row."""
     for file in (out, certificate):
         check_output_file(file, overwrite=overwrite)
-    if out is not None and out.suffix != ".json":
+    if out is not None and out.suffix.lower() not in (".html", ".json"):
         raise OptionError(
-            "unknown format of a report", expected="a name that ends with .json", got=str(out), do="-o audit.json"
+            "unknown format of a report",
+            expected="a name that ends with .html or .json",
+            got=str(out),
+            do="-o audit.html",
         )
     report = _run(
         model, library, quick=quick, strict=strict, only=only, skip=skip, causal=causal, length=length, seed=seed
@@ -103,7 +109,8 @@ def audit(
 
         print_report(report)
     if out is not None:
-        _write(out, report.to_json() + "\n")
+        report.save(out, overwrite=overwrite)
+        say(f"{out}: written")
     if certificate is not None:
         from regard.auditing.certificate import make_certificate
 

@@ -19,7 +19,7 @@ TYPES = {kind.name: kind for kind in MODEL_TYPES}
 
 
 def test_a_sound_decoder_leaks_only_where_transformers_does():
-    report = regard.audit(TYPES["llama"].build())
+    report = regard.audit(TYPES["llama"].build(), only=["causal", "padding", "packed", "cache"])
     assert [result.name for result in report.leaks] == ["packed by position_ids and ones"]
     leak = report.leaks[0].leak
     assert leak.module == "model.layers.0.self_attn"
@@ -33,6 +33,21 @@ def test_a_sound_decoder_leaks_only_where_transformers_does():
     assert report.noise.relative < 1e-13
     assert report.influence.unexpected == report.influence.missing == ()
     assert report.exit_code == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mistral", "gpt_oss", "deepseek_v3", "t5", "bert", "bart"])
+def test_types_of_transformers_leak_only_where_they_do(name):
+    """bart counts places from its first token, padding or not; the others do so in no way that counts."""
+    report = regard.audit(TYPES[name].build())
+    leaks = {result.name for result in report.leaks}
+    assert leaks == (
+        {"padding left", "source padding left"}
+        if name == "bart"
+        else set()
+        if name in ("t5", "bert")
+        else {"packed by position_ids and ones"}
+    )
 
 
 def test_the_model_stays_as_it_is():
@@ -103,3 +118,37 @@ def test_properties_are_chosen_by_beginnings_of_their_names():
     with pytest.raises(OptionError, match="unknown property"):
         regard.audit(nn.Linear(4, 4), torch.randn(2, 9, 4), only=["paddings"])
     assert len(set(property_names())) == len(property_names())
+
+
+SOUND = {
+    "recurrence": (nn.LSTM(8, 8, batch_first=True), torch.randn(2, 9, 8)),
+    "attention": (nn.MultiheadAttention(16, 2, batch_first=True), (torch.randn(2, 9, 16),) * 3),
+    "length first": (nn.TransformerEncoderLayer(16, 2, 32), torch.randn(9, 2, 16)),
+    "source and target": (
+        nn.Transformer(16, 2, 1, 1, 32, batch_first=True),
+        {
+            "src": torch.randn(2, 7, 16),
+            "tgt": torch.randn(2, 9, 16),
+            "tgt_mask": nn.Transformer.generate_square_subsequent_mask(9),
+        },
+    ),
+    "pictures": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(2)), torch.randn(2, 3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_modules_of_torch_hold(name):
+    module, inputs = SOUND[name]
+    report = regard.audit(module.eval(), inputs)
+    assert report.leaks == (), str(report)
+    assert report.exit_code == 0
+
+
+def test_a_row_of_padding_is_nan_in_torch_and_spreads():
+    """torch issue 41508: with a causal mask, hidden tokens on the left see nothing, and their rows are NaN."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    mask = nn.Transformer.generate_square_subsequent_mask(9)
+    report = regard.audit(encoder, {"src": torch.randn(1, 9, 16), "mask": mask}, only=["padding left"])
+    assert report["padding left"].verdict == "leaks"
+    assert "softmax of such a row is NaN" in report["padding left"].leak.cause

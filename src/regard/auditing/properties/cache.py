@@ -76,8 +76,8 @@ def _make_usual(subject: Subject, visible: Tensor) -> Callable[[int, int], dict[
 
     def given(start: int, end: int) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        if "position_ids" in subject.takes:
-            arguments["position_ids"] = (visible.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
+        if subject.positions:
+            arguments[subject.positions] = (visible.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
         is_read = subject.stream.mask and (hides or subject.family == "transformers")
         if is_read and (subject.cache == "past_key_values" or start == 0):
             arguments[subject.stream.mask] = subject.stream.make_mask(visible[:, :end])

@@ -11,6 +11,8 @@ from regard.auditing.subject import Row, Subject
 
 
 def _cannot_ask(subject: Subject) -> str | None:
+    if not subject.stream.dims:
+        return subject.stream.fixed
     if subject.causal is None:
         return "the model does not say whether it is causal: pass `causal=True` or `causal=False`"
     return None if subject.causal else "the model is bidirectional: outputs depend on later tokens by design"

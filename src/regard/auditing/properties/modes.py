@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
@@ -123,33 +124,23 @@ def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
         if (subject.stream.mask and not subject.stream.fixed)
         else call
     )
-    exact = subject.run(call)[0]
     rounded = copy.deepcopy(subject.module).bfloat16()
     wide = copy.deepcopy(rounded).double()
-    same_weights = replace(subject, module=wide, function=wide).run(call)[0]
+    same_weights = replace(subject, module=wide, function=wide)
     half = replace(subject, module=rounded, function=rounded, precision="bfloat16")
-    scale = largest(exact)
-    expected = max(difference(exact, same_weights), 2**-8 * scale)
     outcomes = []
     for tried, words in ((call, ""), (padded, ", with padding")):
-        outputs = half.run(_in_bfloat16(tried))[0, : exact.shape[0]]
-        gap = difference(same_weights, outputs)
-        outcomes.append(Outcome(gap, 16 * expected, f"the model was run in bfloat16{words}"))
+        exact, base, outputs = (
+            _visible(model, tried, subject.stream.length) for model in (subject, same_weights, half)
+        )
+        expected = max(difference(exact, base), 2**-8 * largest(exact))
+        outcomes.append(Outcome(difference(base, outputs), 16 * expected, f"the model was run in bfloat16{words}"))
     return outcomes
 
 
-def _in_bfloat16(call: Call) -> Call:
-    steps = tuple(
-        replace(
-            step,
-            arguments={
-                name: value.bfloat16() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-                for name, value in step.arguments.items()
-            },
-        )
-        for step in call.steps
-    )
-    return replace(call, steps=steps)
+def _visible(subject: Subject, call: Call, length: int) -> Tensor:
+    """Outputs of the first row at its first positions."""
+    return subject.run(call)[0, :length]
 
 
 def _compiles(subject: Subject) -> str | None:

@@ -47,12 +47,11 @@ def _pad_row(stream: Stream, text: Text, side: Side, hidden: Text) -> Row:
 
 
 def positions_of(subject: Subject, stream: Stream, *rows: Tensor | None) -> dict[str, Any]:
-    """The argument by which a model counts positions from the first token; nothing if it does so itself."""
-    name = "position_ids" if "position_ids" in subject.takes else "positions" if "positions" in subject.takes else ""
-    if not name or stream is not subject.stream or any(row is None for row in rows):
+    """The argument by which places are counted from the first visible token; nothing if a model counts them itself."""
+    if not subject.positions or stream is not subject.stream or any(row is None for row in rows):
         return {}
     keep = torch.stack([row for row in rows if row is not None])
-    return {name: (keep.long().cumsum(-1) - 1).clamp(min=0)}
+    return {subject.positions: (keep.long().cumsum(-1) - 1).clamp(min=0)}
 
 
 def _comparisons(index: int, side: Side) -> Callable[[Subject], Sequence[Comparison]]:

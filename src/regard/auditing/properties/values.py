@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
 from regard.auditing.example import find_embedding
+from regard.auditing.float64 import Float64Mode
 from regard.auditing.noise import largest
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property, first_reason
@@ -84,6 +85,8 @@ def _can_pad(subject: Subject) -> str | None:
 
 
 def _is_causal(subject: Subject) -> str | None:
+    if not subject.stream.dims:
+        return subject.stream.fixed
     return None if subject.causal else "the model is bidirectional, or does not say whether it is causal"
 
 
@@ -143,7 +146,8 @@ def gradients(subject: Subject, call: Call, visible: range) -> Tensor:
         call = replace(call, steps=(replace(step, arguments=arguments),))
     outputs = subject.run(call, gradients=True)[0, visible.start : visible.stop]
     cotangent = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = torch.autograd.grad(outputs, leaves, cotangent.to(outputs), allow_unused=True)
+    with Float64Mode() if subject.precision == "float64" else nullcontext():
+        found = torch.autograd.grad(outputs, leaves, cotangent.to(outputs), allow_unused=True)
     return torch.stack(
         [_by_position(subject, name, gradient) for name, gradient in _named(subject, leaves, found)]
     ).amax(0)
