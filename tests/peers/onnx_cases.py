@@ -1,19 +1,19 @@
 """The node tests of the package ``onnx``: the operator, its attributes, and its tensors of input and output by name.
 
-The package builds its cases when its modules are imported, which takes some twenty seconds, so they are read once.
+``regard.conformance.onnx_cases`` reads them; here they are tensors of torch.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from regard.conformance.onnx_cases import read_node_tests
 
 
 @dataclass(frozen=True)
@@ -27,39 +27,18 @@ class OnnxCase:
     outputs: Mapping[str, Tensor]
 
 
-@cache
-def _read_all() -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # cases of other operators overflow on purpose
-        from onnx.backend.test.case.node import collect_testcases
-
-        return {one.name: one for one in collect_testcases()}
-
-
 def read_cases(operator: str) -> list[OnnxCase]:
-    """The cases whose model is one node of ``operator``; the others, "..._expanded", spell it in other operators."""
-    import onnx
-
-    cases = []
-    for name, case in _read_all().items():
-        graph = case.model.graph
-        if len(graph.node) != 1 or graph.node[0].op_type != operator:
-            continue
-        ((inputs, outputs),) = case.data_sets
-        graphs = {one.name: one.g for one in graph.node[0].attribute if one.type == onnx.AttributeProto.GRAPH}
-        attributes = {
-            one.name: onnx.helper.get_attribute_value(one) for one in graph.node[0].attribute if one.name not in graphs
-        }
-        cases.append(
-            OnnxCase(
-                name,
-                attributes,
-                graphs,
-                {one.name: _to_tensor(value) for one, value in zip(graph.input, inputs, strict=True)},
-                {one.name: _to_tensor(value) for one, value in zip(graph.output, outputs, strict=True)},
-            )
+    """The cases whose model is one node of ``operator``."""
+    return [
+        OnnxCase(
+            test.name,
+            test.attributes,
+            test.graphs,
+            {name: _to_tensor(value) for name, value in test.inputs.items()},
+            {name: _to_tensor(value) for name, value in test.outputs.items()},
         )
-    return cases
+        for test in read_node_tests(operator)
+    ]
 
 
 def run_graph(graph: Any, *inputs: Tensor) -> Tensor:

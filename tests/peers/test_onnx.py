@@ -5,12 +5,15 @@ The expected numbers are theirs; tolerances are bounds of the roundings of their
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from peers.onnx_attention import attention_call, attention_outputs, flex_call
 from peers.onnx_cases import OnnxCase, read_cases
 from peers.onnx_linear_attention import compute
+from regard.conformance import check
+from regard.conformance.onnx_cases import make_case, read_node_tests
 from regard.positions import Rotary
 
 pytestmark = pytest.mark.slow
@@ -80,7 +83,7 @@ def rotate(case: OnnxCase) -> torch.Tensor:
     else:
         layout, cosine, sine = "halves", cosine.repeat(1, 1, 2), torch.cat([-sine, sine], -1)
     rotation = Rotary(split.shape[-1], layout=layout, rotated=cosine.shape[-1])
-    rotated = rotation._turn(split, cosine[:, None], sine[:, None])
+    rotated = rotation._rotate(split, cosine[:, None], sine[:, None])
     return rotated if heads is None else rotated.transpose(1, 2).flatten(2)
 
 
@@ -91,3 +94,21 @@ def test_rotary_embedding():
         # Two products and a sum, each rounded, of numbers of at most 1 times the largest input.
         bound = 3 * torch.finfo(torch.float32).eps * float(case.inputs["input"].abs().max())
         assert difference(rotate(case), case.outputs["output"]) <= bound, case.name
+
+
+def test_cases_of_the_kit_have_their_results():
+    """The exact results of ``regard conform --suite onnx`` are theirs but for the roundings of their dtype."""
+    tests = list(read_node_tests("Attention"))
+    assert len(tests) > 90
+    for test in tests:
+        case, output = make_case(test), test.outputs["Y"].astype(np.float64)
+        if output.ndim == 3:
+            output = output.reshape(*output.shape[:2], case.layout.heads, -1).swapaxes(1, 2)
+        error = np.abs(output - case.expected.output).max()
+        assert error <= case.bounds(test.inputs["Q"].dtype.name)["output"], test.name
+
+
+def test_attention_of_torch_passes_the_suite():
+    report = check(torch.nn.functional.scaled_dot_product_attention, suite="onnx")
+    assert report.holds, report
+    assert report.counts()["right"] > 80

@@ -73,6 +73,9 @@ class _Function:
         "end", "Position of the queries of causal masks and windows: end (with the last key) or start.", metavar="SIDE"
     )
     causal: bool = option_field(False, "It is causal without an argument that says so.")
+    suite: str = option_field(
+        "regard", "Cases: regard, or onnx for ONNX's own node tests of Attention.", metavar="NAME"
+    )
     device: str = option_field("cpu", "Device of torch.", metavar="DEVICE")
 
     def check(self, function: Callable[..., Any], **options: Any) -> Report:

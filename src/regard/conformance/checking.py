@@ -27,6 +27,7 @@ SIZES = (Sizes(), Sizes(16), Sizes(16, 16), Sizes(64, 64), Sizes(64, 128))
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Dtypes in the order in which they are tried."""
 ALIGNMENTS = ("end", "start")
+SUITES = ("regard", "onnx")
 NAMED = 40
 """Wrong cases whose faults are looked for."""
 
@@ -46,6 +47,7 @@ def check(
     device: str = "cpu",
     align: str = "end",
     fixed: Mapping[str, Any] | None = None,
+    suite: str = "regard",
     fail_fast: bool = False,
     progress: Progress | None = None,
 ) -> Report:
@@ -67,16 +69,20 @@ def check(
         device: of torch.
         align: "end": the last query is at the position of the last key; "start": the first at that of the first key.
         fixed: arguments that the function always has without taking them, such as ``{"causal": True}``.
+        suite: "regard", or "onnx" for ONNX's own node tests of Attention, with exact results.
         fail_fast: stop at the first case that is wrong.
         progress: called with the number of cases done and of all.
 
     Raises OptionError for an unknown name and RefusedError if the function accepts no call.
     """
     _check_options(mechanism, dtypes, {"names": names, "fixed": fixed}, layout=layout, mask=mask, align=align)
+    check_choice("suite", suite, SUITES if mechanism == "dot_product" else SUITES[:1])
     parameters = () if mechanism in SCANS or mechanism == "dot_product" else tuple(_parameter_names(mechanism))
     signature, convention = read_signature(function, names or {}, parameters), Convention(align=align)
     frameworks = _find_frameworks(function, framework, backward, device)
-    kernels = [Kernel(function, candidate, signature, convention, fixed=fixed or {}) for candidate in frameworks]
+    kernels = [
+        Kernel(function, candidate, signature, convention, fixed=fixed or {}, suite=suite) for candidate in frameworks
+    ]
     kernel, sizes, main = _recognise(kernels, mechanism, dtypes, layout)
     kernel = _assume_scale(kernel, mechanism, sizes, main)
     kernel = kernel if mask is None else replace(kernel, convention=kernel.convention._replace(mask=mask))
@@ -154,6 +160,10 @@ def _build_cases(mechanism: str, sizes: Sizes, align: str, *, with_scale: bool) 
 
 
 def _cases(kernel: Kernel, mechanism: str, sizes: Sizes) -> tuple[Case, ...]:
+    if kernel.suite == "onnx":
+        from regard.conformance.onnx_cases import onnx_attention_cases
+
+        return onnx_attention_cases()
     with_scale = kernel.signature.takes("scale")
     cases = _build_cases(mechanism, sizes, kernel.convention.align, with_scale=with_scale)
     return _with_arguments(cases, kernel) if kernel.fixed else cases
@@ -277,7 +287,7 @@ def _try_all(
         if progress is not None:
             progress(number + 1, len(tries))
     yield from _try_properties(kernel, _first_case(kernel, mechanism, sizes), main)
-    if "dropout" in kernel.signature.names and mechanism == "dot_product":
+    if "dropout" in kernel.signature.names and mechanism == "dot_product" and kernel.suite == "regard":
         yield _try_dropout(kernel, dropout_case(sizes), main)
 
 

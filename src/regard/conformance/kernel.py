@@ -69,6 +69,8 @@ class Kernel:
     assumption: Assumption = Assumption()  # noqa: RUF009 (a constant)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that the function does not take, since it always has them, such as causal=True."""
+    suite: str = "regard"
+    """The cases that it is tried with."""
 
     def missing(self, case: Case) -> str:
         """The argument of a case that the function does not take; "" if there is none."""
