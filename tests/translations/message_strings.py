@@ -42,6 +42,7 @@ SHOWN_NAMES = frozenset(
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
+fault left refused wrong
 accuracy available both bytes chance characters confidence details document documents environment episode episodes
 equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
 name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted
@@ -49,13 +50,14 @@ predictions prompt prompts property random range readings recall return right ro
 sentences share sound sounds state step steps subwords text texts time token tokens translation translations true
 twice verdict word words yes
 """
-WORDS = frozenset([*_WORDS.split(), "cannot be asked"])
+WORDS = frozenset([*_WORDS.split(), "cannot be asked", "gradients not compared", "mean confidence", "not tried"])
 """Single words that are shown as values or headings. All others in the source are names of code."""
 _COUNTED = (
     "character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
 )
 _COUNTED += " second sound step subword text time token translation vector weight word"
 COUNTS = {f"{{0}} {noun}{ending}" for noun in _COUNTED.split() for ending in ("", "s")}
+COUNTS |= {"{0} right", "{0} wrong", "{0} refused", "{0} not tried"}
 """Counts of nouns, which code makes of a number and a noun in several ways."""
 TRANSLATING = ("translate", "plural", "translate_message")
 """Functions whose results are in the reader's language already."""

@@ -14,6 +14,7 @@ from regard.cli.option_group import expand_option_groups
 from regard.cli.verb import Verb
 from regard.errors import OptionError
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ def _write_vectors(path: Path, mechanism: str) -> None:
 
     cases = cases_of(mechanism)
     write_vectors(cases, path)
-    print(f"Written: {path} ({len(cases)} cases, {path.stat().st_size / 1000:,.0f} kB)")
+    print(translate_message(f"Written: {path} ({len(cases)} cases, {path.stat().st_size / 1000:,.0f} kB)"))
 
 
 def _check(name: str, how: _Function, *, fail_fast: bool) -> Report:
@@ -164,25 +165,26 @@ def _print_report(report: Report) -> None:
     from regard.cli.broken_pipe import PipedConsole
 
     console = PipedConsole(markup=False, highlight=False)
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in report.counts().items() if count)
+    counted = ", ".join(translate_message(f"{count} {verdict}") for verdict, count in report.counts().items() if count)
     console.print(f"{report.function} ({report.mechanism}, {report.framework}): {counted}", style="bold")
     for line in report.conventions:
-        console.print(f"  {line}", style="dim")
+        console.print(f"  {translate_message(line)}", style="dim")
     causes = report.causes()
     if causes:
-        table = Table(box=box.SIMPLE_HEAD, title="Faults that explain wrong results", title_justify="left")
-        table.add_column("fault", overflow="fold")
-        table.add_column("for example in", overflow="fold")
+        title = translate_message("Faults that explain wrong results")
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        table.add_column(translate_message("fault"), overflow="fold")
+        table.add_column(translate_message("for example in"), overflow="fold")
         for cause, cases in sorted(causes.items(), key=lambda item: -len(item[1])):
-            table.add_row(cause, cases[0])
+            table.add_row(translate_message(cause), cases[0])
         console.print(table)
     unexplained = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
     if unexplained and causes:
-        console.print("Other wrong results")
+        console.print(translate_message("Other wrong results"))
     for outcome in unexplained[:SHOWN]:
-        console.print(f"  {outcome.case} ({outcome.dtype}): {outcome.findings[0].describe()}")
+        console.print(f"  {outcome.case} ({outcome.dtype}): {translate_message(outcome.findings[0].describe())}")
     if len(unexplained) > SHOWN:
-        console.print(f"  and {len(unexplained) - SHOWN} more: --json lists all")
+        console.print("  " + translate_message(f"and {len(unexplained) - SHOWN} more: --json lists all"))
     _print_reasons(report, console)
 
 
@@ -195,4 +197,4 @@ def _print_reasons(report: Report, console: Any) -> None:
             if outcome.verdict == verdict and outcome.reason:
                 reasons[outcome.reason] = reasons.get(outcome.reason, 0) + 1
         for reason, count in reasons.items():
-            console.print(f"{label} ({count}): {reason}", style="dim")
+            console.print(f"{translate_message(label)} ({count}): {translate_message(reason)}", style="dim")
