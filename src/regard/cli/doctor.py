@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.shared_options import option
 from regard.cli.verb import Verb
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.conformance import Report
@@ -76,11 +77,12 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
     from regard.cli.broken_pipe import PipedConsole
 
     console = PipedConsole(markup=False, highlight=False)
-    console.print(f"PyTorch {version} on this machine's processor, beside exact results in float64", style="bold")
+    heading = f"PyTorch {version} on this machine's processor, beside exact results in float64"
+    console.print(translate_message(heading), style="bold")
     for call, report in found:
         counts = report.counts()
         tried = counts["right"] + counts["wrong"]
-        console.print(f"\n{call.name}: {counts['right']} of {tried} cases are right")
+        console.print("\n" + translate_message(f"{call.name}: {counts['right']} of {tried} cases are right"))
         for row in _advice(report):
             _print_row(console, row)
         unknown = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
@@ -88,12 +90,12 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
             console.print(f"  {outcome.case} ({outcome.dtype}): {outcome.findings[0].describe()}")
         refused = {outcome.reason for outcome in report.outcomes if outcome.verdict == "refused"}
         for reason in sorted(refused):
-            console.print(f"  refused: {reason}", style="dim")
+            console.print("  " + translate_message(f"refused: {reason}"), style="dim")
 
 
 def _print_row(console: Any, row: dict[str, str]) -> None:
-    console.print(f"  {row['fault']}")
-    console.print(f"    in: {row['case']}", style="dim")
-    console.print(f"    instead: {row['do']}")
+    console.print(f"  {translate_message(row['fault'])}")
+    console.print("    " + translate_message(f"in: {row['case']}"), style="dim")
+    console.print("    " + translate_message(f"instead: {row['do']}"))
     if row["issue"]:
-        console.print(f"    see: {row['issue']}", style="dim")
+        console.print("    " + translate_message(f"see: {row['issue']}"), style="dim")
