@@ -87,8 +87,9 @@ function showSentence(text, asks, gets, row, shares) {
   const through = isThrough(state.head);
   const layers = state.layer === 0 ? translate`layer 0` : translate`layers 0 to ${state.layer}`;
   const place = hasOneHead(text) ? "" : through ? translate`Through ${layers}, by ${throughName(state.head)}, ` : translate`In layer ${state.layer}, ${headName()}, `;
-  const step = isAcross(text) ? (place ? translate`the step that wrote ` : translate`The step that wrote `) : "";
-  const parts = [place, step, word(asks[row].surface)];
+  const asked = word(asks[row].surface);
+  const wrote = place ? translateNodes`the step that wrote ${asked}` : translateNodes`The step that wrote ${asked}`;
+  const parts = [place, ...(isAcross(text) ? wrote : [asked])];
   const signed = isSigned(text, state.layer);
   const name = (column) => (column === row && !isAcross(text) ? translate`itself` : word(gets[column].surface));
   const share = (column) => make("span", { class: "share" }, percent(shares[column]));
