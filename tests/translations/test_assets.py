@@ -8,9 +8,9 @@ TEXT = re.compile(r"[A-Za-z]{2,}[,.:;]? [a-z]{2,}|^ ?[A-Z][a-z]{2,}")
 """What a reader would read: two words, or one with a capital."""
 CODE = re.compile(
     r"use strict|\(prefers.*|(main|select|th|td|tbody|summary)[ ,].*|.*\b(minmax|color-mix|sans-serif)\b.*|"
-    r"<\?xml.*|first token|(Arrow|Esc|Enter|Home|End).*|(alternative|sum) \w+"
+    r"<\?xml.*|first token|projected keys|(Arrow|Esc|Enter|Home|End).*|(alternative|sum) \w+"
 )
-"""Styles, selectors, classes, keys of the keyboard, and the name of a column in the data."""
+"""Styles, selectors, classes, keys of the keyboard, and names in the data."""
 
 
 def test_scripts_translate_what_a_reader_sees() -> None:
