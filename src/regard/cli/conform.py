@@ -60,7 +60,9 @@ class _Function:
         None, "For NumPy: a function that returns the gradients.", metavar="MODULE:FUNCTION"
     )
     framework: str | None = option_field(
-        None, "Framework of its arrays: numpy, torch or jax. Default: that of its module.", metavar="NAME"
+        None,
+        "Framework of its arrays: numpy, torch, jax or a module with from_dlpack. Default: that of its module.",
+        metavar="NAME",
     )
     layout: str | None = option_field(
         None, "Order of dimensions: bhld (heads before length) or blhd. Default: the one that fits.", metavar="ORDER"

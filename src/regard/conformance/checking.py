@@ -61,7 +61,8 @@ def check(
         function: the function, of arrays of NumPy, torch or JAX.
         mechanism: its name in the catalogue.
         backward: for NumPy, a function ``(upstream, query, key, value, ...)`` that returns gradients by name.
-        framework: "numpy", "torch" or "jax"; None finds it by what the function's module imports.
+        framework: "numpy", "torch", "jax" or a module with ``from_dlpack``, such as "cupy", then without gradients;
+            None finds it by what the function's module imports.
         names: names of arguments, such as ``{"bias": "relative_position"}``.
         layout: "bhld" for (batch, heads, length, head_dim), "blhd" for FlashAttention's order; None tries both.
         mask: "allowed" (True may attend), "hidden" (True may not) or "additive"; None recognises it.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, final
 
 import numpy as np
@@ -232,12 +235,30 @@ FRAMEWORKS: Mapping[str, type[Framework]] = {"numpy": NumpyFramework, "torch": T
 
 
 def make_framework(name: str, backward: Callable[..., Any] | None = None, device: str = "cpu") -> Framework:
-    """The framework of this name. Raises OptionError for another name, MissingPackageError if it is not installed."""
+    """The framework of this name, or any module that has ``from_dlpack``, such as cupy.
+
+    Raises OptionError for another name, MissingPackageError if it is not installed.
+    """
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z_][\w.]*", name) and name not in FRAMEWORKS:
+        from_dlpack = _find_from_dlpack(name)
+        if from_dlpack is not None:
+            return DlpackFramework(from_dlpack)
     check_choice("framework", name, FRAMEWORKS)
     if name == "numpy":
         return NumpyFramework(backward)
-    from importlib.util import find_spec
-
     if find_spec(name) is None:
-        raise MissingPackageError(f"the package {name} is not installed", do=f"pip install {name}")
+        raise MissingPackageError(
+            f"the package {name} is not installed",
+            expected=f"the package {name}",
+            got="no such package",
+            do=f"pip install {name}",
+        )
     return TorchFramework(device) if name == "torch" else JaxFramework()
+
+
+def _find_from_dlpack(name: str) -> Callable[[Any], Any] | None:
+    try:
+        found: Callable[[Any], Any] | None = getattr(import_module(name), "from_dlpack", None)
+    except ImportError:
+        return None
+    return found
