@@ -18,7 +18,7 @@ from regard.view.head_statistics import HeadStatistics, describe_uniform, statis
 from regard.view.head_weights import opening_place
 from regard.view.layer_reading import LayerReading
 from regard.view.pack import ALPHABET, Json
-from regard.view.projections import MAX_BYTES, projection_letters
+from regard.view.projections import LETTERS, MAX_BYTES
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
@@ -59,7 +59,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
     texts: list[Json] = [{"attentions": []} for _ in readings]
     layers = [layer for shown in readings for reading in shown.attentions.values() for layer in reading.layers]
     projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
-    fit = sum(known.size for known in projections if known is not None) * projection_letters(letters) <= MAX_BYTES
+    fit = sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
     for kind in dict.fromkeys(kind for reading in readings for kind in reading.attentions):
         own = {
             number: reading.attentions[kind] for number, reading in enumerate(readings) if kind in reading.attentions
@@ -68,7 +68,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         for number, reading in own.items():
             data = attention_data(reading, letters)
             for packed, layer in zip(data["layers"], reading.layers, strict=True):
-                packed |= _projection_data(layer, letters, fit=fit)
+                packed |= _projection_data(layer, fit=fit)
             opening = opening_data(readings[number], reading)
             texts[number]["attentions"].append(
                 {"kind": kind, **data, **opening, "findings": findings_data(number, pairs)}
@@ -82,13 +82,13 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
     return texts
 
 
-def _projection_data(layer: AttentionLayer, letters: int, *, fit: bool) -> Json:
+def _projection_data(layer: AttentionLayer, *, fit: bool) -> Json:
     """Encode how queries and keys were computed, or why that is not shown: "size" or "unknown"."""
     if not isinstance(layer, LayerReading):
         return {}
     if layer.projections is None or not fit:
         return {"unread": "unknown" if layer.projections is None else "size"}
-    return {"read": layer.projections.pack(projection_letters(letters))}
+    return {"read": layer.projections.pack()}
 
 
 def opening_data(reading: Reading | PairReading, shown: Reading) -> Json:

@@ -20,6 +20,8 @@ from regard.view.pack import Json, pack_fixed
 
 MAX_BYTES = 1_000_000
 """Size of the projections of a page, at most; beyond that it leaves them out."""
+LETTERS = 2
+"""Letters for each number: a sum of products is off by some 0.001 of the largest number of a query."""
 
 
 @final
@@ -56,28 +58,23 @@ class Projections:
         sides = [self.query] if self.key.tokens is self.query.tokens else [self.query, self.key]
         return sum(side.tokens.size for side in sides) + self.query.rows.size + self.key.rows.size
 
-    def pack(self, letters: int) -> Json:
+    def pack(self) -> Json:
         """Encode both sides; tokens that are read by both stand there once."""
         shared = self.key.tokens is self.query.tokens
         return {
             "width": self.query.tokens.shape[1],
-            "query": _pack(self.query, letters),
-            "key": _pack(self.key, letters) if not shared else _pack_rows(self.key, letters),
+            "query": _pack(self.query),
+            "key": _pack_rows(self.key) if shared else _pack(self.key),
         }
 
 
-def projection_letters(letters: int) -> int:
-    """The letters for each number of projections, on a page with ``letters`` for those of vectors."""
-    return 2 if letters == 2 else 3
+def _pack(side: Projection) -> Json:
+    return {"tokens": pack_fixed(side.tokens, LETTERS)} | _pack_rows(side)
 
 
-def _pack(side: Projection, letters: int) -> Json:
-    return {"tokens": pack_fixed(side.tokens, letters)} | _pack_rows(side, letters)
-
-
-def _pack_rows(side: Projection, letters: int) -> Json:
+def _pack_rows(side: Projection) -> Json:
     return {
-        "rows": pack_fixed(side.rows, letters),
+        "rows": pack_fixed(side.rows, LETTERS),
         "components": side.components.tolist(),
         "biases": [float(f"{bias:.7g}") for bias in side.biases.tolist()],
         "rotated": side.is_rotated,

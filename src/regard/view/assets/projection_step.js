@@ -1,9 +1,10 @@
 // One step earlier: how one number of a query or a key comes from the vector that the layer reads of its token.
 
 const SHOWN_PRODUCTS = 8;
+const PROJECTION_LETTERS = 2; // characters for each number, as in projections.py
 
 function unpackProjection(packed, width) {
-  return fromFixed(packed, width, data.letters === 2 ? 2 : 3, data.alphabet);
+  return fromFixed(packed, width, PROJECTION_LETTERS, data.alphabet);
 }
 
 // The vector that is read, the row of the matrix, and the products of both, for a side ("query" or "key") of a head.
