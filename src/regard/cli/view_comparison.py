@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
 from regard.cli.view_media import read_media
-from regard.cli.view_texts import read_pairs, read_texts
+from regard.cli.view_pairs import read_pairs
+from regard.cli.view_texts import read_texts
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.language import translate_message

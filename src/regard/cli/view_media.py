@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.loaded_model import open_model
 from regard.cli.media_input import expand_folders
 from regard.cli.progress import track
+from regard.cli.text_input import is_path
 from regard.errors import DataError, OptionError, renamed_arguments
+from regard.fields import option_field
 
 if TYPE_CHECKING:
     from regard.media import Medium
@@ -21,6 +24,26 @@ if TYPE_CHECKING:
 
 MAX_FILES = 12
 """Maximum number of pictures or sounds: a page holds every head of each, 7 MB for a ViT base."""
+
+
+@final
+@dataclass(frozen=True)
+class MediaOptions:
+    """The pictures that a model is shown on, and the labels that it is asked about."""
+
+    picture: tuple[str, ...] = option_field(
+        (), "Picture to show an image model on; repeat for more. Or give its path as an argument.", metavar="FILE"
+    )
+    label: tuple[str, ...] = option_field(
+        (),
+        "With pictures: a label whose gradient is shown too, beside those of the five most probable ones. With a "
+        "CLIP: a text to compare with the picture; repeat for more.",
+    )
+
+    def check_no_label(self) -> None:
+        """Raise OptionError for a label without pictures."""
+        if self.label:
+            raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
 
 
 def find_named_kind(arguments: list[str]) -> Medium | None:
@@ -112,3 +135,56 @@ def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) 
         got=f"--model {model}" if model else "no --model; the default, minilm, reads texts",
         do=f"regard view {shlex.quote(path)} --model FOLDER",
     )
+
+
+def find_kind(
+    texts: list[str], pictures: list[str], model: str | None, *, is_of_pairs: bool
+) -> tuple[str | ModelFolder | None, Medium | None]:
+    """The model, opened if it decides, and pictures or sounds, by the arguments or by the model; None for texts.
+
+    Raises OptionError for texts beside ``--picture``, or for a model of pictures or sounds.
+    """
+    if pictures:
+        from regard.vision.picture_file import PICTURES
+
+        stray = [text for text in texts if not is_path(text) and not PICTURES.is_name(Path(text))]
+        if stray:
+            raise OptionError(
+                "--picture cannot be used with texts",
+                expected="pictures, or texts",
+                got=repr(stray[0][:60]),
+                do="leave out the text, or --picture",
+            )
+        return model, PICTURES
+    named = find_named_kind(texts)
+    if named is not None or model is None or is_of_pairs:
+        return model, named
+    opened, model_kind = open_model(model)
+    kind = None if model_kind is None or model_kind.texts else model_kind.files
+    if kind is not None and texts and not any(map(is_path, texts)):
+        if kind.is_name(Path(texts[0])):
+            raise DataError(
+                f"cannot read {texts[0]}",
+                expected=f"a {kind.singular}",
+                got="No such file or directory",
+                do="check the path",
+            )
+        raise OptionError(
+            f"{model} reads {kind.plural}, not texts",
+            expected=f"the path of a {kind.singular}, such as {kind.example}",
+            got=repr(texts[0][:60]),
+            do=f'regard view {kind.example} --model {model}, or leave --model out: regard view "..."',
+        )
+    return opened, kind
+
+
+def check_only_media(others: dict[str, Any], kind: Medium) -> None:
+    """Raise OptionError for options that pictures or sounds do not have."""
+    names = {name for name, value in others.items() if value}
+    if names:
+        raise OptionError(
+            f"{min(names)} cannot be used with {kind.plural}",
+            expected=f"{kind.plural}, --model{', --label' * (kind.singular == 'picture')} and --out",
+            got=", ".join(sorted(names)),
+            do=f"leave out {min(names)}",
+        )

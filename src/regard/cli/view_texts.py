@@ -1,4 +1,4 @@
-"""Texts for ``regard view``: collected, and read by an encoder or a language model, or with targets by a translator."""
+"""Texts for ``regard view``: collected, and read by an encoder or a language model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from regard.cli.loaded_model import report_prefix
 from regard.cli.progress import count_progress, track
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
@@ -19,10 +18,9 @@ if TYPE_CHECKING:
     from regard.models.model import Model
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
-    from regard.translation import Translator
     from regard.view.page import AnyReading
     from regard.view.read import TextModel
-    from regard.view.reading import PairReading, Reading
+    from regard.view.reading import Reading
 
 
 ANNOUNCED_MEGABYTES = 5
@@ -118,48 +116,6 @@ def _announce_size(first: Reading, lines: Sequence[Line]) -> None:
         say(f"The page of {len(lines)} texts will have about {megabytes:.{1 if megabytes < 10 else 0}f} MB.")
 
 
-def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
-    """Read pairs of sources and targets with a translator or a T5. Raises OptionError for a wrong number of them."""
-    from regard.view.read_pair import read_pair
-
-    _check_pairs(sources, targets)
-    reader = _make_pair_reader(model, prefix)
-    translations: Sequence[str | None] = targets or [None] * len(sources)
-    names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
-    readings = []
-    with track(sources, "translations") as tracked:
-        for number, (source, target) in enumerate(zip(tracked, translations, strict=True), start=1):
-            named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
-            readings.append(read_pair(reader, source, target, **named))
-    return readings
-
-
-def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
-    """Load an encoder-decoder.
-
-    Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
-    """
-    from regard.models import EncoderDecoder
-    from regard.translation import Translator
-    from regard.view.read import TextModel
-
-    loaded = load_text_reader(model, pairs=True)
-    if isinstance(loaded, TextModel):
-        if prefix is not None:
-            raise OptionError(
-                f"--prefix has no effect on {model}, which transformers reads",
-                expected="a T5, or a translator of regard",
-                got=f"a {loaded.name}",
-                do="write the prefix in --source",
-            )
-        return loaded
-    assert isinstance(loaded, EncoderDecoder), "the kind of the model says so"
-    translator = Translator(loaded, prefix=prefix)
-    report_prefix(translator.prefix, prefix)
-    translator.check_attention()
-    return translator
-
-
 def load_text_reader(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
     """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else a model of ``transformers``.
 
@@ -247,33 +203,3 @@ def warn_about_missing_quotes(texts: list[str]) -> None:
 
         sentence = escape_text(" ".join(texts))
         say(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"')
-
-
-def choose_translator(arguments: list[str], model: str | None) -> str:
-    """Return the translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
-    named = [*arguments, *([] if model is None else [model])]
-    if len(named) != 1:
-        raise OptionError(
-            "--source needs exactly one model",
-            expected="the folder of one translator",
-            got=", ".join(map(repr, named)) if named else "none",
-            do='regard view model/ --source "..."; quote a sentence of several words',
-        )
-    return named[0]
-
-
-def _check_pairs(sources: list[str], targets: list[str]) -> None:
-    """Raise OptionError unless there are no targets or one per source, DataError for an empty text."""
-    if targets and len(targets) != len(sources):
-        raise OptionError(
-            "the numbers of sources and targets differ",
-            expected="a --target for each --source, or none",
-            got=f"{len(sources)} of --source, {len(targets)} of --target",
-            do="leave out --target to let the model translate" if sources else 'add --source "..."',
-        )
-    for option, sentences in (("source", sources), ("target", targets)):
-        for text in sentences:
-            if not text.strip():
-                raise DataError(
-                    f"--{option} is empty", expected="a sentence", got=repr(text), do="give a sentence in quotes"
-                )

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from regard import models
-from regard.cli import progress, view
+from regard.cli import progress, view, view_output
 from regard.errors import (
     CheckpointError,
     DataError,
@@ -162,7 +162,7 @@ def test_progress_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         yield
 
     monkeypatch.setattr(progress, "count_progress", record_count)
-    monkeypatch.setattr(view, "indeterminate_progress", record_start)
+    monkeypatch.setattr(view_output, "indeterminate_progress", record_start)
     assert run("one", "two", "three", "-o", "page.html").exit_code == 0
     assert events == [(3, "texts"), 1, 2, 3, (3, "texts compared"), 1, 2, 3, "writing the page"]
 
