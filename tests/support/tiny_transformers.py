@@ -12,6 +12,7 @@ that fit together in another way.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -261,7 +262,8 @@ _OTHER_MEDIA = (
 )
 
 
-def find_text_types() -> dict[str, str]:
+@functools.cache
+def find_text_types() -> Mapping[str, str]:
     """The types of models of texts alone, and the family of each: "decoder", "encoder" or "seq2seq".
 
     A type of several families has the last of these that it belongs to.

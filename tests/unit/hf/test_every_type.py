@@ -28,7 +28,7 @@ def test_no_type_differs_or_lets_packed_texts_see_one_another():
 
 @pytest.mark.filterwarnings("ignore")  # some types warn about their sizes
 @pytest.mark.parametrize(
-    "name", [name if name == FAST else pytest.param(name, marks=pytest.mark.slow) for name in find_types()]
+    "name", [name if name == FAST else pytest.param(name, marks=pytest.mark.slow) for name in read_rows()]
 )
 def test_a_row_says_what_is_found(name):
     assert read_rows()[name] == try_type(name).render()

@@ -24,7 +24,8 @@ from unit.hf.model_types import MODEL_TYPES, ModelType
 BY_NAME = {kind.name: kind for kind in MODEL_TYPES}
 FAST = ("llama", "gemma2", "gpt_oss", "t5")
 WEIGHTS = ("encoder_attentions", "attentions", "decoder_attentions", "cross_attentions")
-RETURNING = [kind for kind in MODEL_TYPES if kind.returns_weights and kind.name != "swin"]  # it returns half of them
+HALF = ("swin", "diffllama")  # Swin returns half of its weights; DiffLlama calls attention twice in a layer
+RETURNING = [kind for kind in MODEL_TYPES if kind.returns_weights and kind.name not in HALF]
 SIZES = {"vocab_size": 97, "hidden_size": 32, "n_layer": 2, "n_head": 4}
 
 
