@@ -1,6 +1,14 @@
-"""The measured mask: who influences whom, by one replaced token for each position."""
+"""The measured mask: who influences whom, by one replaced token for each position.
+
+    measured[i][j] = max |f(x with token j replaced)_i - f(x)_i| / max |f(x)|
+
+A model that does not say whether it is causal is taken as causal if later tokens have an influence on clearly fewer
+outputs than earlier ones: in a bidirectional model, windows included, both are the same.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
@@ -9,6 +17,9 @@ from regard.auditing.compare import belongs_to_tokens
 from regard.auditing.noise import largest
 from regard.auditing.results import InfluenceMatrix, NoiseFloor
 from regard.auditing.subject import Row, Subject
+
+MAX_LATER = 0.9
+"""The share of pairs with a later token that have an influence, divided by that of earlier ones, in a causal model."""
 
 
 def replacements(subject: Subject) -> Call:
@@ -38,3 +49,20 @@ def measure_influence(subject: Subject, noise: NoiseFloor) -> InfluenceMatrix | 
         noise.threshold(1.0),
         tuple(tuple(row) for row in declared.tolist()) if subject.causal is not None else None,
     )
+
+
+def infer_causal(subject: Subject, noise: NoiseFloor) -> Subject:
+    """A subject that does not say whether it is causal, with the answer of its measured mask if there is one."""
+    matrix = measure_influence(subject, noise)
+    if matrix is None:
+        return subject
+    influences = torch.tensor(matrix.measured) > matrix.threshold
+    later, earlier = int(influences.triu(1).sum()), int(influences.tril(-1).sum())
+    if later > MAX_LATER * earlier or earlier == 0:
+        return subject
+    pairs = influences.numel() // 2 - influences.shape[0] // 2
+    note = (
+        f"taken as causal: earlier tokens have an influence in {earlier} of {pairs} pairs, later ones in {later}; "
+        "if it is not, say so with `causal=False`"
+    )
+    return replace(subject, causal=True, notes=(*subject.notes, note))

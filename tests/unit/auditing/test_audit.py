@@ -72,6 +72,27 @@ def test_an_off_by_one_of_a_function_is_found_by_its_pairs():
     assert report.influence.unexpected == tuple((row, row + 1) for row in range(10))
 
 
+@pytest.mark.parametrize(("diagonal", "verdict"), [(0, "holds"), (1, "leaks")])
+def test_a_function_that_says_nothing_is_taken_as_causal_by_its_measured_mask(diagonal, verdict):
+    def attention(query, key, value):
+        allowed = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril(diagonal)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+
+    report = regard.audit(attention, tuple(torch.randn(3, 1, 2, 13, 5)), only=["causal"])
+    assert report["causal"].verdict == verdict
+    assert report.notes[0].startswith("taken as causal")
+
+
+def test_a_bidirectional_window_is_not_taken_as_causal():
+    def attention(query, key, value):
+        near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril(2).triu(-2)
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=near)
+
+    report = regard.audit(attention, tuple(torch.randn(3, 1, 2, 13, 5)), only=["causal"])
+    assert report["causal"].verdict == "cannot be asked"
+    assert not report.notes
+
+
 def test_random_numbers_are_no_answer():
     calls = itertools.count()
     report = regard.audit(lambda tokens: tokens * next(calls), torch.randn(1, 9, 4))
