@@ -33,6 +33,7 @@ ENDS = {
     "indeterminate_progress": ("what",),
     "Medium": ("singular", "plural"),
     "LayerWeights": ("", "", "", "reason"),
+    "Comparison": ("", "", "", "change"),
     "SoundTrack": ("", "", "", "", "", "timing"),
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
@@ -63,6 +64,8 @@ TRANSLATING = ("translate", "plural", "translate_message")
 """Functions whose results are in the reader's language already."""
 MARKUP = re.compile(r"^data:|^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
 """What only code has: data URIs, HTML, styles, and signatures of operators."""
+SHOWN_RESULTS = "auditing"
+"""The folder whose functions that return text return reasons and causes: a table of them is called, not their names."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -177,6 +180,10 @@ class _Reader:
         """The templates of each file."""
         for value, scope in self.shown:
             self._follow_once(value, scope)
+        for _, inner in itertools.chain(*self.functions.values()):
+            if _is_in(inner.path, SHOWN_RESULTS) and _returns_text(inner.function):
+                for value in inner.returns:
+                    self._follow_once(value, inner)
         found = -1
         while found != len(self.done):
             found = len(self.done)
@@ -284,6 +291,11 @@ def _fields(node: ast.ClassDef) -> dict[str, bool]:
         for statement in node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     }
+
+
+def _returns_text(function: Function | None) -> bool:
+    annotation = None if function is None else function.returns
+    return annotation is not None and ast.unparse(annotation) in ("str", "str | None")
 
 
 def _parameters(function: Function) -> list[str]:
