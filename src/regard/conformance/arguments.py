@@ -75,6 +75,7 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, str], extra
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
     """The names of a function's parameters; those of a compiled function are read from its docstring."""
+    function = getattr(function, "forward", function)  # of a module, whose __call__ takes anything
     try:
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         return [

@@ -464,18 +464,18 @@ def name_gradient_fault(case: Case, name: str, gradient: np.ndarray | None, boun
         with np.errstate(all="ignore"):
             for sentence, values in _wrong_gradients(case, name, exact):
                 if _explains(gradient, values, exact, bound):
-                    return sentence
+                    return sentence if sentence.startswith("the ") else f"the gradient of {name} {sentence}"
     return ""
 
 
 def _wrong_gradients(case: Case, name: str, exact: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     layout, arguments = case.layout, case.arguments
     scale = arguments.get("scale", 1 / np.sqrt(layout.head_dim))
-    yield "it lacks the factor of the scale", exact / scale
-    yield "it has the factor of the scale twice", exact * scale
-    yield "it has the wrong sign", -exact
-    yield "it is twice too large", 2 * exact
-    yield "it is half as large as it should be", exact / 2
+    yield "lacks the factor of the scale", exact / scale
+    yield "has the factor of the scale twice", exact * scale
+    yield "has the wrong sign", -exact
+    yield "is twice too large", 2 * exact
+    yield "is half as large as it should be", exact / 2
     if "scale" in arguments:
         yield "the argument of the scale is ignored in the backward pass", exact / scale / np.sqrt(layout.head_dim)
     yield (
@@ -488,11 +488,11 @@ def _wrong_gradients(case: Case, name: str, exact: np.ndarray) -> Iterator[tuple
         yield "dropout is missing in the backward pass", _plain_gradients(case, dropout=False).get(name, exact)
     if layout.group > 1 and name in ("key", "value"):
         parts = _gradients_by_head(case)[name].reshape(layout.batch, layout.key_heads, layout.group, *exact.shape[2:])
-        yield "of the heads that share a key head only the first one counts", parts[:, :, 0]
-        yield "of the heads that share a key head only the last one counts", parts[:, :, -1]
-        yield "the gradients of heads that share a key head are averaged instead of added", exact / layout.group
+        yield "is of the first of the heads that share a key head alone", parts[:, :, 0]
+        yield "is of the last of the heads that share a key head alone", parts[:, :, -1]
+        yield "is averaged over the heads that share a key head instead of added", exact / layout.group
         tiled = _gradients_by_head(case)[name].reshape(layout.batch, layout.group, layout.key_heads, *exact.shape[2:])
-        yield "gradients of heads are added up in the wrong order of groups", tiled.sum(1)
+        yield "is added up over the wrong groups of heads", tiled.sum(1)
     if name == "bias" and arguments["bias"].shape[0] == 1:
         full = _gradients_by_head(case)["scores"]
         yield "the gradient of the bias is of the first batch entry alone", attention.sum_to(full[:1], exact.shape)

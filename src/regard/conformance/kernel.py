@@ -13,7 +13,7 @@ from regard.conformance.cases import Case
 from regard.conformance.faults import Assumption
 from regard.conformance.frameworks import Framework
 from regard.conformance.oracles.attention import sum_to
-from regard.errors import class_and_line
+from regard.load_function import describe_user_error
 
 HIDDEN_SCORE = -np.inf
 LAYOUTS = ("bhld", "blhd")
@@ -79,7 +79,10 @@ class Kernel:
                 continue
             if name not in (*INTERNAL, *self.fixed) and value is not None and not self.signature.takes(name):
                 return name
-        return ""
+        left, right = case.arguments.get("window") or (0, 0)
+        is_sliding = "window" not in self.signature.names and (left is None or right != 0)
+        has_two_bounds = self.signature.names.get("window") == "local_window_size" and None in (left, right)
+        return "window of such bounds" if is_sliding or has_two_bounds else ""
 
     def run(self, case: Case, dtype: str, *, strided: bool = False) -> Results:
         """Call the function on a case; ``strided``: on tensors whose memory is ordered by token."""
@@ -93,7 +96,7 @@ class Kernel:
                 arguments = {name: _by_token(value) for name, value in arguments.items()}
             returned = self.framework.call(self.function, arguments, dtype, upstream, wanted)
         except Exception as error:  # whatever a stranger's function raises is its refusal
-            failure = class_and_line(error, 200)
+            failure = describe_user_error(error)
         if failure:  # some functions refuse inputs with gradients, though they compute the output
             try:
                 returned = self.framework.call(self.function, self._render(case), dtype, upstream, ())
@@ -131,12 +134,8 @@ class Kernel:
             rendered[names["mask"]] = self._render_mask(mask)
         if "window" in given:
             left, right = given.pop("window")
-            if names.get("window") == "local_window_size" and None in (left, right):
-                raise ValueError("a local window of JAX has two bounds")
             if "window" in names:
                 rendered[names["window"]] = (-1 if left is None else left, -1 if right is None else right)
-            elif left is None or right != 0:
-                raise ValueError("a sliding window is of keys up to the query's own")
             else:
                 rendered[names["sliding_window"]] = left + 1
         for name, value in given.items():
