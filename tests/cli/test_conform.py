@@ -81,6 +81,7 @@ def test_model_of_onnx(tmp_path):
     graph.node[0].op_type = "Relu"
     del graph.node[0].attribute[:], graph.node[0].input[1:]
     save(helper.make_model(graph), tmp_path / "other.onnx")
+    assert "have no effect" in error_message(OptionError, "conform", "model.onnx", "--mask", "hidden")
     assert "is not one node of Attention" in error_message(OptionError, "conform", "other.onnx")
 
 

@@ -29,7 +29,8 @@ softcap, sinks and dropout, by their usual names. Cases that need other argument
 JAX and NumPy are told apart by what their module imports; Triton kernels run in Triton's interpreter unless --device \
 is cuda. A file that ends in .onnx is a model with one node of the operator Attention.
 
-[bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong; 2: the function could not be tried.
+[bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong; 2: the function could not be tried. 4 to 6 \
+as for all commands.
 
 [bold]Examples[/bold]
 
@@ -153,6 +154,13 @@ def _check(name: str, how: _Function, *, fail_fast: bool) -> Report:
             advance(100 * done // total)
 
         if name.endswith(".onnx"):
+            if how != _Function():
+                raise OptionError(
+                    "options of functions have no effect on a model of ONNX",
+                    expected=f"{name} alone, or with --fail-fast and --json",
+                    got="other options",
+                    do="leave them out: its attributes say them",
+                )
             from regard.conformance.onnx_model import check_onnx_model
 
             return check_onnx_model(Path(name), fail_fast=fail_fast, progress=show)

@@ -21,15 +21,7 @@ def check_onnx_model(path: Path, *, fail_fast: bool = False, progress: Progress 
     Raises CheckpointError for a file that is no model, OptionError for a model of other nodes or sizes that are fixed.
     """
     onnx = _import_onnx()
-    try:
-        model = onnx.load(path)
-    except Exception as error:
-        raise CheckpointError(
-            f"{path} is no model of ONNX",
-            expected="an .onnx file",
-            got=class_and_line(error, 200),
-            do="export it again",
-        ) from error
+    model = _load_model(onnx, path)
     node = _attention_node(model, path)
     names = {INPUTS[formal]: actual for formal, actual in zip(INPUTS, node.input, strict=False) if actual}
     attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
@@ -52,13 +44,8 @@ def check_onnx_model(path: Path, *, fail_fast: bool = False, progress: Progress 
         query: np.ndarray, key: np.ndarray, value: np.ndarray, mask: np.ndarray | None = None
     ) -> np.ndarray:
         if mask is None:
-            is_bool, rank = kinds["mask"] == np.bool_, len(entries[names["mask"]].shape.dim)
-            everything = (
-                np.ones((1, 1, query.shape[2], key.shape[2]), bool)
-                if is_bool
-                else np.zeros((1, 1, query.shape[2], key.shape[2]))
-            )
-            mask = everything.reshape(everything.shape[4 - rank :])
+            shape = (1, 1, query.shape[2], key.shape[2])[4 - len(entries[names["mask"]].shape.dim) :]
+            mask = np.ones(shape, bool) if kinds["mask"] == np.bool_ else np.zeros(shape)
         return compute(query=query, key=key, value=value, mask=mask)
 
     form = None if "mask" not in names else "allowed" if kinds["mask"] == np.bool_ else "additive"
@@ -74,6 +61,18 @@ def check_onnx_model(path: Path, *, fail_fast: bool = False, progress: Progress 
         progress=progress,
     )
     return Report(str(path), report.mechanism, "onnx", report.conventions, report.outcomes)
+
+
+def _load_model(onnx: Any, path: Path) -> Any:
+    try:
+        return onnx.load(path)
+    except Exception as error:  # of the system, or of the parser
+        raise CheckpointError(
+            f"{path} is no model of ONNX",
+            expected="an .onnx file",
+            got=class_and_line(error, 200),
+            do="export it again",
+        ) from error
 
 
 def _import_onnx() -> Any:
