@@ -32,6 +32,29 @@ COMPARISON_SIZE = {"width": 1280, "height": 700}
 GRID_WORLD = "MiniGrid-DoorKey-5x5-v0"
 MECHANISMS = "longformer,nystromformer,moba,linear"
 SCHEMES = ("light", "dark")
+LEAKING_MODEL = """
+import torch
+
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = torch.nn.Linear(16, 48)
+
+    def forward(self, vectors):
+        query, key, value = self.projection(vectors).chunk(3, -1)
+        length = vectors.shape[1]
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(2)  # off by one
+        return vectors + (query @ key.mT / 4).masked_fill(hidden, -torch.inf).softmax(-1) @ value
+
+
+def build():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential()
+    model.add_module("first", Attention())
+    model.add_module("second", Attention())
+    return model.eval(), torch.randn(1, 13, 16), {"causal": True}
+"""
 
 
 def chromium() -> str:
@@ -166,6 +189,14 @@ def view_player(folder: Path) -> Path:
     return page_file
 
 
+def audit_model(folder: Path) -> Path:
+    """The page of an audit of a model that reads a token ahead."""
+    (folder / "my_models.py").write_text(LEAKING_MODEL, encoding="utf-8")
+    result = subprocess.run([command(), "audit", "my_models:build", "-o", "audit.html"], check=False, cwd=folder)
+    assert result.returncode == 1, "the exit code of an audit that finds a leak"
+    return folder / "audit.html"
+
+
 def main() -> None:
     """Writes the pictures of all pages; --help tells how to call it."""
     argparse.ArgumentParser(
@@ -180,6 +211,7 @@ def main() -> None:
         draw_heads(browser, heads)
         draw_panels(browser, panels)
         draw_page(browser, change, "comparison", COMPARISON_SIZE)
+        draw_page(browser, audit_model(Path(folder)), "audit", HEADS_SIZE)
         draw_page(browser, view_file(*train_shapes(Path(folder))), "patches", PATCHES_SIZE, "#view=gradient")
         draw_page(browser, view_file(*train_tones(Path(folder))), "sound", SOUND_SIZE)
         draw_page(browser, view_player(Path(folder)), "episode", EPISODE_SIZE, "#step=4")

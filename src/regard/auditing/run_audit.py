@@ -194,6 +194,7 @@ def _explain(name: str, subject: Subject, outcome: Outcome, noise: NoiseFloor) -
     )
 
 
+@explain_arguments
 def property_names() -> Collection[str]:
     """Names of all properties, in the order in which they are tried."""
     return tuple(choice.name for choice in PROPERTIES)

@@ -18,7 +18,7 @@ function sizeBar(size, limit, top) {
 
 function sizeAxis(top) {
   const ticks = [-16, -8, 0].filter((power) => power <= top).map((power) =>
-    draw("text", { x: (BAR.width * (power - LOWEST)) / (top - LOWEST), y: 11, "text-anchor": power === top ? "end" : "middle" }, power === 0 ? "1" : `1e${power}`),
+    draw("text", { x: (BAR.width * (power - LOWEST)) / (top - LOWEST), y: 11, "text-anchor": power === top ? "end" : power === -16 ? "start" : "middle" }, power === 0 ? "1" : `1e${power}`),
   );
   return draw("svg", { class: "sizes", viewBox: `0 0 ${BAR.width} ${BAR.height}`, "aria-hidden": "true" }, ...ticks);
 }
