@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, lru_cache
 from typing import final
 
 LANGUAGES = ("en", "zh")
@@ -107,6 +107,8 @@ _HOLE = re.compile(r"\{(\w+)\}|`[^`\n]*`")
 """A value of a template, or a marked argument, whose name may have been replaced (``errors.renamed_arguments``)."""
 _LEAST_LETTERS_AROUND_VALUES = 6
 """Letters of a template that is applied to values: "a {0}" would fit the user's own words."""
+_MOST_FITTING = 8
+"""Templates that are tried for a sentence."""
 _COUNT = re.compile(r"([\d.,]+) (\w+)")
 _SMALL_WORDS = {"a", "an", "and", "at", "by", "for", "from", "has", "in", "is", "of", "on", "or", "to", "was", "with"}
 _MOST_WORDS_BETWEEN_SMALL_ONES = 8
@@ -132,8 +134,12 @@ class _Pattern:
         if self._regex is None:  # made late: few of some thousand templates get as far
             holes = [r"(`[^`\n]*`)" if hole.startswith("`") else "(.+?)" for hole in self.holes]
             for number, before in enumerate(self.literals[:-1]):
-                if number and not before.strip():  # after another value, a quoted text or a word
-                    holes[number] = r"('[^']*'|\"[^\"]*\"|\S+?)"
+                if number and before == " ":  # a quoted name after the words for it, or several words
+                    holes[number] = r"('[^']*'|\"[^\"]*\"|(?!.*['\"]).+?)"
+                elif number and not before and not holes[number].startswith("(`"):
+                    holes[number - 1 : number + 1] = ["(.+)", "(.*?)"]
+            if holes and not self.literals[-1] and not holes[-1].startswith("(`"):
+                holes[-1] = holes[-1].replace(".+?", ".*?")
             literals = [re.escape(literal) for literal in self.literals]
             parts = [part for pair in zip(literals, [*holes, ""], strict=True) for part in pair]
             self._regex = re.compile("".join(parts))
@@ -148,37 +154,52 @@ def _patterns(language: str) -> list[tuple[_Pattern, str]]:
     patterns = [
         (_Pattern(template), translation)
         for template, translation in catalogue.items()
-        if translation and _HOLE.search(template) and not _COUNT.fullmatch(template.replace("{0}", "1"))
+        if translation and re.search(r"\{\d+\}|`", template) and not _COUNT.fullmatch(template.replace("{0}", "1"))
     ]
-    return sorted((each for each in patterns if each[0].longest.strip()), key=lambda each: -each[0].size)
+    fitting = (each for each in patterns if each[0].longest.strip())
+    return sorted(fitting, key=lambda each: (-each[0].size, -sum(map(len, each[0].literals))))
 
 
+@lru_cache(maxsize=10_000)
 def _translate_message(language: str, text: str, *, is_value: bool) -> str:
     catalogue, count = read_catalogue(language, _PARTS_OF_MESSAGES), _COUNT.fullmatch(text)
     if catalogue.get(text):
         return catalogue[text]
     if count is not None and f"{{0}} {count[2]}" in catalogue:
         return catalogue[f"{{0}} {count[2]}"].replace("{0}", count[1])
+    found = [] if "\n" in text else [(_translate_parts(language, text), False)]
     for pattern, translation in _patterns(language):
-        if is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES:
+        if len(found) > _MOST_FITTING or (is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES):
             break
         values = pattern.match(text)
-        if values is not None and any("; " in value for value in values.values()):
-            values = None if _translate_parts(language, text, "; ", "；") else values
         if values is not None:
-            return _fill(language, translation, values)
+            splits_clauses = any(sign in value for value in [*values.values()][:-1] for sign in ("; ", ": "))
+            found.append((_fill(language, translation, values), splits_clauses))
     if "\n" in text:
-        return "\n".join(_translate_message(language, line, is_value=is_value) for line in text.split("\n"))
-    return _translate_parts(language, text, "; ", "；") or _translate_parts(language, text, ", ", "，") or text
+        lines = [_translate_message(language, line, is_value=is_value) for line in text.split("\n")]
+        found.append(("\n".join(lines), False))
+    return min((each for each in found if each[0]), key=_count_english, default=(text, False))[0]
 
 
-def _translate_parts(language: str, text: str, separator: str, joint: str) -> str:
-    """The translation of a list of clauses; "" if the catalogue lacks one of them."""
-    parts = text.split(separator)
-    if len(parts) == 1:
-        return ""
-    translated = [_translate_message(language, part, is_value=separator == ", ") for part in parts]
-    return "" if any(map(str.__eq__, parts, translated)) else joint.join(translated)
+def _count_english(found: tuple[str, bool]) -> tuple[int, bool]:
+    """The words of Latin letters in a translation: of several, the one with the fewest is the best understood."""
+    return len(re.findall(r"[A-Za-z]{2,}", found[0])), found[1]
+
+
+_JOINTS = {"; ": "；", ": ": "：", ", ": "，"}
+"""What joins clauses that were made apart from each other, and what joins them in Chinese."""
+
+
+def _translate_parts(language: str, text: str) -> str:
+    """The translation of clauses that are joined; "" if the catalogue lacks one of them."""
+    for sign, joint in _JOINTS.items():
+        parts = text.split(sign, 1 if sign == ": " else -1)
+        if len(parts) > 1:
+            translated = [_translate_message(language, part, is_value=sign == ", ") for part in parts]
+            unchanged = [part for part, own in zip(parts, translated, strict=True) if part == own]
+            if not unchanged or (sign == ": " and unchanged == parts[1:]):
+                return joint.join(translated)
+    return ""
 
 
 def _fill(language: str, translation: str, values: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ SHOWN_NAMES = frozenset(
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
-fault left refused wrong
+fault left refused source target wrong
 accuracy available both bytes chance characters confidence details document documents environment episode episodes
 equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
 name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted
@@ -102,13 +102,18 @@ def view_strings() -> set[str]:
     """The templates that views translate (the shell translates its help alone so), and the names of patterns."""
     return set(PATTERN_NAMES) | {
         argument.value
-        for path in SOURCE.rglob("*.py")
+        for path, module in _modules()
         if path.parent.name != "cli"
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for call in ast.walk(module)
         if isinstance(call, ast.Call) and _name(call.func) in ("translate", "translate_on_figure", "plural")
         for argument in call.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     }
+
+
+@cache
+def _modules() -> list[tuple[Path, ast.Module]]:
+    return [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(SOURCE.rglob("*.py"))]
 
 
 def _is_in(path: Path, folder: str) -> bool:
@@ -134,8 +139,8 @@ class _Reader:
         self.positions: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         self.done: set[tuple[int, str]] = set()
         self.shown: list[tuple[ast.expr, Scope]] = []
-        for path in sorted(SOURCE.rglob("*.py")):
-            self._index(ast.parse(path.read_text(encoding="utf-8")), Scope(path), "")
+        for path, module in _modules():
+            self._index(module, Scope(path), "")
         for name, names in ENDS.items():
             self._add_end(name, names, [each for each in names if each])
         for error in self._error_classes():
@@ -232,9 +237,8 @@ class _Reader:
                 self._follow_once(value, scope)
         elif isinstance(part, ast.Call) and _name(part.func) not in TRANSLATING:
             for _, inner in self.functions.get(_name(part.func), []):
-                if inner.path == scope.path or isinstance(part.func, ast.Name):
-                    for value in inner.returns:
-                        self._follow_once(value, inner)
+                for value in inner.returns:
+                    self._follow_once(value, inner)
 
     def _follow_attribute(self, name: str) -> None:
         """Follow a field of text, to where its class is made, and a property, to what it returns."""
@@ -324,7 +328,9 @@ def _alternatives(node: ast.expr) -> list[Alternative]:
     elif isinstance(node, ast.FormattedValue):
         found = _alternatives(node.value) if node.format_spec is None and node.conversion == -1 else [(HOLE,)]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        found = _joined([_alternatives(node.left), _alternatives(node.right)])
+        sides = [_alternatives(node.left), _alternatives(node.right)]
+        is_text = any(isinstance(part, str) for side in sides for alternative in side for part in alternative)
+        found = _joined(sides) if is_text else [(HOLE,)]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant):
         found = [(node.left.value,), ("",)] if isinstance(node.left.value, str) else [(HOLE,)]
     return found if len(found) <= 16 else [(HOLE,)]

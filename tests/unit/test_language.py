@@ -22,9 +22,11 @@ CATALOGUE = {
 def chinese(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(language, "read_catalogue", lambda name, parts: CATALOGUE)
     language._patterns.cache_clear()
+    language._translate_message.cache_clear()
     with use_language("zh"):
         yield
     language._patterns.cache_clear()
+    language._translate_message.cache_clear()
 
 
 @pytest.mark.parametrize(

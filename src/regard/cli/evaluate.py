@@ -30,6 +30,7 @@ from regard.cli.verb import TaskGroup, Verb
 from regard.columns import PairFormat
 from regard.errors import DataError, OptionError, renamed_arguments
 from regard.fields import option_field
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -155,7 +156,7 @@ def translate(
         source, target = translator.model.languages
         where = replace(where, source=where.source or source, target=where.target or target)
     measured = _measure(translator, search, hypotheses, read_and_report(data, where), where.target, scoring)
-    print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
+    print(json.dumps(measured, indent=2) if form == "json" else translate_message(_format_scores(measured)))
 
 
 def _measure(
