@@ -187,7 +187,7 @@ def _count_english(found: tuple[str, bool]) -> tuple[int, bool]:
 
 
 _JOINTS = {"; ": "；", ": ": "：", ", ": "，"}
-"""What joins clauses that were made apart from each other, and what joins them in Chinese."""
+"""Signs between clauses that were made apart from each other, and their Chinese."""
 
 
 def _translate_parts(language: str, text: str) -> str:
