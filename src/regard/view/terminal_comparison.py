@@ -53,7 +53,7 @@ def print_picture_comparisons(comparisons: Sequence[PictureComparison], console:
     """Print each comparison of pictures: their names and labels, and a table of the heads."""
     for comparison in comparisons:
         for name, reading in zip(comparison.names, (comparison.first, comparison.second), strict=True):
-            line = Text(f"{escape_text(name)}: ", style="dim").append(escape_text(reading.title), style="bold")
+            line = _name_side(name).append(escape_text(reading.title), style="bold")
             if reading.probabilities:
                 label, share = reading.probabilities[0]
                 line.append(f"  {escape_and_isolate(label)} {100 * share:.1f} %")
@@ -93,11 +93,11 @@ def _print_texts(comparison: ReadingComparison, console: Console) -> None:
     if comparison.kind != ALONE:
         console.print(Text(kind_label(comparison.kind), style="bold"))
     for name, title in zip(comparison.names, comparison.titles, strict=True):
-        console.print(Text(f"{escape_text(name)}: ", style="dim").append(escape_text(title), style="bold"))
+        console.print(_name_side(name).append(escape_text(title), style="bold"))
     differing = [_place_text(comparison, place) for place in comparison.differing_words]
     differing += [_key_text(comparison, place) for place in comparison.differing_key_words]
     if differing:
-        console.print(translate("Different: {names}.", names=", ".join(differing)), style="dim")
+        console.print(translate("Different: {names}.", names=translate(", ").join(differing)), style="dim")
     outside = [100 * float(np.mean([head.outside[side] for head in comparison.heads])) for side in (0, 1)]
     if any(outside):
         console.print(
@@ -111,6 +111,10 @@ def _print_texts(comparison: ReadingComparison, console: Console) -> None:
         )
     if any((head.layer, head.head) != (head.other_layer, head.other_head) for head in comparison.heads):
         console.print(translate("Each head is compared with the head that is nearest to it."), style="dim")
+
+
+def _name_side(name: str) -> Text:
+    return Text(translate("{name}: ", name=escape_text(name)), style="dim")
 
 
 def _place_text(comparison: ReadingComparison, place: int) -> str:
