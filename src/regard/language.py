@@ -167,7 +167,7 @@ def _translate_message(language: str, text: str, *, is_value: bool) -> str:
         return catalogue[text]
     if count is not None and f"{{0}} {count[2]}" in catalogue:
         return catalogue[f"{{0}} {count[2]}"].replace("{0}", count[1])
-    found = [] if "\n" in text else [(_translate_parts(language, text), False)]
+    found: list[tuple[str, bool]] = []
     for pattern, translation in _patterns(language):
         if len(found) > _MOST_FITTING or (is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES):
             break
@@ -178,6 +178,8 @@ def _translate_message(language: str, text: str, *, is_value: bool) -> str:
     if "\n" in text:
         lines = [_translate_message(language, line, is_value=is_value) for line in text.split("\n")]
         found.append(("\n".join(lines), False))
+    else:
+        found.append((_translate_parts(language, text, is_value=is_value), False))
     return min((each for each in found if each[0]), key=_count_english, default=(text, False))[0]
 
 
@@ -190,14 +192,14 @@ _JOINTS = {"; ": "；", ": ": "：", ", ": "，"}
 """Signs between clauses that were made apart from each other, and their Chinese."""
 
 
-def _translate_parts(language: str, text: str) -> str:
-    """The translation of clauses that are joined; "" if the catalogue lacks one of them."""
+def _translate_parts(language: str, text: str, *, is_value: bool) -> str:
+    """The translation of clauses that are joined; "" if the catalogue lacks one of them, or both beside a colon."""
     for sign, joint in _JOINTS.items():
         parts = text.split(sign, 1 if sign == ": " else -1)
-        if len(parts) > 1:
-            translated = [_translate_message(language, part, is_value=sign == ", ") for part in parts]
+        if len(parts) > 1 and not (is_value and sign == ": "):
+            translated = [_translate_message(language, part, is_value=is_value or sign == ", ") for part in parts]
             unchanged = [part for part, own in zip(parts, translated, strict=True) if part == own]
-            if not unchanged or (sign == ": " and unchanged == parts[1:]):
+            if not unchanged or (sign == ": " and len(unchanged) == 1):  # before a colon is often a path
                 return joint.join(translated)
     return ""
 

@@ -70,6 +70,7 @@ def test_english_stays_as_the_code_has_it(monkeypatch):
         ("at most 3 of 5", "5 中最多 3 个"),
         ("free some disk space; run it again", "free some disk space; run it again"),
         ("a dog", "一个 dog"),
+        ("wrong a: b.txt", "a: b.txt 有误"),
         ("wrong a dog", "a dog 有误"),
         ("wrong width; free some disk space", "width 有误；请释放一些磁盘空间"),
         ("`size=7` is too large", "`size=7` 过大"),
