@@ -195,19 +195,19 @@ def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcom
     outputs = [_rows(subject, call, start, count) for call in padded]
     if not bool(outputs[0].isfinite().all()):
         return "a hidden token attends to no token, and the softmax of such a row is NaN, which spreads from there"
-    threshold = noise.threshold(largest(outputs[0]))
+    threshold, masks = noise.threshold(largest(outputs[0])), (stream.mask, *stream.other_masks)
+    if difference(outputs[0], outputs[1]) <= threshold:
+        counted = "although position_ids are given " if positions_of(subject, stream, torch.ones(3)) else ""
+        what = (
+            "a number follows from the length of the row" if side == "right" else "places are counted from the padding"
+        )
+        return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"
     everything = stream.make_mask(torch.ones(1, stream.length_of(padded[0].steps[0].arguments), dtype=torch.bool))
-    visible = _changed(padded[0], lambda arguments: arguments | {stream.mask: everything})
-    unmasked = _rows(subject, visible, start, count)
-    if difference(outputs[0], unmasked) <= threshold:
+    visible = _changed(padded[0], lambda arguments: arguments | dict.fromkeys(masks, everything))
+    if difference(outputs[0], _rows(subject, visible, start, count)) <= threshold:
         return f"{stream.mask} has no effect: outputs are the same without it"
     if _holds_inverted(subject, comparison, stream.mask):
         return f"{stream.mask} has the opposite meaning: with True and False exchanged, padding has no influence"
-    if difference(outputs[0], outputs[1]) <= threshold:
-        counted = " although position_ids are given" if positions_of(subject, stream, torch.ones(3)) else ""
-        if side == "right":
-            return f"only the number of hidden tokens counts, not what is in them{counted}: something is divided by it"
-        return f"only the number of hidden tokens counts, not what is in them{counted}: positions count the padding"
     return ""
 
 

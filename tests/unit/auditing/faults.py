@@ -90,7 +90,7 @@ DECODER: Sequence[Fault] = (
     _decoder(_PADDED, "        visible = visible & ~mask[:, None, None, :].bool()\n", "padding left"),
     _decoder(_PADDED, "        visible = visible & mask[:1, None, None, :].bool()\n", "padding left"),
     _decoder("        visible = visible | (rows == columns)\n", "", "padding left", "layers.1.attention", "NaN"),
-    _decoder("if position_ids is None:", "if True:", "padding left", "", "positions count the padding"),
+    _decoder("if position_ids is None:", "if True:", "padding left", "", "places are counted from the padding"),
     _decoder(_PLACES, "position_ids = torch.arange(length)[None]", "cache without positions", ""),
     _decoder(
         "> rows - self.sliding_window)", ">= rows - self.sliding_window)", "window", "layers.1.attention", "7 keys"

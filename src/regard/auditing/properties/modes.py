@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
-from regard.auditing.noise import difference, largest
+from regard.auditing.noise import SAFETY, difference, largest
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
@@ -134,32 +133,13 @@ def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
             _visible(model, tried, subject.stream.length) for model in (subject, same_weights, half)
         )
         expected = max(difference(exact, base), 2**-8 * largest(exact))
-        outcomes.append(Outcome(difference(base, outputs), 16 * expected, f"the model was run in bfloat16{words}"))
+        outcomes.append(Outcome(difference(base, outputs), SAFETY * expected, f"the model was run in bfloat16{words}"))
     return outcomes
 
 
 def _visible(subject: Subject, call: Call, length: int) -> Tensor:
     """Outputs of the first row at its first positions."""
     return subject.run(call)[0, :length]
-
-
-def _compiles(subject: Subject) -> str | None:
-    return "a function is not compiled" if subject.module is None else None
-
-
-def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
-    """torch.compile against eager, in the precision in which graphs run: the model's weights in float32."""
-    import copy
-
-    del noise
-    assert subject.module is not None
-    model = copy.deepcopy(subject.module).float()
-    plain = replace(subject, module=model, function=model, precision="float32")
-    compiled = replace(plain, function=torch.compile(model))
-    call = plain.call([Row(plain.text(1)), Row(plain.text(2))])
-    base, outputs = plain.run(call), compiled.run(call)
-    threshold = 64 * 2**-23 * largest(base) * 8
-    return [Outcome(difference(base, outputs), threshold, "the model was compiled")]
 
 
 MODES = (
@@ -172,10 +152,9 @@ MODES = (
     ),
     Property(
         "bfloat16",
-        "outputs in bfloat16 are those in float64, within 16 times what rounding of the weights changes",
+        "outputs in bfloat16 are those in float64, within 64 times what rounding of the weights changes",
         _has_weights,
         measure=_bfloat16,
         is_quick=False,
     ),
 )
-COMPILED = Property("compiled", "torch.compile gives the same outputs", _compiles, measure=_compiled, is_quick=False)

@@ -41,14 +41,35 @@ def _config(subject: Subject) -> Any:
 
 
 def windowed_modules(subject: Subject) -> dict[str, nn.Module]:
-    """Modules that hold the number of the declared window themselves, by name: attention layers that use it."""
+    """Attention layers that hold the number of the declared window, and use it, by name."""
     window = declared_window(subject)
-    parts = subject.module.named_modules() if subject.module is not None else ()
+    if window is None or subject.module is None:
+        return {}
     return {
         name: part
-        for name, part in parts
-        if name and any(getattr(part, attribute, None) == window for attribute in _NAMES) and _is_attention(part)
+        for name, part in subject.module.named_modules()
+        if name and _holds(part, window) and _is_attention(part) and _uses_window(subject, part)
     }
+
+
+def _holds(module: nn.Module, window: int | None) -> bool:
+    """Whether a module, or the config that it keeps, has the number of the window."""
+    holders = (module, getattr(module, "config", None))
+    return any(getattr(holder, name, None) == window for holder in holders for name in _NAMES)
+
+
+def _uses_window(subject: Subject, module: nn.Module) -> bool:
+    """Whether a layer that holds the number of the window has one, and nothing else that reads back.
+
+    The config has a type for each layer: layers of another type, such as full ones and ones that read compressed keys
+    as well, may hold the number, too.
+    """
+    types, number = getattr(_config(subject), "layer_types", None), getattr(module, "layer_idx", None)
+    if getattr(module, "is_sliding", True) is False:
+        return False
+    if isinstance(types, list | tuple) and isinstance(number, int) and number < len(types):
+        return bool(types[number] == "sliding_attention")
+    return True
 
 
 def _is_attention(module: nn.Module) -> bool:
@@ -89,11 +110,16 @@ def _measure(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     with _short_window(subject, modules, tried):
         for name, module in modules.items():
             reach = measure_reach(subject, module)
-            if reach is not None:
+            if reach is not None and _reads_its_own_keys(reach, noise):
                 found.append(_judge(name, reach, tried, noise))
     if not found:
         raise RuntimeError("no module with a window has inputs and outputs by position")
     return found
+
+
+def _reads_its_own_keys(reach: torch.Tensor, noise: NoiseFloor) -> bool:
+    """Whether a module reads keys of its own input: those that share the keys of an earlier layer do not."""
+    return bool((reach.tril(-1) > noise.threshold(1.0)).any())
 
 
 def _judge(name: str, reach: torch.Tensor, window: int, noise: NoiseFloor) -> Outcome:
