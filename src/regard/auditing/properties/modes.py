@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, final
 
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
@@ -106,9 +107,29 @@ def _around(subject: Subject, name: str) -> Callable[[], Any]:
 def _has_weights(subject: Subject) -> str | None:
     if subject.module is None or not any(weight.is_floating_point() for weight in subject.module.parameters()):
         return "there are no weights to convert"
-    return (
-        None if subject.precision == "float64" else "the model was not run in float64, so nothing more precise is known"
-    )
+    if subject.precision != "float64":
+        return "the model was not run in float64, so nothing more precise is known"
+    with _Choices() as choices:
+        subject.run(subject.call([Row(subject.text(1))]))
+    return "the model chooses experts or keys by their scores, and rounding changes choices" if choices.found else None
+
+
+@final
+class _Choices(TorchDispatchMode):
+    """Sees whether operations choose by numbers: the largest ones, or their order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and note one that chooses."""
+        del types
+        is_number = bool(args) and isinstance(args[0], Tensor) and args[0].is_floating_point()
+        self.found |= is_number and func._schema.name.removeprefix("aten::") in ("topk", "sort", "argmax")
+        return func(*args, **(kwargs or {}))
 
 
 def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
