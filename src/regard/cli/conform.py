@@ -80,6 +80,9 @@ class _Function:
     suite: str = option_field(
         "regard", "Cases: regard, or onnx for ONNX's own node tests of Attention.", metavar="NAME"
     )
+    strict: bool = option_field(
+        False, "Try inf and nan behind masks, too, which most kernels multiply with weights of 0."
+    )
     device: str = option_field("cpu", "Device of torch.", metavar="DEVICE")
 
     def check(self, function: Callable[..., Any], **options: Any) -> Report:

@@ -42,7 +42,7 @@ ADVICE = (
     Advice(
         "sees no key in a head",
         "use need_weights=False, let each query see a key, or use regard.convert, whose layers give 0",
-        "https://github.com/pytorch/pytorch/issues/41508",
+        "https://github.com/pytorch/pytorch/issues/160064",
     ),
     Advice(
         "sees no key",
@@ -70,7 +70,7 @@ CALLS = (
 def check_torch(progress: Callable[[int, int], None] | None = None) -> Iterator[tuple[TorchCall, Report]]:
     """Try each call of torch on this machine's processor."""
     for number, call in enumerate(CALLS):
-        yield call, check(call.make(), framework="torch", align=call.align)
+        yield call, check(call.make(), framework="torch", align=call.align, strict=True)
         if progress is not None:
             progress(number + 1, len(CALLS))
 

@@ -17,7 +17,12 @@ def main() -> None:
             built = build(kernel, fault)
             form = "allowed" if built.mechanism == "dot_product" else None
             report = check(
-                built.forward, backward=built.backward, mechanism=built.mechanism, framework="numpy", mask=form
+                built.forward,
+                backward=built.backward,
+                mechanism=built.mechanism,
+                framework="numpy",
+                mask=form,
+                strict=True,
             )
             found = (
                 1,
