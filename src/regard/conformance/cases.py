@@ -14,17 +14,22 @@ from zlib import crc32
 
 import numpy as np
 
+from regard.arguments import explain_arguments
 from regard.conformance.equations import Equation, Expected, directional_derivative
 from regard.conformance.layout import Layout
+from regard.fields import repr_of_fields
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class Case:
     """A call: an equation, its sizes and its arguments; ``every_dtype``: it is tried in half precision, too."""
 
+    __repr__ = repr_of_fields
+
     name: str
-    equation: Equation
+    equation: Equation = field(repr=False)
     layout: Layout
     arguments: Mapping[str, Any]
     every_dtype: bool = False

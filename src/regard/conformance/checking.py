@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.arguments import explain_arguments
 from regard.conformance.arguments import NAMES, read_signature
 from regard.conformance.attention_cases import Sizes, attention_cases, dropout_case
 from regard.conformance.cases import Case
@@ -36,6 +37,7 @@ NAMED = 40
 Progress = Callable[[int, int], None]
 
 
+@explain_arguments
 def check(
     function: Callable[..., Any],
     *,
@@ -147,6 +149,7 @@ def _parameter_names(mechanism: str) -> list[str]:
     return [name for name in mechanism_cases(mechanism, SIZES[0])[0].inputs if name not in ("query", "key", "value")]
 
 
+@explain_arguments
 def cases_of(mechanism: str, align: str = "end") -> tuple[Case, ...]:
     """All cases of a mechanism, of sizes that are primes; a scan takes its scale as an argument.
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.arguments import explain_arguments
+
 VERDICTS = ("right", "wrong", "refused", "not tried")
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Finding:
     """A result that is wrong: by how much, where, and how if that is known."""
@@ -30,6 +33,7 @@ class Finding:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Outcome:
     """A case in a dtype; ``reason`` says why it was refused or not tried."""
@@ -42,6 +46,7 @@ class Outcome:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Report:
     """The outcomes of all cases, and the conventions of the function, as recognised."""

@@ -1,5 +1,6 @@
 """The pytest plugin in a project of its own: its fixture, and that it imports nothing before a test uses it."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -39,13 +40,15 @@ def test_the_plugin_in_a_fresh_project(tmp_path: Path) -> None:
         "pytest",
         "-p",
         "pytest_regard",
-        "-p",
-        "no:jaxtyping",
         "-W",
         "error",
+        "--tb=short",
         "--regard-pages=pages",
     ]
-    result = subprocess.run([*command, "--tb=short"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    # Of other plugins that are installed, jaxtyping's would import regard's packages before the tests.
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    result = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stdout + result.stderr
     pages = sorted(page.name for page in (tmp_path / "pages").iterdir())
     assert pages == ["test_model.py-test_that_holds-1.html", "test_model.py-test_that_leaks-1.html"]
     assert "1 failed, 2 passed" in result.stdout, result.stdout
