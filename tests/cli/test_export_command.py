@@ -53,6 +53,7 @@ def test_unsupported_exports_are_refused(model, tmp_path, arguments, kind, words
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow  # tests/unit/export has each form
 @pytest.mark.usefixtures("without_shape_checks")
 def test_a_classifier_for_transformers_and_for_onnx_runtime(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

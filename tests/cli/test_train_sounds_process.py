@@ -76,6 +76,7 @@ def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, d
     assert_killed_run_ends_with_the_same_weights(data, [*SMALL, *more], regard_command)
 
 
+@pytest.mark.slow  # tests/unit/train/test_every_model.py has a Conformer, too
 def test_two_processes_have_the_losses_of_one(data):
     """Each process computes some rows of the same augmented batch, and both share the statistics of the batch norm.
 

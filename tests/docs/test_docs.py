@@ -50,8 +50,8 @@ test_train_mlm_process.py, test_train_pictures_process.py, test_train_sharded_pr
 test_train_sounds_process.py."""
 PARTS_OF_MODELS = ("regard.models.perceiver_inputs", "regard.models.perceiver_outputs")
 """Packages whose public names are those of ``regard.models``."""
-_LONG_PYTHON = ("bench",)
-"""Pages whose code measures for seconds; tests/unit/bench tests the same function."""
+_LONG_PYTHON = ("bench", "export")
+"""Pages whose code measures or compiles for seconds; tests/unit/bench and tests/unit/export test the same functions."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -19,6 +19,7 @@ from regard.errors import CheckpointError, DataError
 from regard.generation import Generator
 from regard.generation.chat_template import ChatTemplate
 from regard.search import Greedy
+from slow_parameters import slow_except
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MESSAGE, SYSTEM = "Name three rivers.", "You answer briefly."
@@ -315,9 +316,11 @@ HOSTILE = {
     "words": "{{ lipsum(n=100000) }}",
     "a long template": "x" * 2**21,
 }
+RECURSIVE = ("macros that write", "recursive loops")
+"""Those that run for a second until they are stopped, as "macros" does, too."""
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", slow_except([name for name in HOSTILE if name not in RECURSIVE], HOSTILE))
 def test_a_template_neither_fills_the_memory_nor_runs_on(name):
     """Without bounds each takes minutes to years, or gigabytes."""
     begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

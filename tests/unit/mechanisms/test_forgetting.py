@@ -9,6 +9,7 @@ from regard import masks
 from regard.conformance.oracles import complex_step
 from regard.conformance.oracles import forgetting as oracle
 from regard.mechanisms import forgetting
+from sampled_parameters import parametrize_sample
 
 HEADS, HEAD_DIM = 2, 8
 NAMES = ("query", "key", "value", "forget")
@@ -109,8 +110,7 @@ def test_closed_gate_hides_earlier_tokens(mechanism) -> None:
     torch.testing.assert_close(seen.sum(-1), torch.ones(2, HEADS, 7, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("gate", [-50.0, -1e3, -1e5, -1e7, -1e15, -1e30, -3e38])
+@parametrize_sample("gate, dtype", [-50.0, -1e3, -1e5, -1e7, -1e15, -1e30, -3e38], [torch.float32, torch.float64])
 def test_decays_behind_closed_gates_are_exact(mechanism, gate: float, dtype: torch.dtype) -> None:
     """Also with several of them, in different heads, and for scores as large as float32 allows."""
     query, key, value, forget = make_inputs(67, 67)

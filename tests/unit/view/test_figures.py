@@ -23,6 +23,7 @@ from regard.view.from_weights import layers_of_weights, read_weights
 from regard.view.head_weights import Place, find_place, head_weights
 from regard.view.tables import TableKind
 from regard.vision import ImageProcessor
+from sampled_parameters import parametrize_sample
 
 HOSTILE = "</script><img onerror=alert(1)>&$x^2$\x1b[31m"
 WORDS = ["[CLS]", "The", "ani", "##mal", HOSTILE, "[SEP]"]
@@ -43,8 +44,7 @@ def test_files_have_the_same_bytes_each_time(kind: FigureKind, tmp_path: Path) -
         assert first.startswith(start)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [40.0, 85.0, 170.0])
+@parametrize_sample("kind, width", KINDS, [40.0, 85.0, 170.0])
 def test_a_figure_is_no_wider_than_asked(kind: FigureKind, width: float, tmp_path: Path) -> None:
     path = random_view(heads=12).figure(kind, width=width).save(tmp_path / "a.png")
     with Image.open(path) as image:
