@@ -55,7 +55,7 @@ def test_tables_and_page(run, tmp_path):
     assert "performer:features=16" in page
 
 
-@pytest.mark.slow  # tests of atomic_write replace files, and test_tables_and_page reads the JSON
+@pytest.mark.slow  # atomic writes have tests of their own, and the next test reads JSON
 def test_json_replaces_a_file(run, tmp_path):
     (tmp_path / "there.json").write_text("old")
     options = ["--mechanism", "linear", "--length", "8", "--json", "-o", "there.json", "--overwrite"]
