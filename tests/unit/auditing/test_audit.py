@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 
@@ -48,6 +49,13 @@ def test_types_of_transformers_leak_only_where_they_do(name):
         if name in ("t5", "bert")
         else {"packed by position_ids and ones"}
     )
+
+
+def test_a_window_in_a_mask_that_was_made_with_the_layer_is_not_asked():
+    sizes = {"vocab_size": 31, "hidden_size": 16, "num_heads": 2, "max_position_embeddings": 40, "window_size": 16}
+    config = transformers.GPTNeoConfig(**sizes, num_layers=2, attention_types=[[["global", "local"], 1]])
+    report = regard.audit(transformers.GPTNeoForCausalLM(config), only=["window"])
+    assert report["window"].verdict == "cannot be asked"
 
 
 def test_the_model_stays_as_it_is():

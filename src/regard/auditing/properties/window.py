@@ -62,8 +62,10 @@ def _uses_window(subject: Subject, module: nn.Module) -> bool:
     """Whether a layer that holds the number of the window has one, and nothing else that reads back.
 
     The config has a type for each layer: layers of another type, such as full ones and ones that read compressed keys
-    as well, may hold the number, too.
+    as well, may hold the number, too. A mask that was made with the layer, as in GPT-Neo, keeps the window that it had.
     """
+    if any(buffer.dim() >= 2 and buffer.shape[-1] == buffer.shape[-2] > 1 for buffer in module.buffers()):
+        return False
     types, number = getattr(_config(subject), "layer_types", None), getattr(module, "layer_idx", None)
     if getattr(module, "is_sliding", True) is False:
         return False
