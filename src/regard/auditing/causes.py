@@ -7,18 +7,20 @@ there is no cause: nothing is guessed from names.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome, compare_all
+from regard.auditing.influence import measure_influence
 from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
 from regard.auditing.properties.cache import in_parts
 from regard.auditing.properties.packed import leaks_without_ones
 from regard.auditing.properties.padding import Side, pad, positions_of
-from regard.auditing.reach import measure_reach
+from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Subject
 
@@ -77,25 +79,15 @@ def _explain_causal(subject: Subject, module: nn.Module | None, outcome: Outcome
     """The cause by the reach of the module: how far ahead it reads, and by which of its projections."""
     del outcome
     if module is None:
-        return _describe_pattern(_influence_of(subject), noise) if subject.module is None else ""
+        measured = measure_influence(subject) if subject.module is None else None
+        return "" if measured is None else _describe_pattern(measured, noise)
     reach = measure_reach(subject, module)
     if reach is None:
         return ""
     path = _find_path(subject, module, noise)
     if path == "queries":
         return "later queries change earlier outputs, and later keys do not: softmax runs over queries, not over keys"
-    return _describe_pattern(reach, noise, is_attention=_is_attention(module))
-
-
-def _is_attention(module: nn.Module) -> bool:
-    return any(word in type(module).__name__.lower() for word in ("attention", "attn"))
-
-
-def _influence_of(subject: Subject) -> Tensor:
-    from regard.auditing.influence import measure_influence
-
-    matrix = measure_influence(subject, NoiseFloor(0, 0, 0, 0, 0, subject.precision))
-    return torch.tensor(matrix.measured) if matrix is not None else torch.zeros(1, 1)
+    return _describe_pattern(reach, noise, is_attention=is_attention(module))
 
 
 def _describe_pattern(reach: Tensor, noise: NoiseFloor, *, is_attention: bool = True) -> str:
@@ -203,7 +195,7 @@ def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcom
         )
         return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"
     everything = stream.make_mask(torch.ones(1, stream.length_of(padded[0].steps[0].arguments), dtype=torch.bool))
-    visible = _changed(padded[0], lambda arguments: arguments | dict.fromkeys(masks, everything))
+    visible = _change_arguments(padded[0], lambda arguments: arguments | dict.fromkeys(masks, everything))
     if difference(outputs[0], _rows(subject, visible, start, count)) <= threshold:
         return f"{stream.mask} has no effect: outputs are the same without it"
     if _holds_inverted(subject, comparison, stream.mask):
@@ -215,9 +207,7 @@ def _rows(subject: Subject, call: Call, start: int, count: int) -> Tensor:
     return subject.run(call)[0, start : start + count]
 
 
-def _changed(call: Call, change: Callable[[dict[str, object]], dict[str, object]]) -> Call:
-    from dataclasses import replace
-
+def _change_arguments(call: Call, change: Callable[[dict[str, object]], dict[str, object]]) -> Call:
     return replace(call, steps=tuple(replace(step, arguments=change(dict(step.arguments))) for step in call.steps))
 
 
@@ -232,7 +222,9 @@ def _holds_inverted(subject: Subject, comparison: Comparison | None, mask: str) 
             arguments[mask] = ~value if value.dtype == torch.bool else 1 - value
         return arguments
 
-    spans = [Span(_changed(span.call, invert), span.row, span.start) for span in (comparison.base, comparison.other)]
+    spans = [
+        Span(_change_arguments(span.call, invert), span.row, span.start) for span in (comparison.base, comparison.other)
+    ]
     base, other = (_rows(subject, span.call, span.start, comparison.count) for span in spans)
     return difference(base, other) <= 1e-9 * largest(base)
 
@@ -285,7 +277,7 @@ def _explain_cache(subject: Subject, module: nn.Module | None, outcome: Outcome,
 def _describe_parts(module: nn.Module | None) -> str:
     why = (
         "its mask is aligned with the first key"
-        if module is not None and _is_attention(module)
+        if module is not None and is_attention(module)
         else "the state before a part is not read"
     )
     return f"parts of one token agree, and parts of several do not: {why}"

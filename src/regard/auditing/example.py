@@ -289,7 +289,7 @@ def _is_same(example: Tensor, other: Tensor) -> bool:
 
 def _make_constants(rest: Mapping[str, Any], length: int) -> tuple[Callable[[int, int], Mapping[str, Any]], str, bool]:
     """The other arguments for any batch and length; why the length is fixed; whether one is a causal mask."""
-    triangles = {name: value for name, value in rest.items() if _is_triangle(value)}
+    triangles = {name: value for name, value in rest.items() if is_triangle(value)}
     fixed = next(
         (
             f"the example's {name} has the length of its text, and is not known for others"
@@ -311,13 +311,17 @@ def _make_constants(rest: Mapping[str, Any], length: int) -> tuple[Callable[[int
     return make, fixed, is_causal
 
 
-def _is_triangle(value: Any) -> bool:
-    """Whether a value is a square mask with one value on and below the diagonal, and another one above it."""
-    if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[-1] != value.shape[-2] or value.shape[-1] < 2:
+def is_triangle(value: Any, *, smallest: int = 2, corner: int | None = None) -> bool:
+    """Whether a value is a square mask with one value on and below the diagonal, and another one above it.
+
+    It has at least ``smallest`` positions; of a larger one than ``corner`` only the first positions are looked at.
+    """
+    if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[-1] != value.shape[-2]:
         return False
-    square = value.reshape(-1, *value.shape[-2:])[0].double()
-    length = square.shape[0]
-    above = torch.ones(length, length, dtype=torch.bool).triu(1)
+    if value.shape[-1] < smallest:
+        return False
+    square = value.reshape(-1, *value.shape[-2:])[0][:corner, :corner].double()
+    above = torch.ones_like(square, dtype=torch.bool).triu(1)
     inside, outside = square[~above], square[above]
     return bool((inside == inside[0]).all() and (outside == outside[0]).all() and inside[0] != outside[0])
 

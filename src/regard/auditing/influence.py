@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from regard.auditing.calls import Call
 from regard.auditing.compare import belongs_to_tokens
@@ -30,8 +31,8 @@ def replacements(subject: Subject) -> Call:
     return subject.call([Row(row) for row in rows])
 
 
-def measure_influence(subject: Subject, noise: NoiseFloor) -> InfluenceMatrix | None:
-    """Replace each token, and measure each output; None if outputs do not belong to tokens."""
+def measure_influence(subject: Subject) -> Tensor | None:
+    """Replace each token, and measure each output: (outputs, inputs); None if outputs do not belong to tokens."""
     if not subject.stream.dims:
         return None
     call = replacements(subject)
@@ -39,24 +40,24 @@ def measure_influence(subject: Subject, noise: NoiseFloor) -> InfluenceMatrix | 
     if not belongs_to_tokens(outputs, call):
         return None
     changes = (outputs[1:] - outputs[:1]).abs().amax(-1).T / (largest(outputs[0]) or 1.0)
-    changes = changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
-    length = changes.shape[0]
-    declared = torch.ones(length, length, dtype=torch.bool)
+    return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def compare_with_declared(measured: Tensor, subject: Subject, noise: NoiseFloor) -> InfluenceMatrix:
+    """The measured mask beside the one that the subject declares."""
+    declared = torch.ones_like(measured, dtype=torch.bool)
     if subject.causal:
         declared = declared.tril()
     return InfluenceMatrix(
-        tuple(tuple(row) for row in changes.tolist()),
+        tuple(tuple(row) for row in measured.tolist()),
         noise.threshold(1.0),
         tuple(tuple(row) for row in declared.tolist()) if subject.causal is not None else None,
     )
 
 
-def infer_causal(subject: Subject, noise: NoiseFloor) -> Subject:
+def infer_causal(measured: Tensor, subject: Subject, noise: NoiseFloor) -> Subject:
     """A subject that does not say whether it is causal, with the answer of its measured mask if there is one."""
-    matrix = measure_influence(subject, noise)
-    if matrix is None:
-        return subject
-    influences = torch.tensor(matrix.measured) > matrix.threshold
+    influences = measured > noise.threshold(1.0)
     later, earlier = int(influences.triu(1).sum()), int(influences.tril(-1).sum())
     if later > MAX_LATER * earlier or earlier == 0:
         return subject

@@ -64,8 +64,8 @@ def find_leaking_module(subject: Subject, comparison: Comparison, noise: NoiseFl
             after is not None
             and before.is_known
             and after.is_known
-            and _differ(before.outputs, after.outputs, threshold)
-            and not _differ(before.inputs, after.inputs, threshold)
+            and (_largest_distance(before.outputs, after.outputs) or 0.0) > threshold
+            and not (_largest_distance(before.inputs, after.inputs) or 0.0) > threshold
         ):
             return LeakingModule(name, modules[name], _differences(base, other, modules))
     return None
@@ -89,13 +89,6 @@ def _differences(
 def _largest_distance(base: Sequence[Tensor], other: Sequence[Tensor]) -> float | None:
     pairs = [(left, right) for left, right in zip(base, other, strict=False) if left.shape == right.shape]
     return max((distance(left, right) for left, right in pairs), default=None)
-
-
-def _differ(base: Sequence[Tensor], other: Sequence[Tensor], threshold: float) -> bool:
-    return any(
-        left.shape == right.shape and distance(left, right) > threshold
-        for left, right in zip(base, other, strict=False)
-    )
 
 
 def _trace(subject: Subject, span: Span, comparison: Comparison) -> dict[str, _Values]:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.example import bind_inputs, parameters_of, read_example
+from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
 from regard.auditing.noise import distance
-from regard.auditing.subject import Stream, Subject, Text
+from regard.auditing.subject import Row, Stream, Subject, Text
 from regard.available_memory import available_memory
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
 
@@ -85,7 +85,7 @@ def _fits_in_float64(module: nn.Module) -> bool:
 def _describe(
     function: Callable[..., Any], module: nn.Module | None, inputs: Any, causal: bool | None, length: int | None
 ) -> Subject:
-    if module is not None and _is_from(module, "transformers", "PreTrainedModel") and _reads_ids(module, inputs):
+    if module is not None and _is_from(module, "transformers", "PreTrainedModel") and _reads_ids(module):
         return _describe_transformers(module, causal, length or _length_of(inputs) or LENGTH)
     if module is not None and _is_from(module, "regard.models", "Model") and _is_text_model(module):
         return _describe_regard(module, causal, length or _length_of(inputs) or LENGTH)
@@ -145,18 +145,9 @@ def _find_causal(module: nn.Module | None, has_causal_mask: bool) -> bool | None
     for part in module.modules() if module is not None else ():
         if any(getattr(part, name, None) is True for name in ("causal", "is_causal")):
             return True
-        if any(_is_lower_triangle(buffer) for buffer in part.buffers(recurse=False)):
+        if any(is_triangle(buffer, smallest=3, corner=64) for buffer in part.buffers(recurse=False)):
             return True
     return None
-
-
-def _is_lower_triangle(buffer: Tensor) -> bool:
-    if buffer.dim() < 2 or buffer.shape[-1] != buffer.shape[-2] or buffer.shape[-1] < 3:
-        return False
-    square = buffer.reshape(-1, *buffer.shape[-2:])[0][:64, :64].double()
-    above = torch.ones_like(square, dtype=torch.bool).triu(1)
-    inside, outside = square[~above], square[above]
-    return bool((inside == inside[0]).all() and (outside == outside[0]).all() and inside[0] != outside[0])
 
 
 def _draw_ids(names: tuple[str, ...], allowed: Tensor) -> Callable[[int, torch.Generator], Text]:
@@ -175,8 +166,7 @@ def _allowed_ids(vocabulary: int, special: set[int]) -> Tensor:
 # transformers
 
 
-def _reads_ids(module: Any, inputs: Any) -> bool:
-    del inputs
+def _reads_ids(module: Any) -> bool:
     return getattr(module, "main_input_name", "") == "input_ids"
 
 
@@ -376,9 +366,7 @@ def _find_positions(subject: Subject) -> Subject:
     return subject
 
 
-def _first_row(subject: Subject) -> Any:
-    from regard.auditing.subject import Row
-
+def _first_row(subject: Subject) -> Row:
     return Row(subject.text(1))
 
 

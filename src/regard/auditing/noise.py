@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -129,8 +130,6 @@ def _uniform(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 def _round_vectors(call: Call, subject: Subject) -> Call:
     """The call with vectors of the input changed by half a unit of their last digit."""
-    from dataclasses import replace
-
     generator = torch.Generator().manual_seed(subject.seed)
     (step,) = call.steps
     arguments = {

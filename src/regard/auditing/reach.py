@@ -6,8 +6,7 @@ So the matrix is that of the module alone, whatever the layers before it mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +15,11 @@ from torch import Tensor, nn
 from regard.auditing.layers import row_of
 from regard.auditing.noise import largest
 from regard.auditing.subject import Row, Subject
+
+
+def is_attention(module: nn.Module) -> bool:
+    """Whether the class of a module is named after attention."""
+    return any(word in type(module).__name__.lower() for word in ("attention", "attn"))
 
 
 def measure_reach(
@@ -34,7 +38,7 @@ def measure_reach(
         handle = module.register_forward_pre_hook(_change_inputs(length, was_changed), with_kwargs=True)
     else:
         handle = changed.register_forward_hook(_change_outputs(length, was_changed, part))
-    with _removed_at_end(handle), _removed_at_end(module.register_forward_hook(_keep_outputs(kept))):
+    with handle, module.register_forward_hook(_keep_outputs(kept)):
         subject.run(call)
     rows = [row_of(kept[0], length + 1, length, row) for row in range(length + 1)] if kept else []
     if not was_changed or not rows or any(row is None for row in rows):
@@ -42,14 +46,6 @@ def measure_reach(
     outputs = torch.stack([row for row in rows if row is not None])
     changes = (outputs[1:] - outputs[:1]).abs().amax(-1).T / (largest(outputs[0]) or 1.0)
     return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
-
-
-@contextmanager
-def _removed_at_end(handle: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _keep_outputs(kept: list[Tensor]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ from regard.arguments import explain_arguments
 from regard.auditing.causes import find_cause
 from regard.auditing.compare import Outcome
 from regard.auditing.fingerprint import fingerprint
-from regard.auditing.influence import infer_causal, measure_influence
+from regard.auditing.influence import compare_with_declared, infer_causal, measure_influence
 from regard.auditing.layers import LeakingModule, find_leaking_module
 from regard.auditing.make_subject import make_subject
 from regard.auditing.noise import MAX_REPEATS, measure_noise
@@ -91,8 +91,9 @@ def _run_on(
     subject: Subject, chosen: Sequence[Property], prints: dict[str, str], progress: Callable[[int], None]
 ) -> AuditReport:
     noise = measure_noise(subject)
-    if subject.causal is None:
-        subject = infer_causal(subject, noise)
+    measured = measure_influence(subject)
+    if measured is not None and subject.causal is None:
+        subject = infer_causal(measured, subject, noise)
     results = []
     for choice in chosen:
         results.append(_try(choice, subject, noise))
@@ -104,7 +105,7 @@ def _run_on(
         subject.seed,
         noise,
         tuple(results),
-        measure_influence(subject, noise),
+        None if measured is None else compare_with_declared(measured, subject, noise),
         subject.notes,
         prints,
     )

@@ -34,13 +34,7 @@ from regard.cli import (
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
-from regard.cli.help_language import (
-    find_language,
-    in_language,
-    typer_in_language,
-    usage_errors_in_language,
-    usage_in_language,
-)
+from regard.cli.help_language import find_language, help_in_language, typer_in_language, usage_errors_in_language
 from regard.cli.shared_options import Language
 from regard.cli.stderr import error_in_language, say
 from regard.cli.verb import name_types
@@ -50,6 +44,7 @@ from regard.log import notes_to
 
 
 @final
+@help_in_language
 class VerbGroup(TyperGroup):
     """Group of all verbs: exits quietly on a broken pipe, and with a message on an interruption."""
 
@@ -58,14 +53,6 @@ class VerbGroup(TyperGroup):
         parameters = super().get_params(ctx)
         name_types(parameters)
         return parameters
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help in the language in use."""
-        super(VerbGroup, in_language(self)).format_help(ctx, formatter)
-
-    def get_usage(self, ctx: Any) -> str:
-        """Return the usage in the language in use."""
-        return usage_in_language(super().get_usage(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options that precede the verb."""

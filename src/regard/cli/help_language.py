@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from regard.language import LANGUAGES, language_in_use, translate, translate_message
 
+Command = TypeVar("Command", bound=TyperCommand | TyperGroup)
 _CONSTANTS = (
     "DEFAULT_STRING",
     "REQUIRED_LONG_STRING",
@@ -82,12 +84,7 @@ def _translate_paragraphs(text: str | None) -> str | None:
     return text
 
 
-def usage_in_language(usage: str) -> str:
-    """The line of usage, which begins with a title."""
-    return usage.replace("Usage: ", translate("Usage: "), 1)
-
-
-def in_language(command: Any) -> Any:
+def _in_language(command: Any) -> Any:
     """A copy of a command, with its help in the language in use; the command itself in English."""
     if language_in_use() == "en":
         return command
@@ -95,8 +92,22 @@ def in_language(command: Any) -> Any:
     shown.help, shown.epilog = _translate_paragraphs(command.help), _translate_paragraphs(command.epilog)
     shown.get_params = lambda ctx: [_parameter_in_language(parameter) for parameter in command.get_params(ctx)]
     if hasattr(command, "commands"):
-        shown.commands = {name: in_language(inner) for name, inner in command.commands.items()}
+        shown.commands = {name: _in_language(inner) for name, inner in command.commands.items()}
     return shown
+
+
+def help_in_language(kind: type[Command]) -> type[Command]:
+    """Decorate a class of commands: its help and its line of usage are in the language in use."""
+    format_help, get_usage = kind.format_help, kind.get_usage
+
+    def format_translated(self: Any, ctx: Any, formatter: Any) -> None:
+        format_help(_in_language(self), ctx, formatter)
+
+    def get_translated(self: Any, ctx: Any) -> str:
+        return get_usage(self, ctx).replace("Usage: ", translate("Usage: "), 1)
+
+    kind.format_help, kind.get_usage = format_translated, get_translated  # type: ignore[method-assign]
+    return kind
 
 
 def _parameter_in_language(parameter: Any) -> Any:

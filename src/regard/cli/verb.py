@@ -12,7 +12,7 @@ from typing import Any, final
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.argument_options import use_options_of
-from regard.cli.help_language import in_language, usage_in_language
+from regard.cli.help_language import help_in_language
 from regard.errors import OptionError
 
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
@@ -24,6 +24,7 @@ def _join_lines(text: str) -> str:
 
 
 @final
+@help_in_language
 class Verb(TyperCommand):
     """Command of a verb, or of one of its tasks."""
 
@@ -39,14 +40,6 @@ class Verb(TyperCommand):
         option = super().get_help_option(ctx)
         name_types([option])
         return option
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help in the language in use."""
-        super(Verb, in_language(self)).format_help(ctx, formatter)
-
-    def get_usage(self, ctx: Any) -> str:
-        """Return the usage in the language in use."""
-        return usage_in_language(super().get_usage(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options. Raises OptionError for stray words, and for a second ``--data`` of a single-file verb."""
@@ -94,6 +87,7 @@ class Verb(TyperCommand):
 
 
 @final
+@help_in_language
 class TaskGroup(TyperGroup):
     """Verb with one command per task."""
 
@@ -102,14 +96,6 @@ class TaskGroup(TyperGroup):
         parameters = super().get_params(ctx)
         name_types(parameters)
         return parameters
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help in the language in use."""
-        super(TaskGroup, in_language(self)).format_help(ctx, formatter)
-
-    def get_usage(self, ctx: Any) -> str:
-        """Return the usage in the language in use."""
-        return usage_in_language(super().get_usage(ctx))
 
 
 def name_types(parameters: list[Any]) -> None:

@@ -126,7 +126,7 @@ WINDOWS: tuple[tuple[int | None, int | None], ...] = ((2, 0), (0, 0), (2, 1), (N
 """Keys before and after the query's own; None is unbounded."""
 
 
-def _given(name: str, make: Callable[[Layout], np.ndarray]) -> Callable[[Layout], Terms]:
+def _make_term(name: str, make: Callable[[Layout], np.ndarray]) -> Callable[[Layout], Terms]:
     return lambda layout: {name: make(layout)}
 
 
@@ -141,12 +141,12 @@ def _terms_alone() -> Iterator[tuple[str, Shape, Callable[[Layout], Terms]]]:
     yield "a scale", SQUARE, _constant(scale=0.3125)
     yield "a softcap", SQUARE, _constant(softcap=1.25)
     for shape in (SQUARE, GROUPED, LONG_CACHE):
-        yield f"sinks, {shape.name}", shape, _given("sinks", _sinks)
-    yield "a trained bias of each batch entry", SQUARE, _given("bias", _bias("batch", "heads", "queries", "keys"))
-    yield "a trained bias of all batch entries", SQUARE, _given("bias", PAIR_BIAS)
-    yield "a trained bias of all heads", FEWER, _given("bias", _bias("batch", "1", "queries", "keys"))
-    yield "a trained bias, lengths over several tiles", LONG, _given("bias", PAIR_BIAS)
-    yield "a trained bias of keys", FEWER, _given("bias", _bias("1", "heads", "1", "keys"))
+        yield f"sinks, {shape.name}", shape, _make_term("sinks", _sinks)
+    yield "a trained bias of each batch entry", SQUARE, _make_term("bias", _bias("batch", "heads", "queries", "keys"))
+    yield "a trained bias of all batch entries", SQUARE, _make_term("bias", PAIR_BIAS)
+    yield "a trained bias of all heads", FEWER, _make_term("bias", _bias("batch", "1", "queries", "keys"))
+    yield "a trained bias, lengths over several tiles", LONG, _make_term("bias", PAIR_BIAS)
+    yield "a trained bias of keys", FEWER, _make_term("bias", _bias("1", "heads", "1", "keys"))
     for shape in (SQUARE, FEWER, SINGLE, MORE, GROUPED, LONG, LONG_CACHE):
         yield f"causal, {shape.name}", shape, _constant(causal=True)
     for left, right in WINDOWS:
@@ -159,8 +159,8 @@ def _terms_alone() -> Iterator[tuple[str, Shape, Callable[[Layout], Terms]]]:
     yield "causal window: 3 before", FEWER, _constant(causal=True, window=(3, 0))
     for name, mask in MASKS.items():
         for shape in (SQUARE, FEWER, GROUPED) if name.startswith("a mask") else (FEWER,):
-            yield f"{name}, {shape.name}", shape, _given("mask", mask)
-    yield "a mask for each head, lengths over several tiles", LONG, _given("mask", _random_mask)
+            yield f"{name}, {shape.name}", shape, _make_term("mask", mask)
+    yield "a mask for each head, lengths over several tiles", LONG, _make_term("mask", _random_mask)
 
 
 def _terms_together() -> Iterator[tuple[str, Shape, Callable[[Layout], Terms]]]:
@@ -199,7 +199,7 @@ HIDING = (
 """Cases behind whose masks canaries are put."""
 
 
-def _poisoned(clean: Case, kind: str) -> Case:
+def _poison(clean: Case, kind: str) -> Case:
     """The case with other keys and values where no query of their heads may attend.
 
     If there are no such keys, the last two are overwritten, and only the queries that may not see them are compared.
@@ -248,7 +248,7 @@ def attention_cases(sizes: Sizes, align: str = "end") -> tuple[Case, ...]:
             "scores below any number that stands for -inf", EQUATION, square, {**make_tensors(square, "low"), **hidden}
         )
     )
-    cases += [_poisoned(case, kind) for case in cases if case.name in HIDING for kind in POISONS]
+    cases += [_poison(case, kind) for case in cases if case.name in HIDING for kind in POISONS]
     return tuple(cases)
 
 

@@ -24,7 +24,7 @@ from regard.fields import repr_of_fields
 from regard.layers.window_partition import WindowPartition
 from regard.models.media_encoder import TokenGrid
 from regard.view.picture_reading import PictureLayer, PictureReading
-from regard.view.reading_comparison import HeadChange, WordMove, heads_of, nearest_heads
+from regard.view.reading_comparison import HeadChange, WordMove, find_move, heads_of, nearest_heads
 from regard.view.shares import shares_of
 
 _Layout: TypeAlias = tuple[TokenGrid, TokenGrid, WindowPartition | None]
@@ -68,16 +68,7 @@ class PictureComparison:
         token = int(np.argmax(moved))
         before = self.shares_of(0, change.layer, change.head)[token]
         after = self.shares_of(1, change.other_layer, change.other_head)[token]
-        lost, gained = int(np.argmax(before - after)), int(np.argmax(after - before))
-        return WordMove(
-            place=token,
-            change=change,
-            moved=float(moved[token]),
-            lost=lost,
-            gained=gained,
-            lost_shares=(float(before[lost]), float(after[lost])),
-            gained_shares=(float(before[gained]), float(after[gained])),
-        )
+        return find_move(token, change, float(moved[token]), before, after)
 
     def name_of_key(self, move: WordMove, key: int) -> str:
         """The name of a key of the row of a move: "row 0, column 0", or "padding" of a window."""

@@ -195,16 +195,27 @@ class ReadingComparison:
         change = self.heads[number]
         before = self.shares_of(0, change.layer, change.head)[place]
         after = self.shares_of(1, change.other_layer, change.other_head)[place]
-        lost, gained = int(np.argmax(before - after)), int(np.argmax(after - before))
-        return WordMove(
-            place=place,
-            change=change,
-            moved=float(self.moved[number, place]),
-            lost=lost,
-            gained=gained,
-            lost_shares=(float(before[lost]), float(after[lost])),
-            gained_shares=(float(before[gained]), float(after[gained])),
-        )
+        return find_move(place, change, float(self.moved[number, place]), before, after)
+
+
+def find_move(
+    place: int,
+    change: HeadChange,
+    moved: float,
+    before: Float64[np.ndarray, " keys"],
+    after: Float64[np.ndarray, " keys"],
+) -> WordMove:
+    """How a row of shares changed: the keys that lost and gained most."""
+    lost, gained = int(np.argmax(before - after)), int(np.argmax(after - before))
+    return WordMove(
+        place=place,
+        change=change,
+        moved=moved,
+        lost=lost,
+        gained=gained,
+        lost_shares=(float(before[lost]), float(after[lost])),
+        gained_shares=(float(before[gained]), float(after[gained])),
+    )
 
 
 @explain_arguments

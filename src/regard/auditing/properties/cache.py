@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -91,12 +93,12 @@ def _split(length: int) -> tuple[int, ...]:
     return (*PARTS[:2], *(1 for _ in range(rest)))
 
 
-def _comparisons(subject: Subject) -> Sequence[Comparison]:
+def _compare_parts(subject: Subject) -> Sequence[Comparison]:
     """Two texts, in parts of several tokens and of one, against the whole."""
     return _in_two_ways(subject, None)
 
 
-def _bare(subject: Subject) -> Sequence[Comparison]:
+def _compare_without_places(subject: Subject) -> Sequence[Comparison]:
     """The same without places and mask: the model counts the tokens in its cache."""
     return _in_two_ways(subject, lambda start, end: {})
 
@@ -124,7 +126,7 @@ def _in_two_ways(subject: Subject, given: Callable[[int, int], dict[str, Any]] |
     ]
 
 
-def _static(subject: Subject) -> Sequence[Comparison]:
+def _compare_static(subject: Subject) -> Sequence[Comparison]:
     from transformers import StaticCache
 
     rows = [Row(subject.text(1)), Row(subject.text(2))]
@@ -139,7 +141,7 @@ def _static(subject: Subject) -> Sequence[Comparison]:
     ]
 
 
-def _reordered(subject: Subject) -> Sequence[Comparison]:
+def _compare_reordered(subject: Subject) -> Sequence[Comparison]:
     """Two texts with the same continuation change their rows after 6 tokens, as beams do."""
     stream, length = subject.stream, subject.stream.length
     first, second = subject.text(1), subject.text(2)
@@ -161,7 +163,7 @@ def _reordered(subject: Subject) -> Sequence[Comparison]:
     ]
 
 
-def _cropped(subject: Subject) -> Sequence[Comparison]:
+def _compare_cropped(subject: Subject) -> Sequence[Comparison]:
     """A text, whose last 3 of 8 tokens are cut off the cache, and others follow."""
     stream, length = subject.stream, subject.stream.length
     text, other = subject.text(1), subject.text(2)
@@ -179,20 +181,16 @@ def _cropped(subject: Subject) -> Sequence[Comparison]:
 
 def _crops_by_removal(cache: Any) -> bool:
     """Whether ``crop`` takes the number of tokens to remove; before transformers 5.20 it was that of tokens to keep."""
-    import inspect
-
     return "tokens_to_remove" in inspect.signature(cache.crop).parameters
 
 
 def _with_change(call: Call, number: int, change: Callable[[Any], Any]) -> Call:
-    from dataclasses import replace
-
     steps = list(call.steps)
     steps[number] = replace(steps[number], change_cache=change)
     return replace(call, steps=tuple(steps))
 
 
-def _padded(subject: Subject) -> Sequence[Comparison]:
+def _compare_padded(subject: Subject) -> Sequence[Comparison]:
     """Two texts, one of them with 3 hidden tokens on the left, as ``generate`` reads them."""
     stream, length = subject.stream, subject.stream.length
     text, other = subject.text(1), subject.text(2, length + 3)
@@ -212,35 +210,35 @@ def _takes_mask(subject: Subject) -> str | None:
 
 
 CACHE = (
-    Property("cache", "a text read in parts with a cache has the outputs of the whole text", has_cache, _comparisons),
+    Property("cache", "a text read in parts with a cache has the outputs of the whole text", has_cache, _compare_parts),
     Property(
         "cache without positions",
         "the same without position_ids and mask: places follow from the cache",
         first_reason(has_cache, _one_sequence),
-        _bare,
+        _compare_without_places,
     ),
     Property(
         "static cache",
         "a text read in parts with a static cache has the outputs of the whole text",
         first_reason(has_cache, _is_of_transformers, _one_sequence),
-        _static,
+        _compare_static,
     ),
     Property(
         "cache reordered",
         "a cache whose rows are reordered, as for beams, continues the texts of its rows",
         first_reason(has_cache, _one_sequence),
-        _reordered,
+        _compare_reordered,
     ),
     Property(
         "cache cropped",
         "a cache whose last tokens are cut off continues the text that is left",
         first_reason(has_cache, _one_sequence),
-        _cropped,
+        _compare_cropped,
     ),
     Property(
         "cache with padding left",
         "a text padded on the left and read with a cache has the outputs that it has alone",
         first_reason(has_cache, _one_sequence, _takes_mask),
-        _padded,
+        _compare_padded,
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -62,20 +62,18 @@ def poison(subject: Subject, call: Call, positions: range, value: float) -> Call
         vectors[0, positions.start : positions.stop] = value
         return vectors
 
-    return replace(call, around=lambda: _hooked(embedding, write))
+    return replace(call, around=lambda: _change_outputs(embedding, write))
 
 
-@contextmanager
-def _hooked(module: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def _change_outputs(module: nn.Module, change: Callable[[Tensor], Tensor]) -> AbstractContextManager[Any]:
+    """A context in which the vectors (batch, length, width) that a module returns are changed."""
+
     def hook(part: nn.Module, arguments: Any, result: Any) -> Any:
         del part, arguments
         return change(result) if isinstance(result, Tensor) and result.dim() == 3 else None
 
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
+    handle: AbstractContextManager[Any] = module.register_forward_hook(hook)
+    return handle
 
 
 def _can_pad(subject: Subject) -> str | None:
@@ -137,7 +135,7 @@ def gradients(subject: Subject, call: Call, visible: range) -> Tensor:
 
     embedding = token_embedding(subject)
     if embedding is not None:
-        call = replace(call, around=lambda: _hooked(embedding, keep))
+        call = replace(call, around=lambda: _change_outputs(embedding, keep))
     else:
         (step,) = call.steps
         arguments = dict(step.arguments)
@@ -149,11 +147,13 @@ def gradients(subject: Subject, call: Call, visible: range) -> Tensor:
     with Float64Mode() if subject.precision == "float64" else nullcontext():
         found = torch.autograd.grad(outputs, leaves, cotangent.to(outputs), allow_unused=True)
     return torch.stack(
-        [_by_position(subject, name, gradient) for name, gradient in _named(subject, leaves, found)]
+        [_by_position(subject, name, gradient) for name, gradient in _pair_with_names(subject, leaves, found)]
     ).amax(0)
 
 
-def _named(subject: Subject, leaves: Sequence[Tensor], found: Sequence[Tensor | None]) -> Iterator[tuple[str, Tensor]]:
+def _pair_with_names(
+    subject: Subject, leaves: Sequence[Tensor], found: Sequence[Tensor | None]
+) -> Iterator[tuple[str, Tensor]]:
     names = list(subject.stream.dims)
     for number, (leaf, gradient) in enumerate(zip(leaves, found, strict=True)):
         yield names[number % len(names)], torch.zeros_like(leaf) if gradient is None else gradient

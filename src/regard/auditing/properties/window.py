@@ -16,7 +16,7 @@ from torch import nn
 
 from regard.auditing.compare import Outcome
 from regard.auditing.properties.property import Property
-from regard.auditing.reach import measure_reach
+from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
 
@@ -48,7 +48,7 @@ def windowed_modules(subject: Subject) -> dict[str, nn.Module]:
     return {
         name: part
         for name, part in subject.module.named_modules()
-        if name and _holds(part, window) and _is_attention(part) and _uses_window(subject, part)
+        if name and _holds(part, window) and is_attention(part) and _uses_window(subject, part)
     }
 
 
@@ -72,10 +72,6 @@ def _uses_window(subject: Subject, module: nn.Module) -> bool:
     if isinstance(types, list | tuple) and isinstance(number, int) and number < len(types):
         return bool(types[number] == "sliding_attention")
     return True
-
-
-def _is_attention(module: nn.Module) -> bool:
-    return any(word in type(module).__name__.lower() for word in ("attention", "attn"))
 
 
 def _cannot_ask(subject: Subject) -> str | None:
