@@ -20,10 +20,9 @@ from regard.errors import RefusedError
 from regard.hf.packed_positions import (
     PackedTexts,
     are_positions,
-    cache_error,
     find_other_mixers,
-    find_starts,
     makes_our_masks,
+    number_texts,
     read_texts,
     refuse_other_mixers,
 )
@@ -105,24 +104,16 @@ def _number(
     """The number of the text of each token, from 1, and 0 for padding; None if each row holds one text."""
     batch, length = tokens
     past = _count_past(arguments.get("past_key_values"))
-    if past is None or (mask is not None and mask.shape[1] != past + length):
+    if past is None:
         return None
-    visible = None if mask is None else mask[:, past:].bool()
     packed = number_call(arguments, batch, length)
-    numbers = None if packed is None else packed.expand(batch, -1) + 1
-    positions = arguments.get("position_ids")
-    if isinstance(positions, Tensor) and are_positions(positions, length):
-        positions = positions.expand(batch, -1)
-        visible = torch.ones_like(positions, dtype=torch.bool) if visible is None else visible.to(positions.device)
-        starts = find_starts(positions, visible)
-        if not has_values(starts) or bool(starts.any()):
-            of_positions = starts.cumsum(1) + 1
-            numbers = of_positions if numbers is None else numbers.to(starts.device) * (length + 1) + of_positions
-    if numbers is None:
-        return None
-    if past > 0:
-        raise cache_error(f"{past} tokens in the cache, and arguments for several texts")
-    return (numbers if visible is None else numbers * visible).int()
+    positions: Any = arguments.get("position_ids")
+    return number_texts(
+        positions.expand(batch, -1) if are_positions(positions, length) else None,
+        mask,
+        past,
+        None if packed is None else packed.expand(batch, -1) + 1,
+    )
 
 
 def _refuse_mask_of_texts(config: Any, mask: Tensor) -> None:

@@ -173,29 +173,40 @@ def are_positions(position_ids: Any, queries: int) -> bool:
 
 
 def number_texts(
-    positions: Int[Tensor, "batch tokens"], padding: Any, first_token: Any
+    positions: Int[Tensor, "batch tokens"] | None,
+    padding: Any,
+    first_token: Any,
+    packed: Int[Tensor, "batch tokens"] | None = None,
 ) -> Int[Tensor, "batch tokens"] | None:
     """The number of the text of each token, from 1, and 0 for padding; None if every row holds one text.
 
+    ``packed`` are numbers that another argument of the call gives: texts differ where either of the two says it.
     ``first_token`` is the number of tokens in the cache. While torch traces, the positions are not known: then rows of
     one text get numbers too. Raises RefusedError for a text that begins behind tokens in the cache.
     """
-    traced = not has_values(positions)
+    known = [numbers for numbers in (positions, packed) if numbers is not None]
+    if not known:
+        return None
+    traced = not all(map(has_values, known))
     if traced and not (isinstance(first_token, int) and first_token == 0):
         return None
-    offset = 0 if traced else int(first_token)
-    tokens = positions.shape[1]
-    visible = torch.ones_like(positions, dtype=torch.bool)
+    offset, tokens = 0 if traced else int(first_token), known[0].shape[1]
+    visible = torch.ones_like(known[0], dtype=torch.bool)
     if padding is not None:
         if padding.dim() != 2 or padding.shape[1] != offset + tokens:
             return None
-        visible = padding[:, offset:].bool().expand_as(positions)
-    starts = find_starts(positions, visible)
-    if not traced and not bool(starts.any()):
+        visible = padding[:, offset:].bool().expand_as(visible).to(visible.device)
+    numbers = packed
+    if positions is not None:
+        starts = find_starts(positions, visible)
+        if traced or bool(starts.any()):
+            numbers = starts.cumsum(1) + 1
+            numbers = numbers if packed is None else packed.to(numbers.device) * (tokens + 1) + numbers
+    if numbers is None:
         return None
     if offset > 0:
-        raise cache_error(f"{offset} tokens in the cache, and positions that start again")
-    return ((starts.cumsum(1) + 1) * visible).int()
+        raise cache_error(f"{offset} tokens in the cache, and several texts in the row behind them")
+    return (numbers.to(visible.device) * visible).int()
 
 
 def find_starts(
