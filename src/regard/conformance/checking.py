@@ -14,7 +14,8 @@ from regard.conformance.arguments import NAMES, read_signature
 from regard.conformance.attention_cases import Sizes, attention_cases, dropout_case
 from regard.conformance.cases import Case
 from regard.conformance.equations import differences, largest_error
-from regard.conformance.faults import assume_scale, name_gradient_fault
+from regard.conformance.faults.gradients import name_gradient_fault
+from regard.conformance.faults.naming import assume_scale
 from regard.conformance.frameworks import Framework, make_framework
 from regard.conformance.kernel import LAYOUTS, MASK_FORMS, Convention, Kernel, Results
 from regard.conformance.mechanism_oracles import ORACLES

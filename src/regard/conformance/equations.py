@@ -75,6 +75,11 @@ def largest_error(actual: np.ndarray, exact: np.ndarray) -> float:
     return np.inf if actual.shape != exact.shape else float(differences(actual, exact).max(initial=0.0))
 
 
+def explains(actual: np.ndarray, wrong: np.ndarray, exact: np.ndarray, bound: float) -> bool:
+    """Whether the result of a wrong equation is the one of a kernel, and by far closer to it than to the exact one."""
+    return largest_error(actual, wrong) <= min(4 * bound, largest_error(wrong, exact) / 16)
+
+
 def differences(actual: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """Each difference: 0 for equal infinities and where the exact number is NaN, infinite for another NaN."""
     with np.errstate(invalid="ignore"):
@@ -110,6 +115,14 @@ class AttentionEquation(Equation):
     def bounds(self, case: Case, dtype: str) -> Mapping[str, float]:
         """The bounds that ``regard.conformance.tolerance`` derives."""
         return attention_bounds(case, dtype)
+
+
+def attention_with(case: Case, allowed: np.ndarray | None = None, **changes: Any) -> np.ndarray:
+    """The output of attention with other arguments than those of a case; ``allowed`` is who may attend."""
+    arguments = {**case.arguments, **changes}
+    query, key, value = (arguments[name] for name in ("query", "key", "value"))
+    terms = {name: arguments.get(name) for name in ("bias", "scale", "softcap", "sinks", "dropout_mask")}
+    return attention.attention(query, key, value, allowed_pairs(arguments) if allowed is None else allowed, **terms)[0]
 
 
 def allowed_pairs(arguments: Arguments) -> np.ndarray:
@@ -195,7 +208,7 @@ def directional_derivative(case: Case, name: str, signs: np.ndarray) -> float:
     arrays = {name: array for name, array in case.arguments.items() if isinstance(array, np.ndarray)}
     rest = {name: value for name, value in case.arguments.items() if name not in arrays}
 
-    def weighted(moved: Mapping[str, np.ndarray]) -> np.ndarray:
+    def output_times_upstream(moved: Mapping[str, np.ndarray]) -> np.ndarray:
         return case.equation.compute({**rest, **moved}, case.upstream).output * case.upstream
 
-    return slope(weighted, arrays, name, signs)
+    return slope(output_times_upstream, arrays, name, signs)

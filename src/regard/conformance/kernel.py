@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.conformance.arguments import Signature
 from regard.conformance.cases import Case
-from regard.conformance.faults import Assumption
+from regard.conformance.faults.naming import Assumption
 from regard.conformance.frameworks import Framework
 from regard.conformance.oracles.attention import sum_to
 from regard.load_function import describe_user_error

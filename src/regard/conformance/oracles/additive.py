@@ -40,10 +40,10 @@ def attention(
     """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, query_weight, key_weight, score_vector))
-    for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
+    for batch, head, row, indices in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), indices]
         hidden = np.tanh(query_weight[head] @ query[batch, head, row] + keys @ key_weight[head].T)
-        scores[batch, head, row, seen] = hidden @ score_vector[head]
+        scores[batch, head, row, indices] = hidden @ score_vector[head]
     weights = softmax(scores, visible)
     return weighted_sum(weights, value, visible), weights
 
@@ -71,15 +71,15 @@ def backward(
     inputs = (query, key, value, query_weight, key_weight, score_vector)
     gradients = Gradients(*(np.zeros(part.shape) for part in inputs))
     gradients.value[...] = value_gradient
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         group = key_head(head, query.shape[1], key.shape[1])
-        keys, this_query = key[batch, group, seen], query[batch, head, row]
+        keys, this_query = key[batch, group, indices], query[batch, head, row]
         hidden = np.tanh(query_weight[head] @ this_query + keys @ key_weight[head].T)
-        above = scores_gradient[batch, head, row, seen]
+        above = scores_gradient[batch, head, row, indices]
         inner = np.outer(above, score_vector[head]) * (1 - hidden**2)
         gradients.score_vector[head] += above @ hidden
         gradients.query_weight[head] += np.outer(inner.sum(axis=0), this_query)
         gradients.key_weight[head] += inner.T @ keys
         gradients.query[batch, head, row] = inner.sum(axis=0) @ query_weight[head]
-        gradients.key[batch, group, seen] += inner @ key_weight[head]
+        gradients.key[batch, group, indices] += inner @ key_weight[head]
     return gradients

@@ -88,8 +88,8 @@ def observe(
     sink_weight = np.zeros(visible.shape[:3])
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
     top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
-    for batch, head, row, seen in rows(visible):
-        row_scores, all_weights = scores[batch, head, row, seen], weights[batch, head, row]
+    for batch, head, row, indices in rows(visible):
+        row_scores, all_weights = scores[batch, head, row, indices], weights[batch, head, row]
         max_score[batch, head, row] = row_scores.max()
         if sinks is not None:
             row_scores = np.append(row_scores, of_queries[batch, head, row])
@@ -100,7 +100,7 @@ def observe(
         positive = all_weights[all_weights > 0]
         entropy[batch, head, row] = -(positive * np.log(positive)).sum()
         # A stable sort keeps equal weights in the order of their index.
-        heaviest = seen[np.argsort(-weights[batch, head, row, seen], kind="stable")][:top]
+        heaviest = indices[np.argsort(-weights[batch, head, row, indices], kind="stable")][:top]
         top_keys[batch, head, row, : heaviest.size] = heaviest
         top_weights[batch, head, row, : heaviest.size] = weights[batch, head, row, heaviest]
     return Observation(
@@ -143,19 +143,19 @@ def backward(
     kept = np.broadcast_to(1.0 if dropout_mask is None else dropout_mask, visible.shape)
     of_query, of_key, of_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     of_scores, of_sinks = np.zeros(visible.shape), np.zeros((*visible.shape[:3], 1))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         group = key_head(head, query.shape[1], key.shape[1])
-        keys, share = key[batch, group, seen], weights[batch, head, row, seen]
-        above, kept_row = upstream[batch, head, row], kept[batch, head, row, seen]
-        of_value[batch, group, seen] += np.outer(share * kept_row, above)
-        of_weights = kept_row * (value[batch, group, seen] @ above)
+        keys, share = key[batch, group, indices], weights[batch, head, row, indices]
+        above, kept_row = upstream[batch, head, row], kept[batch, head, row, indices]
+        of_value[batch, group, indices] += np.outer(share * kept_row, above)
+        of_weights = kept_row * (value[batch, group, indices] @ above)
         total = share @ of_weights
-        of_scores[batch, head, row, seen] = share * (of_weights - total)
+        of_scores[batch, head, row, indices] = share * (of_weights - total)
         of_sinks[batch, head, row] = -(1 - share.sum()) * total
         slope = 1.0 if softcap is None else 1 - np.tanh(factor * (keys @ query[batch, head, row]) / softcap) ** 2
-        of_products = factor * slope * of_scores[batch, head, row, seen]
+        of_products = factor * slope * of_scores[batch, head, row, indices]
         of_query[batch, head, row] = of_products @ keys
-        of_key[batch, group, seen] += np.outer(of_products, query[batch, head, row])
+        of_key[batch, group, indices] += np.outer(of_products, query[batch, head, row])
     return Gradients(
         of_query,
         of_key,
@@ -196,9 +196,9 @@ def _scores(
     """Scores of the visible pairs; -inf elsewhere."""
     scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, 0.0 if bias is None else bias))
     added = np.broadcast_to(0.0 if bias is None else bias, visible.shape)
-    for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
+    for batch, head, row, indices in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), indices]
         scaled = _scale(query, scale) * (keys @ query[batch, head, row])
         capped = scaled if softcap is None else softcap * np.tanh(scaled / softcap)
-        scores[batch, head, row, seen] = capped + added[batch, head, row, seen]
+        scores[batch, head, row, indices] = capped + added[batch, head, row, indices]
     return scores

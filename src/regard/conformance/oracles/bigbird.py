@@ -30,16 +30,16 @@ def attention(
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
     for batch, head, row in np.ndindex(query.shape[:3]):
         position, group = row + key.shape[2] - query.shape[2], key_head(head, query.shape[1], key.shape[1])
-        seen = [
+        indices = [
             j
             for j in range(key.shape[2])
             if visible[batch, head, row, j]
             and may_attend(position, j, block, window_blocks, random_blocks[head], global_tokens, first)
         ]
-        if seen:
-            scores = key[batch, group, seen] @ query[batch, head, row] / np.sqrt(query.shape[3])
+        if indices:
+            scores = key[batch, group, indices] @ query[batch, head, row] / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
-            output[batch, head, row] = exponentials / exponentials.sum() @ value[batch, group, seen]
+            output[batch, head, row] = exponentials / exponentials.sum() @ value[batch, group, indices]
     return output
 
 

@@ -35,9 +35,9 @@ def attention(
     maps = []
     for part in (slice(0, size), slice(size, 2 * size)):
         scores = np.zeros(visible.shape, dtype=np.result_type(query, key))
-        for batch, head, row, seen in rows(visible):
-            keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen][:, part]
-            scores[batch, head, row, seen] = keys @ query[batch, head, row, part] / np.sqrt(size)
+        for batch, head, row, indices in rows(visible):
+            keys = key[batch, key_head(head, query.shape[1], key.shape[1]), indices][:, part]
+            scores[batch, head, row, indices] = keys @ query[batch, head, row, part] / np.sqrt(size)
         maps.append(softmax(scores, visible))
     factor = np.exp(np.sum(a[0] * b[0])) - np.exp(np.sum(a[1] * b[1])) + lambda_init(depth + 1)
     weights = maps[0] - factor * maps[1]

@@ -37,9 +37,9 @@ def attention(
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
     inputs = [np.real(part) for part in (index_query, index_key, index_weight)]
     index = [index_scores(*entry) for entry in zip(*inputs, strict=True)]
-    for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], key.shape[2]))):
+    for batch, head, row, indices in rows(visible_keys(allowed, (*query.shape[:3], key.shape[2]))):
         group = key_head(head, query.shape[1], key.shape[1])
-        chosen = [seen[place] for place in highest(index[batch][row, seen], count)]
+        chosen = [indices[place] for place in highest(index[batch][row, indices], count)]
         output[batch, head, row] = attend(query[batch, head, row], key[batch, group], value[batch, group], chosen)
     return output
 
@@ -57,17 +57,17 @@ def loss(
     losses = []
     for batch, row in np.ndindex(query.shape[0], query.shape[2]):
         index = index_scores(index_query[batch], index_key[batch], index_weight[batch])[row]
-        seen = np.flatnonzero(allowed[batch, row])
-        if not seen.size:
+        indices = np.flatnonzero(allowed[batch, row])
+        if not indices.size:
             continue
-        seen = seen if count is None else seen[highest(index[seen], count)]
+        indices = indices if count is None else indices[highest(index[indices], count)]
         targets = []
         for head in range(query.shape[1]):
             group = key_head(head, query.shape[1], key.shape[1])
-            scores = key[batch, group, seen] @ query[batch, head, row] / np.sqrt(query.shape[3])
+            scores = key[batch, group, indices] @ query[batch, head, row] / np.sqrt(query.shape[3])
             targets.append(np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum())
         target = np.mean(targets, axis=0)
-        logs = index[seen] - index[seen].max()
+        logs = index[indices] - index[indices].max()
         logs = logs - np.log(np.exp(logs).sum())
         losses.append((target * (np.log(target) - logs)).sum())
     return float(np.mean(losses))

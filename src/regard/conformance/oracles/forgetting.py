@@ -20,10 +20,10 @@ def attention(
     causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
     visible = visible_keys(allowed, (*query.shape[:3], keys)) & causal
     scores = np.zeros(visible.shape, dtype=np.result_type(query, key, forget))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         shared = key[batch, key_head(head, query.shape[1], key.shape[1])]
-        for j in seen:
-            between = seen[seen > j]
+        for j in indices:
+            between = indices[indices > j]
             decay = _log_sigmoid(forget[batch, head, between, 0]).sum()
             scores[batch, head, row, j] = shared[j] @ query[batch, head, row] / np.sqrt(query.shape[3]) + decay
     return weighted_sum(softmax(scores, visible), value, visible)

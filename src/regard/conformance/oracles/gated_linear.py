@@ -20,10 +20,10 @@ def attention(
     """Return the output."""
     visible = causal_keys(allowed, query, key)
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key, forget))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1])]
         decayed = np.ones(query.shape[3], weights.dtype)
-        for j in seen[::-1]:
+        for j in indices[::-1]:
             weights[batch, head, row, j] = (query[batch, head, row] * decayed) @ keys[j] / np.sqrt(query.shape[3])
             decayed = decayed * (1 / (1 + np.exp(-forget[batch, head, j]))) ** (1 / 16)
     return weighted_sum(weights, value, visible)

@@ -61,14 +61,14 @@ def attention(tokens: np.ndarray, weights: Weights, allowed: np.ndarray, epsilon
             y = tokens[entry, i]
             if weights.query_down is not None and weights.query_norm is not None:
                 y = norm(weights.query_down @ y, weights.query_norm, epsilon)
-            seen = np.flatnonzero(allowed[entry, i])
+            indices = np.flatnonzero(allowed[entry, i])
             parts = np.zeros((heads, value_dim))
-            for head in range(heads if seen.size else 0):
+            for head in range(heads if indices.size else 0):
                 query = np.concatenate([weights.query[head] @ y, rotate(weights.rotary_query[head] @ y, i)])
-                keys = [np.concatenate([weights.key[head] @ latents[j], rotary_keys[j]]) for j in seen]
+                keys = [np.concatenate([weights.key[head] @ latents[j], rotary_keys[j]]) for j in indices]
                 scores = np.array([query @ key for key in keys]) / np.sqrt(query.size)
                 share = np.exp(scores - scores.max())
                 share /= share.sum()
-                parts[head] = sum(share[n] * (weights.value[head] @ latents[j]) for n, j in enumerate(seen))
+                parts[head] = sum(share[n] * (weights.value[head] @ latents[j]) for n, j in enumerate(indices))
             output[entry, i] = weights.output @ parts.reshape(-1)
     return output

@@ -18,10 +18,10 @@ def attention(
     """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key))
-    for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
+    for batch, head, row, indices in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), indices]
         products = features(keys) @ features(query[batch, head, row])
-        weights[batch, head, row, seen] = products / products.sum()
+        weights[batch, head, row, indices] = products / products.sum()
     return weighted_sum(weights, value, visible), weights
 
 

@@ -27,12 +27,15 @@ def attention(
     dtype = np.result_type(query, key, value, key_projection, value_projection)
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=dtype)
     for batch, head, row in np.ndindex(query.shape[:3]):
-        seen, group = np.flatnonzero(visible[batch, head, row]), key_head(head, query.shape[1], key.shape[1])
-        if seen.size:
+        indices, group = np.flatnonzero(visible[batch, head, row]), key_head(head, query.shape[1], key.shape[1])
+        if indices.size:
             of_key, of_value = (
                 matrix if matrix.ndim == 2 else matrix[head] for matrix in (key_projection, value_projection)
             )
-            keys, values = of_key[:, seen] @ key[batch, group, seen], of_value[:, seen] @ value[batch, group, seen]
+            keys, values = (
+                of_key[:, indices] @ key[batch, group, indices],
+                of_value[:, indices] @ value[batch, group, indices],
+            )
             scores = keys @ query[batch, head, row] / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
             output[batch, head, row] = exponentials / exponentials.sum() @ values

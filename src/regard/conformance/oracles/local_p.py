@@ -27,11 +27,11 @@ def attention(
     """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key, weight, position_weight, position_vector))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         this_query = query[batch, head, row]
         share = 1 / (1 + np.exp(-position_vector[head] @ np.tanh(position_weight[head] @ this_query)))
-        center = seen[0] + (seen[-1] - seen[0] + 1) * share if seen.size else 0.0
-        inside = seen[np.abs(seen - np.real(center)) <= window]
+        center = indices[0] + (indices[-1] - indices[0] + 1) * share if indices.size else 0.0
+        inside = indices[np.abs(indices - np.real(center)) <= window]
         if inside.size:
             scores = key[batch, key_head(head, query.shape[1], key.shape[1]), inside] @ (this_query @ weight[head])
             exponentials = np.exp(scores - np.real(scores).max())

@@ -34,18 +34,18 @@ def attention(
     for batch, head, row in np.ndindex(query.shape[:3]):
         position = row + key.shape[2] - query.shape[2]
         if position >= 0 and is_global[batch, position]:
-            seen = [j for j in range(key.shape[2]) if visible[batch, head, row, j]]
+            indices = [j for j in range(key.shape[2]) if visible[batch, head, row, j]]
             from_query, keys, values = global_query, global_key, global_value
         else:
             steps = dilation[head % len(dilation)]
             near = [position + steps * n for n in range(-(window // 2), window // 2 + 1)]
-            seen = [
+            indices = [
                 j for j in range(key.shape[2]) if visible[batch, head, row, j] and (j in near or is_global[batch, j])
             ]
             from_query, keys, values = query, key, value
-        if seen:
-            of_keys = keys[batch, key_head(head, query.shape[1], keys.shape[1])][seen]
-            of_values = values[batch, key_head(head, query.shape[1], values.shape[1])][seen]
+        if indices:
+            of_keys = keys[batch, key_head(head, query.shape[1], keys.shape[1])][indices]
+            of_values = values[batch, key_head(head, query.shape[1], values.shape[1])][indices]
             scores = of_keys @ from_query[batch, head, row] / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
             output[batch, head, row] = exponentials / exponentials.sum() @ of_values

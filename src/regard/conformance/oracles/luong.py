@@ -69,8 +69,8 @@ def _attend(
 ) -> tuple[np.ndarray, np.ndarray]:
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, *trained))
-    for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
-        scores[batch, head, row, seen] = score(head, query[batch, head, row], keys)
+    for batch, head, row, indices in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), indices]
+        scores[batch, head, row, indices] = score(head, query[batch, head, row], keys)
     weights = softmax(scores, visible)
     return weighted_sum(weights, value, visible), weights

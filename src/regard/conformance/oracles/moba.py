@@ -26,9 +26,9 @@ def attention(
     queries, keys = query.shape[2], key.shape[2]
     causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
-    for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], keys)) & causal):
+    for batch, head, row, indices in rows(visible_keys(allowed, (*query.shape[:3], keys)) & causal):
         group = key_head(head, query.shape[1], key.shape[1])
-        *earlier, own = [seen[first : first + block] for first in range(0, len(seen), block)]
+        *earlier, own = [indices[first : first + block] for first in range(0, len(indices), block)]
         means = [np.real(key[batch, group, keys_of_block]).sum(0) / len(keys_of_block) for keys_of_block in earlier]
         products = np.array([mean @ np.real(query[batch, head, row]) for mean in means])
         chosen = [earlier[place] for place in highest(products, chosen_blocks - 1)]

@@ -42,13 +42,13 @@ def attention(
     gates = 1 / (1 + np.exp(-gate))
     dtype = np.result_type(query, key, value, gates, key_shares, value_shares)
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=dtype)
-    for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], keys)) & causal):
+    for batch, head, row, indices in rows(visible_keys(allowed, (*query.shape[:3], keys)) & causal):
         group = key_head(head, heads, key.shape[1])
         of_keys, of_values = key[batch, group], value[batch, group]
-        starts = range(0, len(seen) - compressed_block + 1, stride)
+        starts = range(0, len(indices) - compressed_block + 1, stride)
         short_keys = [(key_shares * of_keys[at : at + compressed_block]).sum(0) for at in starts]
         short_values = [value_shares @ of_values[at : at + compressed_block] for at in starts]
-        own, importance = (len(seen) - 1) // block, np.zeros((len(seen) - 1) // block)
+        own, importance = (len(indices) - 1) // block, np.zeros((len(indices) - 1) // block)
         for other in range(heads):
             if key_head(other, heads, key.shape[1]) == group and short_keys:
                 scores = np.real(np.array(short_keys) @ query[batch, other, row]) / np.sqrt(size)
@@ -59,12 +59,12 @@ def attention(
                         importance[number] += weight * (max(0, last - max(at, number * block)) // stride)
         importance[:1], importance[own - 1 :] = np.inf, np.inf
         chosen = [number * block + at for number in highest(importance, chosen_blocks - 1) for at in range(block)]
-        branches = [attend(query[batch, head, row], of_keys, of_values, [*chosen, *range(own * block, len(seen))])]
+        branches = [attend(query[batch, head, row], of_keys, of_values, [*chosen, *range(own * block, len(indices))])]
         if short_keys:
             every = list(range(len(short_keys)))
             compressed = attend(query[batch, head, row], np.array(short_keys), np.array(short_values), every)
             output[batch, head, row] += gates[batch, head, row, 0] * compressed
-        near = [at for at in seen if at > row + keys - queries - window]
+        near = [at for at in indices if at > row + keys - queries - window]
         branches += [attend(query[batch, head, row], of_keys, of_values, near)] if near else []
         output[batch, head, row] += sum(
             share * branch for share, branch in zip(gates[batch, head, row, 1:], branches, strict=False)

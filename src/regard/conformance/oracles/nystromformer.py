@@ -33,14 +33,14 @@ def attention(
     dtype = np.result_type(query, key, value, *([] if filters is None else [filters]))
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=dtype)
     for batch, head in np.ndindex(query.shape[:2]):
-        seen, group = np.flatnonzero(visible[batch, head, 0]), key_head(head, query.shape[1], key.shape[1])
-        if seen.size:
-            queries, keys, values = query[batch, head], key[batch, group, seen], value[batch, group, seen]
+        indices, group = np.flatnonzero(visible[batch, head, 0]), key_head(head, query.shape[1], key.shape[1])
+        if indices.size:
+            queries, keys, values = query[batch, head], key[batch, group, indices], value[batch, group, indices]
             output[batch, head] = (
-                _weights(queries, keys, seen, key.shape[2], landmarks, iterations, shared_norm) @ values
+                _weights(queries, keys, indices, key.shape[2], landmarks, iterations, shared_norm) @ values
             )
             if filters is not None:
-                output[batch, head] += _skip(filters[head], seen, values, len(queries), key.shape[2])
+                output[batch, head] += _skip(filters[head], indices, values, len(queries), key.shape[2])
     return output
 
 
@@ -80,7 +80,7 @@ def landmark_matrix(query: np.ndarray, key: np.ndarray, landmarks: int) -> np.nd
 def _weights(
     query: np.ndarray,
     key: np.ndarray,
-    seen: np.ndarray,
+    indices: np.ndarray,
     keys: int,
     landmarks: int,
     iterations: int,
@@ -89,7 +89,7 @@ def _weights(
     scale = np.sqrt(query.shape[1])
     if min(len(query), len(key)) <= landmarks:
         return softmax_rows(query @ key.T / scale)
-    pooled = query[seen] if len(query) == keys else query
+    pooled = query[indices] if len(query) == keys else query
     matrix = landmark_matrix(pooled, key, landmarks)
     inverse = pseudo_inverse(matrix, iterations, column_norm(matrix) if shared_norm is None else shared_norm)
     to_landmarks = softmax_rows(query @ segment_means(key, landmarks).T / scale)
@@ -97,10 +97,10 @@ def _weights(
     return to_landmarks @ inverse @ from_landmarks
 
 
-def _skip(weights: np.ndarray, seen: np.ndarray, values: np.ndarray, queries: int, keys: int) -> np.ndarray:
+def _skip(weights: np.ndarray, indices: np.ndarray, values: np.ndarray, queries: int, keys: int) -> np.ndarray:
     output = np.zeros((queries, values.shape[1]), dtype=np.result_type(weights, values))
     for row in range(queries):
-        for place, value in zip(seen, values, strict=True):
+        for place, value in zip(indices, values, strict=True):
             tap = place - (row + keys - queries) + len(weights) // 2
             if 0 <= tap < len(weights):
                 output[row] += weights[tap] * value

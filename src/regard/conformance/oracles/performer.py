@@ -32,10 +32,10 @@ def attention(
     of_keys = np.zeros((*key.shape[:3], len(projection)), dtype=weights.dtype)
     for place in np.ndindex(key.shape[:3]):
         of_keys[place] = features(key[place], projection)
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         of_query = features(query[batch, head, row], projection)
-        products = of_keys[batch, key_head(head, query.shape[1], key.shape[1]), seen] @ of_query
-        weights[batch, head, row, seen] = products / products.sum()
+        products = of_keys[batch, key_head(head, query.shape[1], key.shape[1]), indices] @ of_query
+        weights[batch, head, row, indices] = products / products.sum()
     return weighted_sum(weights, value, visible), weights
 
 

@@ -37,24 +37,24 @@ def attention(
     for batch, head, row in np.ndindex(query.shape[:3]):
         group, own = key_head(head, query.shape[1], key.shape[1]), row + key.shape[2] - query.shape[2]
         of_query = buckets(query[batch, head, row], rotations[head])
-        seen = [
+        indices = [
             j
             for j in range(key.shape[2])
             if visible[batch, head, row, j]
             and not (shared and j == own)
             and share_a_bucket(of_query, of_keys[batch, head, j])
         ]
-        if shared and not seen and 0 <= own < key.shape[2] and visible[batch, head, row, own]:
-            seen = [own]
-        if seen:
-            keys = [divided(key[batch, group, j]) if shared else key[batch, group, j] for j in seen]
+        if shared and not indices and 0 <= own < key.shape[2] and visible[batch, head, row, own]:
+            indices = [own]
+        if indices:
+            keys = [divide_by_rms(key[batch, group, j]) if shared else key[batch, group, j] for j in indices]
             scores = np.array([query[batch, head, row] @ shared_key for shared_key in keys]) / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
-            output[batch, head, row] = exponentials / exponentials.sum() @ value[batch, group, seen]
+            output[batch, head, row] = exponentials / exponentials.sum() @ value[batch, group, indices]
     return output
 
 
-def divided(key: np.ndarray) -> np.ndarray:
+def divide_by_rms(key: np.ndarray) -> np.ndarray:
     """The key, divided by its root mean square, as the authors' code does."""
     return key / np.sqrt((key**2).mean() + 1e-6)
 

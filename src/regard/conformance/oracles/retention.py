@@ -19,10 +19,10 @@ def attention(
     """Return the output."""
     visible = causal_keys(allowed, query, key)
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1])]
-        for place, j in enumerate(seen):
-            distance = len(seen) - 1 - place
+        for place, j in enumerate(indices):
+            distance = len(indices) - 1 - place
             product = keys[j] @ query[batch, head, row] / np.sqrt(query.shape[3])
             weights[batch, head, row, j] = gamma[head] ** distance * product
     return weighted_sum(weights, value, visible)

@@ -79,9 +79,9 @@ def yarn(
 
     low, high = max(np.floor(index_of(fast)), 0), min(np.ceil(index_of(slow)), head_dim - 1)
     width = max(high - low, 1e-3)  # a blend of width 0 is a step
-    divided = np.array([min(max((i - low) / width, 0), 1) for i in range(head_dim // 2)])
+    slow_share = np.array([min(max((i - low) / width, 0), 1) for i in range(head_dim // 2)])
     theta = frequencies(head_dim, base)
-    return divided * theta / factor + (1 - divided) * theta
+    return slow_share * theta / factor + (1 - slow_share) * theta
 
 
 def yarn_of_the_paper(
@@ -129,6 +129,6 @@ def llama3(
         elif turns < low:
             result.append(theta / factor)
         else:
-            kept = (turns - low) / (high - low)
-            result.append((1 - kept) * theta / factor + kept * theta)
+            share = (turns - low) / (high - low)
+            result.append((1 - share) * theta / factor + share * theta)
     return np.array(result)

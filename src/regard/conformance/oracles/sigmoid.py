@@ -25,11 +25,11 @@ def attention(
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     of_pairs = np.broadcast_to(0.0 if pair_bias is None else pair_bias, visible.shape)
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key, of_pairs))
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1])]
-        added = -np.log(seen.size) if bias is None else bias
-        products = keys[seen] @ query[batch, head, row] / np.sqrt(query.shape[3])
-        weights[batch, head, row, seen] = 1 / (1 + np.exp(-(products + of_pairs[batch, head, row, seen] + added)))
+        added = -np.log(indices.size) if bias is None else bias
+        products = keys[indices] @ query[batch, head, row] / np.sqrt(query.shape[3])
+        weights[batch, head, row, indices] = 1 / (1 + np.exp(-(products + of_pairs[batch, head, row, indices] + added)))
     return weighted_sum(weights, value, visible), weights
 
 
@@ -52,12 +52,12 @@ def backward(
     visible = visible_keys(allowed, weights.shape)
     of_query, of_key, of_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     of_scores, factor = np.zeros(weights.shape), 1 / np.sqrt(query.shape[3])
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         group, above = key_head(head, query.shape[1], key.shape[1]), upstream[batch, head, row]
-        weight = weights[batch, head, row, seen]
-        slope = weight * (1 - weight) * (value[batch, group, seen] @ above)
-        of_scores[batch, head, row, seen] = slope
-        of_value[batch, group, seen] += np.outer(weight, above)
-        of_query[batch, head, row] = factor * slope @ key[batch, group, seen]
-        of_key[batch, group, seen] += factor * np.outer(slope, query[batch, head, row])
+        weight = weights[batch, head, row, indices]
+        slope = weight * (1 - weight) * (value[batch, group, indices] @ above)
+        of_scores[batch, head, row, indices] = slope
+        of_value[batch, group, indices] += np.outer(weight, above)
+        of_query[batch, head, row] = factor * slope @ key[batch, group, indices]
+        of_key[batch, group, indices] += factor * np.outer(slope, query[batch, head, row])
     return Gradients(of_query, of_key, of_value, None if pair_bias is None else sum_to(of_scores, pair_bias.shape))

@@ -24,9 +24,9 @@ def visible_keys(allowed: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarr
 def rows(visible: np.ndarray) -> Iterator[tuple[int, int, int, np.ndarray]]:
     """Yield every query with visible keys: its batch, head and index, and the indexes of those keys."""
     for batch, head, query in np.ndindex(visible.shape[:3]):
-        seen = visible[batch, head, query].nonzero()[0]
-        if seen.size:
-            yield batch, head, query, seen
+        indices = visible[batch, head, query].nonzero()[0]
+        if indices.size:
+            yield batch, head, query, indices
 
 
 def key_head(head: int, heads: int, key_heads: int) -> int:
@@ -39,28 +39,28 @@ def softmax(scores: np.ndarray, visible: np.ndarray, sinks: np.ndarray | None = 
     if sinks is not None:
         return _softmax_with_sinks(scores, visible, np.broadcast_to(sinks, (*visible.shape[:3], 1)))
     weights = np.zeros(visible.shape, dtype=scores.dtype)
-    for batch, head, query, seen in rows(visible):
-        row = scores[batch, head, query, seen]
+    for batch, head, query, indices in rows(visible):
+        row = scores[batch, head, query, indices]
         exponentials = np.exp(row - np.real(row).max())
-        weights[batch, head, query, seen] = exponentials / exponentials.sum()
+        weights[batch, head, query, indices] = exponentials / exponentials.sum()
     return weights
 
 
 def _softmax_with_sinks(scores: np.ndarray, visible: np.ndarray, sinks: np.ndarray) -> np.ndarray:
     weights = np.zeros(visible.shape, dtype=np.result_type(scores, sinks))
-    for batch, head, query, seen in rows(visible):
-        row = np.append(scores[batch, head, query, seen], sinks[batch, head, query])
+    for batch, head, query, indices in rows(visible):
+        row = np.append(scores[batch, head, query, indices], sinks[batch, head, query])
         exponentials = np.exp(row - np.real(row).max())
-        weights[batch, head, query, seen] = (exponentials / exponentials.sum())[:-1]
+        weights[batch, head, query, indices] = (exponentials / exponentials.sum())[:-1]
     return weights
 
 
 def weighted_sum(weights: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """The weighted sum of the visible values."""
     output = np.zeros((*visible.shape[:3], value.shape[-1]), dtype=np.result_type(weights, value))
-    for batch, head, query, seen in rows(visible):
-        values = value[batch, key_head(head, visible.shape[1], value.shape[1]), seen]
-        output[batch, head, query] = weights[batch, head, query, seen] @ values
+    for batch, head, query, indices in rows(visible):
+        values = value[batch, key_head(head, visible.shape[1], value.shape[1]), indices]
+        output[batch, head, query] = weights[batch, head, query, indices] @ values
     return output
 
 
@@ -76,10 +76,10 @@ def backward(
         dS = P * (dP - rowsum(P * dP))      since dP[j] / dS[k] = P[j] (1[j = k] - P[k])
     """
     scores_gradient, value_gradient = np.zeros(visible.shape), np.zeros(value.shape)
-    for batch, head, query, seen in rows(visible):
+    for batch, head, query, indices in rows(visible):
         group = key_head(head, visible.shape[1], value.shape[1])
-        row, above = weights[batch, head, query, seen], upstream[batch, head, query]
-        value_gradient[batch, group, seen] += np.outer(row, above)
-        weights_gradient = value[batch, group, seen] @ above
-        scores_gradient[batch, head, query, seen] = row * (weights_gradient - row @ weights_gradient)
+        row, above = weights[batch, head, query, indices], upstream[batch, head, query]
+        value_gradient[batch, group, indices] += np.outer(row, above)
+        weights_gradient = value[batch, group, indices] @ above
+        scores_gradient[batch, head, query, indices] = row * (weights_gradient - row @ weights_gradient)
     return scores_gradient, value_gradient

@@ -62,7 +62,7 @@ def gated_delta(
         return decayed @ (np.eye(size) - rate * np.outer(k, k)) + rate * np.outer(v, k)
 
     extra = (beta, decay, log_rate, bias)
-    return scan(normalized(query), normalized(key), value, update, allowed, extra) / np.sqrt(size)
+    return scan(normalize(query), normalize(key), value, update, allowed, extra) / np.sqrt(size)
 
 
 def scan(
@@ -75,10 +75,10 @@ def scan(
 ) -> np.ndarray:
     """Run the recurrence for each row, over the tokens that it may see."""
     output = np.zeros((*query.shape[:3], value.shape[3]), np.result_type(query, key, value, *extra))
-    for batch, head, row, seen in rows(causal_keys(allowed, query, key)):
+    for batch, head, row, indices in rows(causal_keys(allowed, query, key)):
         group = key_head(head, query.shape[1], key.shape[1])
         state = np.zeros((value.shape[3], key.shape[3]), output.dtype)
-        for t in seen:
+        for t in indices:
             state = update(batch, head, key[batch, group, t], value[batch, group, t], t, state)
         output[batch, head, row] = state @ query[batch, head, row]
     return output
@@ -91,7 +91,7 @@ def causal_keys(allowed: np.ndarray | None, query: np.ndarray, key: np.ndarray) 
     return visible_keys(allowed, (*query.shape[:3], keys)) & causal
 
 
-def normalized(x: np.ndarray) -> np.ndarray:
+def normalize(x: np.ndarray) -> np.ndarray:
     """Divide by sqrt(|x|^2 + 10^-6)."""
     return x / np.sqrt((x * x).sum(-1, keepdims=True) + 1e-6)
 

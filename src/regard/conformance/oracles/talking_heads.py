@@ -67,20 +67,20 @@ def backward(
     heads, key_heads = query.shape[1], key.shape[1]
     of_query, of_key, of_value = np.zeros(query.shape), np.zeros(key.shape), np.zeros(value.shape)
     of_p, of_r, of_logits = np.zeros(p.shape), np.zeros(r.shape), np.zeros(visible.shape)
-    for batch, _, row, seen in rows(visible[:, :1]):
+    for batch, _, row, indices in rows(visible[:, :1]):
         groups = [key_head(head, heads, key_heads) for head in range(heads)]
-        of_mixed = np.stack([value[batch, groups[f], seen] @ upstream[batch, f, row] for f in range(heads)])
+        of_mixed = np.stack([value[batch, groups[f], indices] @ upstream[batch, f, row] for f in range(heads)])
         for f in range(heads):
-            of_value[batch, groups[f], seen] += np.outer(mixed[batch, f, row, seen], upstream[batch, f, row])
-        of_weights, weight = r @ of_mixed, weights[batch, :, row, seen].T
+            of_value[batch, groups[f], indices] += np.outer(mixed[batch, f, row, indices], upstream[batch, f, row])
+        of_weights, weight = r @ of_mixed, weights[batch, :, row, indices].T
         of_r += weight @ of_mixed.T
         logits = weight * (of_weights - (weight * of_weights).sum(axis=1, keepdims=True))
-        of_logits[batch, :, row, seen] = logits.T
-        of_p += scores[batch, :, row, seen].T @ logits.T
+        of_logits[batch, :, row, indices] = logits.T
+        of_p += scores[batch, :, row, indices].T @ logits.T
         of_scores = p @ logits
         for h in range(heads):
-            of_query[batch, h, row] += scale * of_scores[h] @ key[batch, groups[h], seen]
-            of_key[batch, groups[h], seen] += scale * np.outer(of_scores[h], query[batch, h, row])
+            of_query[batch, h, row] += scale * of_scores[h] @ key[batch, groups[h], indices]
+            of_key[batch, groups[h], indices] += scale * np.outer(of_scores[h], query[batch, h, row])
     of_bias = None if bias is None else sum_to(of_logits, bias.shape)
     return Gradients(of_query, of_key, of_value, of_p, of_r, of_bias)
 
@@ -99,15 +99,15 @@ def _compute_weights(
     added = np.broadcast_to(0.0 if bias is None else bias, visible.shape)
     dtype = np.result_type(query, key, p, r, added)
     scores, logits, mixed = (np.zeros(visible.shape, dtype=dtype) for _ in range(3))
-    for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, heads, key.shape[1]), seen]
-        scores[batch, head, row, seen] = keys @ query[batch, head, row] * scale
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
+        keys = key[batch, key_head(head, heads, key.shape[1]), indices]
+        scores[batch, head, row, indices] = keys @ query[batch, head, row] * scale
+    for batch, head, row, indices in rows(visible):
         for other in range(heads):
-            logits[batch, head, row, seen] += scores[batch, other, row, seen] * p[other, head]
-        logits[batch, head, row, seen] += added[batch, head, row, seen]
+            logits[batch, head, row, indices] += scores[batch, other, row, indices] * p[other, head]
+        logits[batch, head, row, indices] += added[batch, head, row, indices]
     weights = softmax(logits, visible)
-    for batch, head, row, seen in rows(visible):
+    for batch, head, row, indices in rows(visible):
         for other in range(heads):
-            mixed[batch, head, row, seen] += weights[batch, other, row, seen] * r[other, head]
+            mixed[batch, head, row, indices] += weights[batch, other, row, indices] * r[other, head]
     return visible, scores, weights, scale, mixed

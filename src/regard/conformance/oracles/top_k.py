@@ -19,10 +19,10 @@ def attention(
 ) -> np.ndarray:
     """Return the output."""
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
-    for batch, head, row, seen in rows(visible_keys(allowed, (*query.shape[:3], key.shape[2]))):
+    for batch, head, row, indices in rows(visible_keys(allowed, (*query.shape[:3], key.shape[2]))):
         group = key_head(head, query.shape[1], key.shape[1])
-        products = np.real(key[batch, group, seen]) @ np.real(query[batch, head, row])
-        chosen = [seen[place] for place in highest(products, count)]
+        products = np.real(key[batch, group, indices]) @ np.real(query[batch, head, row])
+        chosen = [indices[place] for place in highest(products, count)]
         output[batch, head, row] = attend(query[batch, head, row], key[batch, group], value[batch, group], chosen)
     return output
 
