@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
+from torch import nn
 from typer.testing import CliRunner
 
+import regard
 from regard.cli.app import app
-from regard.errors import OptionError
+from regard.errors import OptionError, RefusedError
 from unit.hf.model_types import MODEL_TYPES
 
 MODULE = """
@@ -103,3 +106,14 @@ def test_a_folder_of_transformers(run, tmp_path):
     assert (result.exit_code, report["model"]) == (1, "LlamaForCausalLM")
     assert [entry["name"] for entry in report["results"] if entry["leak"]] == ["packed by position_ids and ones"]
     assert json.loads(run("model", "--library", "regard", "--json", "--only", "batch").stdout)["model"] == "Llama"
+
+
+def test_a_wrong_ending_and_too_little_memory_are_refused_before_the_model_runs(run, tmp_path, monkeypatch):
+    result = run("sound_model:build", "-o", "audit.txt")
+    assert isinstance(result.exception, OptionError)
+    assert "ends in .html or .json" in str(result.exception)
+    monkeypatch.setattr("regard.auditing.memory.available_memory", lambda: 1000)
+    model, inputs = nn.Linear(100, 100), torch.zeros(1, 5, 100)
+    with pytest.raises(RefusedError, match=r"(?s)no memory for a copy of the model.*at most 0\.0 GiB"):
+        regard.audit(model, inputs)
+    assert not (tmp_path / "audit.txt").exists()

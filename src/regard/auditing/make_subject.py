@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
+from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
 from regard.auditing.subject import Row, Stream, Subject, Text
-from regard.available_memory import available_memory
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
 
 LENGTH = 13
@@ -54,7 +54,10 @@ def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tupl
     )
     if not is_copied:
         return model.eval(), notes
-    _check_memory(model)
+    check_memory(
+        sum(weight.numel() * weight.element_size() for weight in model.parameters()),
+        "there is no memory for a copy of the model",
+    )
     try:
         module = copy.deepcopy(model)
     # Modules may hold anything, and deepcopy raises errors of any kind for what cannot be copied.
@@ -62,24 +65,6 @@ def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tupl
         reason = class_and_line(error, 120)
         return model.eval(), (*notes, f"the model cannot be copied ({reason}), so it was audited in place")
     return module.eval(), notes
-
-
-def _check_memory(model: nn.Module) -> None:
-    """Raise RefusedError if there is no memory for a copy of the weights."""
-    available, needed = available_memory(), sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    if available is not None and needed > available:
-        raise RefusedError(
-            "there is no memory for a copy of the model",
-            expected=f"at most {available / 2**30:.1f} GiB of weights",
-            got=f"{needed / 2**30:.1f} GiB",
-            do="audit a small model of the same type: its code is what leaks, and random weights show it as well",
-        )
-
-
-def _fits_in_float64(module: nn.Module) -> bool:
-    """Whether the weights fit into memory in float64, beside the weights as they are for a moment."""
-    available = available_memory()
-    return available is None or sum(weight.numel() for weight in module.parameters()) * 8 <= available
 
 
 def _describe(
@@ -311,7 +296,11 @@ def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Su
     """The subject in float64; in its own precision, with a note, if it cannot be run in float64."""
     subject = replace(subject, seed=seed, notes=notes)
     own = _own_precision(subject.module)
-    if subject.module is not None and own != "float64" and not _fits_in_float64(subject.module):
+    if (
+        subject.module is not None
+        and own != "float64"
+        and not fits_in_memory(sum(weight.numel() * 8 for weight in subject.module.parameters()))
+    ):
         notes = (
             *notes,
             f"the model does not fit into memory in float64, and is run in {own}: rounding hides small leaks",

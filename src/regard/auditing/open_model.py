@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from regard.available_memory import available_memory
-from regard.errors import CheckpointError, OptionError, RefusedError, check_choice, short_repr, unknown_name_error
+from regard.auditing.memory import check_memory
+from regard.errors import CheckpointError, OptionError, check_choice, short_repr, unknown_name_error
 from regard.load_function import describe_user_error, is_function_name, load_function
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def open_model(name: str, library: str = "auto") -> OpenedModel:
     from regard.models.model_folder import ModelFolder
 
     folder = ModelFolder.open(name)
-    check_memory(sum(math.prod(stored.shape) for stored in folder.stored.values()))
+    check_memory(
+        4 * sum(math.prod(stored.shape) for stored in folder.stored.values()), "the model does not fit into memory"
+    )
     is_packaged = not Path(name).expanduser().is_dir()
     reads_transformers = library == "transformers" or (
         library == "auto" and not (is_packaged and has_class(folder)) and _has_type(folder)
@@ -54,18 +56,6 @@ def open_model(name: str, library: str = "auto") -> OpenedModel:
     if reads_transformers:
         return OpenedModel(_load_transformers(folder))
     return OpenedModel(load(folder))
-
-
-def check_memory(parameters: int) -> None:
-    """Raise RefusedError if float32 weights of a model do not fit into memory."""
-    available, needed = available_memory(), 4 * parameters
-    if available is not None and needed > available:
-        raise RefusedError(
-            "the model does not fit into memory",
-            expected=f"at most {available / 2**30:.1f} GiB for its weights",
-            got=f"{parameters:,} weights, {needed / 2**30:.1f} GiB in float32",
-            do="audit a small model of the same type: its code is what leaks, and random weights show it as well",
-        )
 
 
 def _has_type(folder: ModelFolder) -> bool:

@@ -14,7 +14,7 @@ from regard.atomic_write import write_text_file
 from regard.auditing.results import AuditReport, InfluenceMatrix, Leak, PropertyResult
 from regard.escape_text import escape_text
 from regard.language import translate_message, use_language
-from regard.view.output_path import OutputKind, check_output_path
+from regard.view.output_path import REPORT, check_output_path
 from regard.view.pack import Json, pack_bits
 from regard.view.page_template import Page, fill_template
 
@@ -27,10 +27,6 @@ _AUDIT = Page(
     ),
     body=' class="audit"',
 )
-
-
-REPORT = OutputKind("a report is a page or JSON", (".html", ".json"), "audit.html")
-"""The files of a report."""
 
 
 def save_report(report: AuditReport, path: Path, *, overwrite: bool = False, language: str | None = None) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.auditing.open_model import LIBRARIES
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import option
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
-from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from regard.auditing import AuditReport
@@ -34,7 +34,6 @@ option. 3 to 6 as for all commands.
 
   regard audit model/ --skip packed --certificate model/audit.json
 """
-LIBRARIES = ("auto", "transformers", "regard")
 
 
 def register(app: typer.Typer) -> None:
@@ -90,15 +89,11 @@ def audit(
     overwrite: Annotated[bool, option("--overwrite", "Replace files that exist.")] = False,
 ) -> None:
     """Say which tokens leak into which outputs of a model: later tokens, padding, other texts of a batch or a row."""
-    for file in (out, certificate):
-        check_output_file(file, overwrite=overwrite)
-    if out is not None and out.suffix.lower() not in (".html", ".json"):
-        raise OptionError(
-            "unknown format of a report",
-            expected="a name that ends with .html or .json",
-            got=str(out),
-            do="-o audit.html",
-        )
+    check_output_file(certificate, overwrite=overwrite)
+    if out is not None:
+        from regard.view.output_path import REPORT, check_output_path
+
+        check_output_path(out, REPORT, overwrite=overwrite)
     report = _run(
         model, library, quick=quick, strict=strict, only=only, skip=skip, causal=causal, length=length, seed=seed
     )

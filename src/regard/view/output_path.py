@@ -46,6 +46,8 @@ VIEW = OutputKind(
     "attention.html",
     other_suffixes=PAGE.other_suffixes,
 )
+REPORT = OutputKind("a report is a page or JSON", (".html", ".json"), "audit.html")
+"""The report of an audit."""
 
 
 def check_output_path(path: Path, kind: OutputKind, *, overwrite: bool) -> None:
