@@ -29,7 +29,7 @@ from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster, Target
 from regard.errors import RefusedError
 from regard.models.gpt2 import Gpt2, Gpt2Config
-from regard.models.int8_weights import convert_weights
+from regard.models.weight_formats import convert_weights
 from regard.search import Greedy
 
 _CONTEXT, _NEW = 1024, 64

@@ -18,7 +18,6 @@ from regard.cli.app import app
 from regard.cli.option_group import expand_option_groups
 from regard.errors import OptionError
 from regard.fields import declare, declared_fields
-from regard.layers.precision import PRECISIONS
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.gato import GatoRecipe
@@ -207,7 +206,6 @@ def test_declared_choices_are_those_of_the_library():
         for kind in (Settings, *(recipe for recipes in RECIPES.values() for recipe in recipes))
         for one in declared_fields(kind)
     }
-    assert declared[Settings, "precision"] == (*PRECISIONS, "auto")
     assert declared[LanguageModelRecipe, "tokenizer"] == LANGUAGE_TOKENIZERS
     assert declared[MaskedLanguageModelRecipe, "tokenizer"] == ENCODER_TOKENIZERS
     assert declared[ClassificationRecipe, "tokenizer"] == TOKENIZERS

@@ -25,6 +25,7 @@ IMPORT_ORDER = (
     "escape_text",
     "format_share",
     "fields",
+    "number_formats",
     "columns",
     "import_when_used",
     "atomic_write",

@@ -27,7 +27,6 @@ from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,
-    PRECISIONS,
     Dtype,
     Field,
     ModelName,
@@ -43,6 +42,7 @@ from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
 from regard.fields import option_field
+from regard.number_formats import PRECISIONS
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun

@@ -43,7 +43,7 @@ def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind |
 def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:
     """Convert the weights of a model to ``--weights``, and report a ``--dtype`` that is slower on this machine."""
     from regard.layers.precision import note_if_slower
-    from regard.models.int8_weights import convert_weights
+    from regard.models.weight_formats import convert_weights
 
     if weights is not None:
         convert_weights(model, weights)

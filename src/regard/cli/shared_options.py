@@ -13,6 +13,7 @@ from regard.cli.option_group import option_of
 from regard.columns import LabelFormat
 from regard.errors import OptionError, check_choice
 from regard.language import LANGUAGES
+from regard.number_formats import PRECISIONS, WEIGHT_FORMATS
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
@@ -20,8 +21,6 @@ from regard.tasks.translation import TranslationRecipe
 
 DEFAULT_MODEL = "minilm"
 """Text encoder used without ``--model``."""
-PRECISIONS = ("float32", "bfloat16")
-WEIGHT_FORMATS = ("int8",)
 SCORE_FORMATS = ("text", "json")
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from regard.errors import check_choice
 from regard.interleaved_timing import least_seconds
 from regard.log import log
+from regard.number_formats import PRECISIONS
 
-PRECISIONS = ("float32", "bfloat16")
 LAYERS = ("linear", "gru", "lstm")
 """Kinds of layers that take most of a model's time."""
 

@@ -20,8 +20,9 @@ import torch
 from regard.errors import RefusedError, check_choice
 from regard.kernels import extension, support
 from regard.layers import projection
-from regard.layers.precision import PRECISIONS, note_if_slower, precisions
+from regard.layers.precision import note_if_slower, precisions
 from regard.log import log
+from regard.number_formats import PRECISIONS
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
 from regard.fields import check_fields, declare, declared_fields, option_field
+from regard.number_formats import PRECISIONS
 from regard.train.schedule import Schedule
 
 
@@ -43,7 +44,7 @@ class Settings:
     precision: str = option_field(
         "auto",
         "Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
-        choices=("float32", "bfloat16", "auto"),
+        choices=(*PRECISIONS, "auto"),
         option="--dtype",
         metavar="DTYPE",
     )

@@ -10,9 +10,9 @@ from regard.errors import OptionError, RefusedError
 from regard.generation import Generator
 from regard.layers.int8_linear import Int8Linear
 from regard.models.gpt2 import Gpt2, Gpt2Config
-from regard.models.int8_weights import convert_weights
 from regard.models.t5 import T5
 from regard.models.t5_config import T5Config
+from regard.models.weight_formats import convert_weights
 from small_language_models import language_model
 
 

@@ -8,7 +8,7 @@ from regard.kernels.extension import native
 from regard.kernels.support import is_portable
 from regard.layers import stack_step
 from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
-from regard.models.int8_weights import convert_weights
+from regard.models.weight_formats import convert_weights
 from small_decoders import LAYERS, MODELS, draw_ids, make_gpt2, make_llama
 
 pytestmark = pytest.mark.skipif(native is None or is_portable(), reason="modules are used without vector instructions")

@@ -9,8 +9,9 @@ from torch import nn
 
 from regard.errors import OptionError, RefusedError
 from regard.layers import precision
-from regard.layers.precision import LAYERS, PRECISIONS, precisions
+from regard.layers.precision import LAYERS, precisions
 from regard.log import notes_to
+from regard.number_formats import PRECISIONS
 from regard.train.numeric_backends import autocast_dtype, choose_precision, note_if_unsupported
 
 CPU = torch.device("cpu")

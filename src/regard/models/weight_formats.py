@@ -14,9 +14,8 @@ from regard.huge_pages import collapse_huge_pages
 from regard.layers.int8_linear import Int8Linear
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.number_formats import WEIGHT_FORMATS
 
-WEIGHT_FORMATS = ("int8",)
-"""Names of the formats of weights, beside the dtypes."""
 _ROUTER = "router"
 
 

@@ -1,0 +1,6 @@
+"""The number formats that options and arguments name. It imports no torch, so that ``--help`` is fast."""
+
+PRECISIONS = ("float32", "bfloat16")
+"""Dtypes to compute in."""
+WEIGHT_FORMATS = ("int8",)
+"""Formats of the weights of linear layers, beside the dtypes."""
