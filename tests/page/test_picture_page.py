@@ -70,6 +70,11 @@ def swin_reading(height: int = 24, width: int = 24, *, seed: int = 2) -> Picture
     return read_file(model, random_pixels(*size, channels=1), name="tiles.png")
 
 
+def _chosen_head(opened: BrowserPage) -> tuple[int, int]:
+    layer, head = (opened.page.locator(f"#{name} option:checked").inner_text() for name in ("layer", "head"))
+    return int(layer), int(head)
+
+
 def test_compared_pictures_show_both_maps_and_their_difference(show_pictures: ShowPictures) -> None:
     first, second = swin_reading(), swin_reading(seed=3)
     comparison = compare_pictures(first, second, names=("before", "after"))
@@ -99,6 +104,21 @@ def test_compared_pictures_show_both_maps_and_their_difference(show_pictures: Sh
     assert opened.page.locator("#maps .panel").last.evaluate("node => node.getBoundingClientRect().bottom") <= 800
     opened.page.locator("#texts [role=tab]").nth(1).click()
     assert "nearest to it" in opened.page.inner_text("#partners")
+    opened.page.select_option("#other-layer", label="0")
+    opened.page.select_option("#other-head", label="2")
+    assert "other=0.2" in opened.current_url()
+    query = int(opened.page.input_value("#query"))
+    before, after = (
+        alone.layers[layer].attention.weights()[head, query] for layer, head in (_chosen_head(opened), (0, 2))
+    )
+    moved = 50 * np.abs(after - before).sum()
+    assert f"{moved:.1f}\u00a0% of the attention of" in opened.sentence()
+    assert "· 0·2" in opened.page.inner_text("#maps h3 >> nth=1")
+    opened.page.locator("#changes button").first.click()
+    assert "other=" not in opened.current_url()
+    opened.page.locator("#texts [role=tab]").nth(0).click()
+    layers = opened.page.locator("#other-layer option").all_inner_texts()
+    assert layers == [opened.page.locator("#layer option:checked").inner_text()], "others have other windows or grids"
     assert opened.page.evaluate(CONTRAST) >= 4.5
 
 

@@ -58,7 +58,7 @@ AnyReading: TypeAlias = (
 
 
 _BASE = ("language", "decode", "colour", "dom", "views")
-_WEIGHTS = (*_BASE, "attention")
+_WEIGHTS = (*_BASE, "attention", "other_head")
 _CONTROLS = ("theme", "print", "skip", "text_list", "tabs", "start")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
 _TEXTS = Page(
@@ -115,7 +115,10 @@ _SIDE_BY_SIDE = Page(
 _COMPARISONS = Page(
     "compare.html",
     styles=("page", "side_by_side", "compare"),
-    scripts=(*(*_OF_TEXTS, "matrix", "compared_sides", "compared_words", "head_changes", "compared_maps", "compare"),),
+    scripts=(
+        *(*_OF_TEXTS, "matrix", "compared_sides", "compared_heads", "compared_words", "head_changes", "compared_maps"),
+        "compare",
+    ),
     readings="{{text: Comparisons}}",
     body=' class="compare"',
 )
@@ -123,8 +126,8 @@ _PICTURE_COMPARISONS = Page(
     "compare_pictures.html",
     styles=("page", "side_by_side", "compare", "picture"),
     scripts=(
-        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing"),
-        *("compared_pictures", "head_changes", "compare_pictures"),
+        *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "sound_axes", "patch_drawing"),
+        *("compared_pictures", "compared_heads", "head_changes", "compare_pictures"),
     ),
     readings="{{text: Comparisons}}",
     images="data:",

@@ -69,6 +69,7 @@ def fill_template(page: Page, *, title: str, data: Json) -> str:
     }
     # Data and titles are inserted in one pass, so that none of their text is ever read as a placeholder.
     template = _read_asset("shell.html").replace("{{main}}", _read_asset(page.main))
+    template = re.sub(r"\{\{part: (\w+)\}\}", lambda place: _read_asset(f"{place[1]}.html").rstrip(), template)
     template = _translate_texts(template.replace("{{readings}}", page.readings))
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 

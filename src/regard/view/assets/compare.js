@@ -11,31 +11,10 @@ function showComparisonFacts() {
   const counts = [0, 1].map((side) => translate`${plural`${sideOf(side).tokens.length} tokens`}, ${layersAndHeads(sideOf(side))}`);
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(sideOf(0)) && hasOneHead(sideOf(1)));
   byId("about").textContent = translate`${modelName()}: ${names[0]} and ${names[1]}; ${[...new Set(counts)].join(translate` and `)}.`;
-  byId("first-name").textContent = names[0];
-  byId("second-name").textContent = names[1];
   byId("cut").hidden = attentions.every(({ dropped }) => dropped === 0);
   byId("cut").textContent = translate`Truncated: a text is longer than the model’s limit, and its last tokens were removed.`;
   const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; no weight differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;
   byId("foot").textContent = translate`Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.` + ` ${sideOf(0).word_note ?? ""}`;
-}
-
-// The selectors of both heads; the second one follows the first until it is chosen.
-function showHeadSelectors() {
-  [["layer", "head"], ["other-layer", "other-head"]].forEach(([layerId, headId], side) => {
-    const [text, { layer, head }] = [sideOf(side), headOfSide(side)];
-    const heads = columnsIn(text, layer);
-    options(byId(layerId), text.layers.map((_, at) => String(at)), layer);
-    options(byId(headId), heads.map((one) => (one === null ? translate`all` : String(one))), heads.indexOf(head));
-  });
-}
-
-function listenToHeadSelectors() {
-  const other = () => headOfSide(1);
-  const chosenHead = (id, layer, side) => columnsIn(sideOf(side), layer)[Number(byId(id).value)];
-  listen(byId("layer"), "change", ({ target }) => go({ layer: Number(target.value) }));
-  listen(byId("head"), "change", () => go({ head: chosenHead("head", state.layer, 0) }));
-  listen(byId("other-layer"), "change", ({ target }) => go({ otherLayer: Number(target.value), otherHead: other().head === null ? null : bounded(other().head, headsIn(sideOf(1), Number(target.value))) }));
-  listen(byId("other-head"), "change", () => go({ otherLayer: other().layer, otherHead: chosenHead("other-head", other().layer, 1) }));
 }
 
 function showMarkSwitch() {
@@ -53,9 +32,7 @@ function showMarkSwitch() {
 buildTheme(repaintComparison);
 buildPrinting(repaintComparison);
 buildTabs();
-listenToHeadSelectors();
 watch(["text"], showComparisonFacts);
-watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showHeadSelectors);
 watch(["text", "layer", "head", "otherLayer", "otherHead", "marks"], showMarkSwitch);
 Object.assign(state, openingPlace(0, 0));
 move(readAddress());

@@ -8,6 +8,8 @@ function showComparedFacts() {
   byId("foot").textContent = translate`Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
 }
 
+listen(byId("query"), "change", ({ target }) => go({ query: Number(target.value) }));
+watch(["text", "layer", "query"], () => options(byId("query"), tokensIn(shownLayer()).map(({ surface }) => surface), state.query));
 buildTheme(showMaps);
 buildPrinting(showMaps);
 buildTabs();

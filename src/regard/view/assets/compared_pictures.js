@@ -1,8 +1,11 @@
 // Two pictures, or one under two models, with the maps of the chosen head and token on one scale, and their difference. A token
 // that is pointed at in one map is told in all.
 
-const OTHER_HEAD = {}; // no other head than the one that a head is compared with
 let [maps, pointedToken] = [[], null];
+
+function comparison() {
+  return shownText();
+}
 
 // A reading that is compared with itself has no other one.
 function sideOf(side) {
@@ -11,13 +14,6 @@ function sideOf(side) {
 
 function headChanges() {
   return shownText().changes;
-}
-
-function headOfSide(side) {
-  if (side === 0) return { layer: state.layer, head: state.head };
-  const change = headChanges().find(({ layer, head }) => layer === state.layer && head === state.head);
-  if (change) return { layer: change.other[0], head: change.other[1] };
-  return { layer: bounded(state.layer, sideOf(1).layers.length), head: state.head };
 }
 
 // Both maps and their difference, which have the largest weight of a patch in common.
@@ -46,15 +42,20 @@ function chosenCell() {
   return { query: state.query };
 }
 
-// The words of head_changes.js.
+// What this page compares, for head_changes.js and compared_heads.js.
 const CHANGED = {
   byAll: isSound ? translate`by all tokens` : translate`by all patches`,
-  nearest: translate`Each head is compared with the head that is nearest to it: the one with the smallest change.`,
+  areAlike: (layer, other) => layoutOf(sideOf(0).layers[layer]) === layoutOf(sideOf(1).layers[other]),
   nameOf: (token) => tokensIn(shownLayer())[token].surface,
   patternOf: () => undefined,
   isSelf: () => !shownText().other,
   outside: () => "",
 };
+
+// How the tokens of a layer, and its keys, lie over the picture.
+function layoutOf(layer) {
+  return JSON.stringify([layer, placeOfKeys(layer)].map(({ rows, columns, prefix, window, shift }) => [rows, columns, prefix, window, shift]));
+}
 
 function gridLayer() {
   return shownLayer();
@@ -88,14 +89,14 @@ function showMaps() {
   const [query, keyName] = [CHANGED.nameOf(state.query), tokensIn(found[0].layer)[key].surface];
   maps.forEach((card) => {
     const [isDifference, text] = [card.side === 2, sideOf(card.side % 2)];
-    const { layer, head } = headOfSide(card.side % 2);
+    const { layer } = headOfSide(card.side % 2);
     const drawn = pictureCanvas(card.canvas, text);
     drawImage(drawn, greyImage(text));
     paintMapCells(drawn, found[card.side]);
     outlineWindow(drawn, text.layers[layer]);
     outline(drawn, text.layers[layer], state.query, colourOf("--accent"));
     outline(drawn, found[card.side].layer, key, colourOf("--ink"), 2);
-    card.title.textContent = isDifference ? translate`difference` : `${names[card.side]} · ${layer}·${head ?? translate`all`}`;
+    card.title.textContent = isDifference ? translate`difference` : `${names[card.side]} · ${sideName(card.side)}`;
     card.title.title = card.title.textContent;
     const [best] = text.labels;
     card.label.replaceChildren(...(best && !isDifference ? [make("bdi", {}, best[0]), ` ${percent(best[1])}`] : []));
@@ -110,13 +111,9 @@ function showMaps() {
 
 function showComparedSentence(found) {
   const key = chosenKey(found);
-  const same = headOfSide(1);
-  const isSame = same.layer === state.layer && same.head === state.head;
-  const places = [0, 1].map((side) => headOfSide(side)).map(({ layer, head }) => `${layer}·${head ?? translate`all`}`);
-  const heads = isSame ? translate`In layer ${state.layer}, ${headName()}, ` : translate`In ${places[0]} and ${places[1]} (layer·head), `;
   const share = (side) => make("span", { class: "share" }, shareText(found[0], found[side].values[key]));
   const query = () => word(CHANGED.nameOf(state.query));
-  byId("sentence").replaceChildren(heads, query(), " → ", ...translateNodes`${word(tokensIn(found[0].layer)[key].surface)}: ${share(0)} → ${share(1)}.`, ...translateNodes` ${percent(movedIn())} of the attention of ${query()} moved.`);
+  byId("sentence").replaceChildren(bothHeads(), query(), " → ", ...translateNodes`${word(tokensIn(found[0].layer)[key].surface)}: ${share(0)} → ${share(1)}.`, ...translateNodes` ${percent(movedIn())} of the attention of ${query()} moved.`);
 }
 
 function showComparedScale(found) {
@@ -132,7 +129,7 @@ function showComparedScale(found) {
 }
 
 watch(["text"], buildMaps);
-watch(["text", "layer", "head", "query", "key"], () => {
+watch(["text", "layer", "head", "otherLayer", "otherHead", "query", "key"], () => {
   pointedToken = null;
   showMaps();
 });

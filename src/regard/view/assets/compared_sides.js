@@ -65,23 +65,6 @@ function headChanges() {
   return showsMarks(sideOf(0)) ? changes : (unmarked ?? changes);
 }
 
-// The layer and the head of a side: of the second one that which the first is compared with, unless another is chosen.
-function headOfSide(side) {
-  if (side === 0) return { layer: state.layer, head: state.head };
-  if (state.otherLayer !== null) {
-    const layer = bounded(state.otherLayer, sideOf(1).layers.length);
-    return { layer, head: state.otherHead === null ? null : bounded(state.otherHead, headsIn(sideOf(1), layer)) };
-  }
-  const change = headChanges().find(({ layer, head }) => layer === state.layer && head === state.head);
-  if (change) return { layer: change.other[0], head: change.other[1] };
-  return { layer: bounded(state.layer, sideOf(1).layers.length), head: state.head };
-}
-
-function sideName(side) {
-  const { layer, head } = headOfSide(side);
-  return `${layer}·${head ?? translate`all`}`;
-}
-
 // The shares of a side between all places, row by row.
 function sharesOfSide(side) {
   const [rows, columns] = [ROWS.places(), columnAxis().places()];
@@ -133,10 +116,10 @@ function chooseCell({ query, key }) {
   go({ ...(row ? { query: row.tokens[0] } : {}), ...(column ? { key: column.tokens[0] } : {}) });
 }
 
-// The words of head_changes.js.
+// What this page compares, for head_changes.js and compared_heads.js.
 const CHANGED = {
   byAll: translate`by all words`,
-  nearest: translate`Each head is compared with the head that is nearest to it: the one with the smallest change. Others can be chosen above.`,
+  areAlike: () => true,
   nameOf: (place) => placeName(ROWS, place),
   patternOf: (layer, head) => shownHeads(sideOf(0)).find((named) => named.layer === layer && named.head === head).pattern,
   isSelf: () => comparison().attentions.length === 1,

@@ -72,10 +72,8 @@ function showPlaces() {
 
 function showComparison(rows, query, key) {
   const share = (value) => make("span", { class: "share" }, Number.isNaN(value) ? translate`no word there` : percent(value));
-  const isSame = sideName(0) === sideName(1);
-  const heads = isSame ? translate`In layer ${state.layer}, ${headName()}, ` : translate`In ${sideName(0)} and ${sideName(1)} (layer·head), `;
   const [moved, outside] = [movedIn(query), comparison().places[query]];
-  const parts = [heads, word(placeName(ROWS, query)), " → ", ...translateNodes`${word(placeName(columnAxis(), key))}: ${share(rows[0][key])} → ${share(rows[1][key])}.`];
+  const parts = [bothHeads(), word(placeName(ROWS, query)), " → ", ...translateNodes`${word(placeName(columnAxis(), key))}: ${share(rows[0][key])} → ${share(rows[1][key])}.`];
   if (moved !== undefined) parts.push(...translateNodes` ${percent(moved)} of the attention of ${word(placeName(ROWS, query))} moved.`);
   else parts.push(outside[0] === null ? translate` Only the second text has this word.` : translate` Only the first text has this word.`);
   byId("sentence").replaceChildren(...parts);
@@ -88,7 +86,7 @@ function showWords() {
   const shown = means.filter(({ place }) => places[place][0] !== null && !isHiddenPlace(ROWS, place)).sort((a, b) => b.mean - a.mean).slice(0, 8);
   byId("words").replaceChildren(...shown.map(({ place, mean }) => {
     const top = changes.reduce((best, one) => (one.moved[place] > best.moved[place] ? one : best));
-    const choose = () => go({ layer: top.layer, head: top.head, otherLayer: null, otherHead: null, query: wordAt(ROWS, 0, place).tokens[0] });
+    const choose = () => go({ layer: top.layer, head: top.head, ...OTHER_HEAD, query: wordAt(ROWS, 0, place).tokens[0] });
     return make("li", {}, make("button", { type: "button", onclick: choose }, make("b", {}, word(placeName(ROWS, place)), make("span", {}, percent(mean))),
       make("small", {}, translate`${percent(top.moved[place] / 1e3)} in layer ${top.layer}, head ${top.head}`)));
   }));

@@ -37,7 +37,7 @@ function showChanges() {
   });
   byId("heads-title").textContent = CHANGED.isSelf() ? translate`Heads least like another` : translate`Heads that changed most`;
   byId("outside").textContent = CHANGED.outside(changes);
-  byId("partners").textContent = changes.every(({ layer, head, other }) => other[0] === layer && other[1] === head) ? translate`Heads of the same layer and number are compared.` : CHANGED.nearest;
+  byId("partners").textContent = changes.every(({ layer, head, other }) => other[0] === layer && other[1] === head) ? translate`Heads of the same layer and number are compared.` : translate`Each head is compared with the head that is nearest to it: the one with the smallest change. Others can be chosen above.`;
 }
 
 watch(["text", "layer", "head", "query", "key", "marks"], showChanges);

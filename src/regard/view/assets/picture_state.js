@@ -4,7 +4,7 @@
 // A head of null means the mean of all heads, a key of null the one with the largest weight.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, scale: "uniform" };
+const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, scale: "uniform", ...OTHER_HEAD };
 
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
 const isSound = Boolean(data.texts[0].sound);
@@ -145,7 +145,7 @@ function hasView(text, view) {
 function move(change) {
   const before = shownLayer();
   const text = bounded(change.text ?? state.text, data.texts.length);
-  Object.assign(state, change, { text });
+  Object.assign(state, text === state.text ? {} : OTHER_HEAD, change, { text });
   const shown = shownText();
   state.layer = bounded(state.layer, shown.layers.length);
   const layer = shownLayer();
@@ -170,7 +170,7 @@ function go(change) {
 
 function address() {
   const key = state.key === null ? "" : `&key=${state.key}`;
-  return `#picture=${state.text}&view=${state.view}&label=${state.label}${state.scale === "uniform" ? "" : `&scale=${state.scale}`}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  return `#picture=${state.text}&view=${state.view}&label=${state.label}${state.scale === "uniform" ? "" : `&scale=${state.scale}`}&layer=${state.layer}&head=${state.head ?? "mean"}${otherInAddress()}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -182,6 +182,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
+  Object.assign(change, readOther(query));
   if (location.hash) change.scale = ["zero", "root"].find((scale) => scale === query.get("scale")) ?? "uniform";
   if (["attention", "rollout", "readout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
   else if (["layer", "head", "token", "key"].some((name) => query.has(name))) change.view = "attention";

@@ -11,8 +11,7 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
   for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", step: null, otherLayer: null, otherHead: null };
-const OTHER_HEAD = { otherLayer: null, otherHead: null }; // of a comparison: the one that the head is compared with
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false, marks: true, overlaid: "", step: null, ...OTHER_HEAD };
 let resting = null; // the state that a preview covers
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one, whatever their tokens.
 let chosen = false;
@@ -143,9 +142,8 @@ function address(step = state.step) {
   const key = state.key === null ? "" : `&key=${state.key}`;
   const scale = `${state.apart || shownText().sink === undefined ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
   const marks = showsMarks(shownText()) ? "" : "&marks=none";
-  const other = state.otherLayer === null ? "" : `&other=${state.otherLayer}.${state.otherHead ?? "mean"}`;
   const overlaid = state.overlaid && `&overlaid=${state.overlaid}`;
-  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}${other}&token=${state.query}${key}${step === null ? "" : `&step=${step}`}`;
+  return `#text=${state.text}${kind}${level}${scale}${marks}${overlaid}&layer=${state.layer}&head=${state.head ?? "mean"}${otherInAddress()}&token=${state.query}${key}${step === null ? "" : `&step=${step}`}`;
 }
 
 function readAddress() {
@@ -159,8 +157,7 @@ function readAddress() {
   if (query.get("head") === "mean") change.head = null;
   if (["rollout", "flow"].includes(query.get("head"))) change.head = query.get("head");
   if (/^\d{1,3}\.\d{1,3}(,\d{1,3}\.\d{1,3}){0,6}$/.test(query.get("overlaid") ?? "")) change.overlaid = query.get("overlaid");
-  const other = /^(\d{1,4})\.(\d{1,4}|mean)$/.exec(query.get("other") ?? "");
-  if (other) Object.assign(change, { otherLayer: Number(other[1]), otherHead: other[2] === "mean" ? null : Number(other[2]) });
+  Object.assign(change, readOther(query));
   if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log", marks: query.get("marks") !== "none" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
