@@ -97,6 +97,15 @@ def test_what_cannot_be_audited_is_said_in_words(run, name, words):
     assert words in str(result.exception)
 
 
+def test_a_model_larger_than_memory_is_refused_before_its_weights_are_read(run, monkeypatch):
+    monkeypatch.setattr("regard.auditing.memory.available_memory", lambda: 2**20)
+    error = run("minilm").exception
+    assert isinstance(error, RefusedError)
+    assert "at most 0.0 GiB of weights, which are free now" in str(error)
+    assert "about 0.1 GiB of weights" in str(error)
+    assert "audit a small model of the same type" in str(error)
+
+
 @pytest.mark.slow
 def test_a_folder_of_transformers(run, tmp_path):
     kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")

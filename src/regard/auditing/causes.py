@@ -18,7 +18,7 @@ from regard.auditing.influence import measure_influence
 from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
 from regard.auditing.properties.cache import in_parts
-from regard.auditing.properties.packed import leaks_without_ones
+from regard.auditing.properties.packed import leaks_without_ones, reads_no_other_text
 from regard.auditing.properties.padding import Side, pad, positions_of
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
@@ -233,6 +233,8 @@ def _holds_inverted(subject: Subject, comparison: Comparison | None, mask: str) 
 
 
 def _explain_packed(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
+    if reads_no_other_text(subject, outcome.comparison, noise):
+        return "no token reads the other text, and the places of the second text do not start again"
     (step,) = outcome.comparison.other.call.steps if outcome.comparison else (None,)
     arguments = {} if step is None else step.arguments
     mask = arguments.get("attention_mask")
@@ -245,6 +247,8 @@ def _explain_packed(subject: Subject, module: nn.Module | None, outcome: Outcome
     if ignored:
         return f"the model has no argument {ignored[0]}: it takes it as one of any others"
     words = "" if module is None else f" of {type(module).__name__}"
+    if subject.family == "regard":
+        return f"nothing{words} separates the texts: the mask has no effect in it"
     return f"nothing{words} separates the texts: position_ids give places, and no borders"
 
 

@@ -17,7 +17,8 @@ def check_memory(needed: int, refusal: str) -> None:
     if not fits_in_memory(needed):
         raise RefusedError(
             refusal,
-            expected=f"at most {(available_memory() or 0) / 2**30:.1f} GiB of weights",
-            got=f"{needed / 2**30:.1f} GiB",
-            do="audit a small model of the same type: its code is what leaks, and random weights show it as well",
+            expected=f"at most {(available_memory() or 0) / 2**30:.1f} GiB of weights, which are free now",
+            got=f"about {needed / 2**30:.1f} GiB of weights",
+            do="audit a small model of the same type, such as one made from its config with 2 layers: its code is what "
+            "leaks, and random weights show it as well",
         )

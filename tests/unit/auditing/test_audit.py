@@ -14,6 +14,7 @@ from torch.nn import functional
 import regard
 from regard.auditing import property_names
 from regard.errors import OptionError, OutputExistsError, RefusedError
+from regard.models import Bert, Gpt2
 from unit.hf.model_types import MODEL_TYPES
 
 TYPES = {kind.name: kind for kind in MODEL_TYPES}
@@ -34,6 +35,26 @@ def test_a_sound_decoder_leaks_only_where_transformers_does():
     assert report.noise.relative < 1e-13
     assert report.influence.unexpected == report.influence.missing == ()
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("mask=mask, positions=positions", None),
+        ("mask=None, positions=positions", "the mask has no effect in it"),
+        ("mask=mask, positions=positions if mask is None else None", "places of the second text do not start again"),
+    ],
+)
+@pytest.mark.parametrize("family", [Gpt2, Bert])
+def test_packed_texts_of_regards_own_models(family, fault, cause, monkeypatch):
+    call = eval(
+        f"lambda model, ids, *, mask=None, positions=None: forward(model, ids, {fault})", {"forward": family.forward}
+    )
+    monkeypatch.setattr(family, "forward", call)
+    model = family(family.config_class(vocabulary=41, width=16, layers=2, heads=2, inner=24, max_length=40)).eval()
+    result = regard.audit(model, only=["packed by documents"])["packed by documents"]
+    assert result.verdict == ("leaks" if cause else "holds")
+    assert not cause or cause in result.leak.cause
 
 
 @pytest.mark.slow

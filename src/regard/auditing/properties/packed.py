@@ -1,5 +1,8 @@
 """Texts that are packed into one row have no influence on one another, in each convention that is in use.
 
+Conventions of ``transformers`` are arguments of a decoder. Models of regard have one: ``mask=masks.documents(ids)``,
+with ``positions`` that start again where positions are learned.
+
 Two texts, one after the other, and the outputs of the second as alone. A model that takes the arguments of a convention
 and reads none of them mixes the texts without a word.
 """
@@ -7,12 +10,13 @@ and reads none of them mixes the texts without a word.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.auditing.calls import Comparison, Span
+from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import compare_all
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.results import NoiseFloor
@@ -38,6 +42,18 @@ def _takes(*names: str) -> Callable[[Subject], str | None]:
         return f"the model does not take {missing[0]}" if missing else None
 
     return check
+
+
+def _packs_documents(subject: Subject) -> str | None:
+    if subject.family != "regard":
+        return "masks.documents is of regard's own models"
+    if len(subject.streams) > 1 or "mask" not in subject.takes:
+        return "the model reads two sequences, or takes no mask"
+    if not getattr(subject.module, "reads_packed", True):
+        return "the model says that texts share no row (`reads_packed`), and reads them apart"
+    if not subject.positions and getattr(subject.module, "has_absolute_positions", False):
+        return "the model learns positions, and has no argument by which they start again"
+    return None
 
 
 def _positions() -> Tensor:
@@ -66,8 +82,19 @@ def _by_lengths(subject: Subject) -> dict[str, Any]:
 
 
 def _by_index(subject: Subject) -> dict[str, Any]:
-    index = torch.repeat_interleave(torch.arange(2, dtype=torch.int32), torch.tensor(LENGTHS))[None]
-    return {**_by_positions(subject), "seq_idx": index}
+    return {**_by_positions(subject), "seq_idx": _numbers()}
+
+
+def _numbers() -> Tensor:
+    """The number of the text of each token."""
+    return torch.repeat_interleave(torch.arange(2, dtype=torch.int32), torch.tensor(LENGTHS))[None]
+
+
+def _by_documents(subject: Subject) -> dict[str, Any]:
+    from regard import masks
+
+    positions = {subject.positions: _positions()} if subject.positions else {}
+    return {**positions, "mask": masks.documents(_numbers())}
 
 
 def _by_blocks(subject: Subject) -> dict[str, Any]:
@@ -113,7 +140,21 @@ def leaks_without_ones(subject: Subject, noise: NoiseFloor) -> bool:
     return compare_all(subject, _comparisons(_by_positions)(subject), noise).is_leak
 
 
-_CONVENTIONS = (
+def reads_no_other_text(subject: Subject, comparison: Comparison | None, noise: NoiseFloor) -> bool:
+    """Whether another text before the packed one changes no output, for the call of a comparison."""
+    if comparison is None:
+        return False
+    (step,) = comparison.other.call.steps
+    text = {name: step.arguments[name] for name in subject.stream.dims}
+    second = subject.stream.cut(text, LENGTHS[0], sum(LENGTHS))
+    other = subject.stream.join([subject.text(7, LENGTHS[0]), second])
+    exchanged = Call((replace(step, arguments={**step.arguments, **other}),), 1)
+    start = LENGTHS[0]
+    pair = Comparison(Span(Call((step,), 1), 0, start), Span(exchanged, 0, start), LENGTHS[1], "")
+    return not compare_all(subject, [pair], noise).is_leak
+
+
+_OF_TRANSFORMERS = (
     ("position_ids", "position_ids that start again", ("position_ids",), _by_positions),
     (
         "position_ids and ones",
@@ -126,12 +167,20 @@ _CONVENTIONS = (
     ("block mask", "a mask of blocks, of 4 dimensions", ("position_ids", "attention_mask"), _by_blocks),
 )
 
-PACKED = tuple(
+PACKED = (
+    *(
+        Property(
+            f"packed by {name}",
+            f"texts packed into one row by {words} do not see one another",
+            first_reason(_packs, _takes(*arguments)),
+            _comparisons(convention),
+        )
+        for name, words, arguments, convention in _OF_TRANSFORMERS
+    ),
     Property(
-        f"packed by {name}",
-        f"texts packed into one row by {words} do not see one another",
-        first_reason(_packs, _takes(*arguments)),
-        _comparisons(convention),
-    )
-    for name, words, arguments, convention in _CONVENTIONS
+        "packed by documents",
+        "texts packed into one row by masks.documents do not see one another",
+        _packs_documents,
+        _comparisons(_by_documents),
+    ),
 )
