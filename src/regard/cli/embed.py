@@ -159,7 +159,7 @@ class _Options:
 def embed(texts: Texts = None, *, options: _Options) -> None:
     """Turn texts, pictures or sounds into vectors: one each, or with --tokens one contextual vector per token."""
     texts = texts or []
-    check_choice("precision", options.dtype, PRECISIONS)
+    check_choice("numeric precision", options.dtype, PRECISIONS)
     check_text_options(texts, options.data, options.field)
     check_resume(resume=options.resume, overwrite=options.overwrite)
     opened, kind = open_model(options.model_name)

@@ -162,7 +162,7 @@ def check_resume(*, resume: bool, overwrite: bool) -> None:
 
 def check_number_formats(dtype: str, weights: str | None) -> None:
     """Raise OptionError for an unknown ``--dtype`` or ``--weights``, before a model is loaded."""
-    check_choice("precision", dtype, PRECISIONS)
+    check_choice("numeric precision", dtype, PRECISIONS)
     if weights is not None:
         check_choice("format of weights", weights, WEIGHT_FORMATS)
 

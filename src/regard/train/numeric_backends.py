@@ -36,7 +36,7 @@ def choose_precision(precision: str, device: torch.device, *, layer: str = "line
     Notes what "auto" chose, and a requested precision that is slower than float32. Raises OptionError for
     an unknown precision, RefusedError for one in which the device cannot compute the layer.
     """
-    check_choice("precision", precision, ("auto", *PRECISIONS))
+    check_choice("numeric precision", precision, ("auto", *PRECISIONS))
     if precision == "float32":
         return precision
     available = precisions(device, layer)

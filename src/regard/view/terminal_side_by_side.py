@@ -121,7 +121,7 @@ def _print_chosen(compared: SideBySide, console: Console) -> None:
     ]
     if chosen:
         fitted = any(panel.fitted for panel in compared.panels)
-        tokens, options = len(compared.exact.tokens), "; ".join(chosen)
+        tokens, options = len(compared.exact.tokens), translate("; ").join(chosen)
         text = (
             translate(
                 "With {options} (options that were not given are set for {tokens} tokens).",
@@ -137,7 +137,9 @@ def _print_chosen(compared: SideBySide, console: Console) -> None:
 def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
     """Print what each mechanism needs beside the model's trained weights; without it the measures would mislead."""
     notes = dict.fromkeys(
-        f"{panel.choice.name}: {'; '.join(map(translate_message, panel.notes))}."
+        translate(
+            "{name}: {notes}.", name=panel.choice.name, notes=translate("; ").join(map(translate_message, panel.notes))
+        )
         for reading in readings
         for panel in reading.panels
         if panel.notes

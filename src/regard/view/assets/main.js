@@ -32,7 +32,7 @@ function showAbout() {
 function showAnswer(answer) {
   byId("answer").hidden = !answer;
   if (!answer) return;
-  const list = (shares) => shares.flatMap(([name, share], at) => [at ? ", " : "", word(name), ` ${percent(share)}`]);
+  const list = (shares) => shares.flatMap(([name, share], at) => [at ? translate`, ` : "", word(name), ` ${percent(share)}`]);
   const from = answer.pooling === "cls" ? translate`the first token, which` : translate`the mean of all tokens, which on average`;
   const none = answer.has_label ? "" : translate` None reaches 50\u00a0%, so the text has no label.`;
   const name = answer.several ? translate`Labels, each with a probability of its own: ` : translate`Label: `;

@@ -96,7 +96,7 @@ function markNames(text) {
 
 // The names of the switch between a text with and without its marks; none for a text without any.
 function markChoices(text) {
-  const names = markNames(text).join(", ");
+  const names = markNames(text).join(translate`, `);
   return text.unmarked ? [translate`With ${names}`, translate`Without ${names}`] : [];
 }
 
