@@ -2,5 +2,5 @@
 
 PRECISIONS = ("float32", "bfloat16")
 """Dtypes to compute in."""
-WEIGHT_FORMATS = ("int8",)
+WEIGHT_FORMATS = ("int8", "int4")
 """Formats of the weights of linear layers, beside the dtypes."""

@@ -26,7 +26,8 @@ NEWER = re.compile(rf"^v(?!err|erw|mcall)\w+$|{MATRIX}" if X86 else r"$^")
 NOT_IN = {
     "portable": NEWER,
     "avx2": re.compile(rf"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])|{MATRIX}"),
-    "avx512": re.compile(rf"^v\w*bf16|{MATRIX}"),
+    "avx512": re.compile(rf"^v\w*bf16|^vpdp|{MATRIX}"),
+    "avx512_vnni": re.compile(rf"^v\w*bf16|{MATRIX}"),
     "avx512_bf16": re.compile(MATRIX),
     "avx512_amx": re.compile(r"$^"),
 }
@@ -54,7 +55,7 @@ def instructions():
 @cache
 def instruction_set_of(function: str) -> str:
     """Return the instruction set whose namespace contains the function."""
-    hypotheses = re.search(r"regard::(avx2|avx512|avx512_bf16|avx512_amx)::", function)
+    hypotheses = re.search(r"regard::(avx2|avx512|avx512_vnni|avx512_bf16|avx512_amx)::", function)
     return hypotheses[1] if hypotheses else "portable"
 
 

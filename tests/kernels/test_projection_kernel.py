@@ -22,136 +22,119 @@ EPS = 2.0**-23
 HALF_EPS = 2.0**-8
 
 
-def make_problem(rows, inputs, outputs, dtype, *, int8=False, bias=True, seed=0):
+def make_problem(rows, inputs, outputs, dtype, *, bias=True, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randn(rows, inputs, generator=generator).to(dtype)
-    scale = None
-    if int8:
-        weight = torch.randint(-127, 128, (outputs, inputs), generator=generator, dtype=torch.int8)
-        scale = torch.rand(outputs, generator=generator) + 0.01
-    else:
-        weight = torch.randn(outputs, inputs, generator=generator).to(dtype)
-    return tokens, weight, scale, torch.randn(outputs, generator=generator).to(dtype) if bias else None
+    tokens, weight = (torch.randn(size, inputs, generator=generator).to(dtype) for size in (rows, outputs))
+    return tokens, weight, torch.randn(outputs, generator=generator).to(dtype) if bias else None
 
 
 def to_numpy(tensor):
     return tensor.to(torch.float64).numpy()
 
 
-def run_native(tokens, weight, scale, bias, threads=1):
+def run_native(tokens, weight, bias, threads=1):
     output = tokens.new_full((tokens.shape[0], weight.shape[0]), float("nan"))
-    native.project(tokens, weight, scale, bias, output, threads=threads)
+    native.project(tokens, weight, None, bias, output, threads=threads)
     return output
 
 
-def check(tokens, weight, scale, bias):
-    matrix = to_numpy(weight) * (1 if scale is None else to_numpy(scale)[:, None])
+def check(tokens, weight, bias):
+    matrix = to_numpy(weight)
     added = 0 if bias is None else to_numpy(bias)
     expected = to_numpy(tokens) @ matrix.T + added
     size = np.abs(to_numpy(tokens)) @ np.abs(matrix.T) + np.abs(added)
     bound = (weight.shape[1] + 4) * EPS * size
     if tokens.dtype == torch.bfloat16:
         bound = bound + HALF_EPS * np.abs(expected)
-    found = to_numpy(run_native(tokens, weight, scale, bias))
+    found = to_numpy(run_native(tokens, weight, bias))
     assert (np.abs(found - expected) <= bound).all()
 
 
 @parametrize_sample(
-    "rows, sizes, dtype, int8",
+    "rows, sizes, dtype",
     [1, 2, 3, 4, 5, 6, 7, 8, 11, MAX_TOKENS, 19],
     [(1, 1), (13, 7), (61, 5), (131, 67), (257, 3), (64, 8), (769, 503)],
     [torch.float32, torch.bfloat16],
-    [False, True],
 )
-def test_against_float64(rows, sizes, dtype, int8):
+def test_against_float64(rows, sizes, dtype):
     inputs, outputs = sizes
-    check(*make_problem(rows, inputs, outputs, dtype, int8=int8))
+    check(*make_problem(rows, inputs, outputs, dtype))
 
 
 @given(
-    st.integers(1, 20), st.integers(1, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(),
-    st.integers(0, 2**20),
+    st.integers(1, 20), st.integers(1, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.integers(0, 2**20)
 )  # fmt: skip
-def test_any_sizes(rows, inputs, outputs, half, int8, bias, seed):
+def test_any_sizes(rows, inputs, outputs, half, bias, seed):
     dtype = torch.bfloat16 if half else torch.float32
-    check(*make_problem(rows, inputs, outputs, dtype, int8=int8, bias=bias, seed=seed))
+    check(*make_problem(rows, inputs, outputs, dtype, bias=bias, seed=seed))
 
 
 @examples(40, without_slow=4)
 @given(
     st.integers(1, 20), st.one_of(st.tuples(st.integers(1, 40), many), st.tuples(many, st.integers(1, 40))),
-    st.booleans(), st.booleans(), st.integers(0, 2**20),
+    st.booleans(), st.integers(0, 2**20),
 )  # fmt: skip
-def test_many_inputs_or_outputs(rows, sizes, half, int8, seed):
-    check(*make_problem(rows, *sizes, torch.bfloat16 if half else torch.float32, int8=int8, seed=seed))
+def test_many_inputs_or_outputs(rows, sizes, half, seed):
+    check(*make_problem(rows, *sizes, torch.bfloat16 if half else torch.float32, seed=seed))
 
 
-@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_bits_depend_on_neither_threads_nor_other_tokens(dtype, int8):
-    tokens, weight, scale, bias = make_problem(11, 331, 1031, dtype, int8=int8)
-    together = run_native(tokens, weight, scale, bias)
+def test_bits_depend_on_neither_threads_nor_other_tokens(dtype):
+    tokens, weight, bias = make_problem(11, 331, 1031, dtype)
+    together = run_native(tokens, weight, bias)
     for threads in (2, 3, 7):
-        assert torch.equal(run_native(tokens, weight, scale, bias, threads=threads), together)
+        assert torch.equal(run_native(tokens, weight, bias, threads=threads), together)
     for row in range(len(tokens)):
-        assert torch.equal(run_native(tokens[row : row + 1], weight, scale, bias)[0], together[row])
+        assert torch.equal(run_native(tokens[row : row + 1], weight, bias)[0], together[row])
 
 
-@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_nonfinite_token_affects_its_row_only(bad, dtype, int8):
-    tokens, weight, scale, bias = make_problem(5, 67, 71, dtype, int8=int8)
-    clean = run_native(tokens, weight, scale, bias)
+def test_nonfinite_token_affects_its_row_only(bad, dtype):
+    tokens, weight, bias = make_problem(5, 67, 71, dtype)
+    clean = run_native(tokens, weight, bias)
     tokens[2, 66] = bad
-    found = run_native(tokens, weight, scale, bias)
+    found = run_native(tokens, weight, bias)
     assert not found[2].isfinite().all()
     rows = [0, 1, 3, 4]
     assert torch.equal(found[rows], clean[rows])
 
 
-@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_memory_around_the_arrays_is_not_read(dtype, int8):
-    """The arrays lie in larger ones that are NaN, or -128, around them; scratch memory is NaN."""
-    tokens, weight, scale, bias = make_problem(3, 83, 13, dtype, int8=int8)
-    expected = run_native(tokens, weight, scale, bias)
+def test_memory_around_the_arrays_is_not_read(dtype):
+    """The arrays lie in larger ones that are NaN around them; scratch memory is NaN."""
+    tokens, weight, bias = make_problem(3, 83, 13, dtype)
+    expected = run_native(tokens, weight, bias)
 
     def embed(tensor):
-        if tensor is None:
-            return None
-        around = torch.full((tensor.numel() + 256,), -128 if tensor.dtype == torch.int8 else float("nan")).to(
-            tensor.dtype
-        )
+        around = torch.full((tensor.numel() + 256,), float("nan"), dtype=tensor.dtype)
         inside = around[128 : 128 + tensor.numel()].view(tensor.shape)
         return inside.copy_(tensor)
 
     native.poison(True)
     try:
-        assert torch.equal(run_native(*map(embed, (tokens, weight, scale, bias))), expected)
+        assert torch.equal(run_native(*map(embed, (tokens, weight, bias))), expected)
     finally:
         native.poison(False)
 
 
 def test_no_tokens_and_no_outputs():
-    assert run_native(torch.ones(0, 5), torch.ones(3, 5), None, None).shape == (0, 3)
-    assert run_native(torch.ones(2, 5), torch.ones(0, 5), None, None).shape == (2, 0)
-    assert torch.equal(run_native(torch.ones(2, 0), torch.ones(3, 0), None, torch.ones(3)), torch.ones(2, 3))
+    assert run_native(torch.ones(0, 5), torch.ones(3, 5), None).shape == (0, 3)
+    assert run_native(torch.ones(2, 5), torch.ones(0, 5), None).shape == (2, 0)
+    assert torch.equal(run_native(torch.ones(2, 0), torch.ones(3, 0), torch.ones(3)), torch.ones(2, 3))
 
 
 def test_arguments_that_do_not_fit():
-    tokens, weight, scale, bias = make_problem(3, 17, 5, torch.float32, int8=True)
+    tokens, weight, bias = make_problem(3, 17, 5, torch.float32)
     output = torch.empty(3, 5)
     for wrong, message in (
-        ((tokens, weight, None, bias, output), "scale"),
-        ((tokens, weight.float(), scale, bias, output), "scale"),
+        ((tokens, weight, torch.ones(5), bias, output), "scale"),
         ((tokens, weight.double(), None, bias, output), "weight"),
-        ((tokens.double(), weight, scale, bias, output), "tokens"),
-        ((tokens[:, 1:].contiguous(), weight, scale, bias, output), "weight"),
-        ((tokens, weight, scale[1:], bias, output), "scale"),
-        ((tokens, weight, scale, bias[1:], output), "bias"),
-        ((tokens, weight, scale, bias, output[1:]), "output"),
-        ((tokens, weight.t().contiguous().t(), scale, bias, output), "weight"),
+        ((tokens.double(), weight, None, bias, output), "tokens"),
+        ((tokens[:, 1:].contiguous(), weight, None, bias, output), "weight"),
+        ((tokens, weight, None, bias[1:], output), "bias"),
+        ((tokens, weight, None, bias, output[1:]), "output"),
+        ((tokens, weight.t().contiguous().t(), None, bias, output), "weight"),
     ):
         with pytest.raises(ValueError, match=message):
             native.project(*wrong)
@@ -160,10 +143,10 @@ def test_arguments_that_do_not_fit():
 @torch.no_grad()
 def test_when_it_is_used(monkeypatch):
     monkeypatch.setattr("regard.kernels.operators.projection_op.is_fast", lambda: True)
-    tokens, weight, _, bias = make_problem(3, 331, 367, torch.float32)
+    tokens, weight, bias = make_problem(3, 331, 367, torch.float32)
     assert can_project(tokens, weight, bias)
     assert can_project(tokens[:, None], weight, None)
-    assert can_project(tokens, weight.to(torch.int8), bias)
+    assert not can_project(tokens, weight.to(torch.int8), bias)
     assert not can_project(tokens.repeat(6, 1), weight, bias)
     assert not can_project(tokens[:0], weight, bias)
     assert not can_project(tokens[:, 1:], weight, bias)
@@ -180,8 +163,8 @@ def test_when_it_is_used(monkeypatch):
 
 @torch.no_grad()
 def test_tokens_of_any_shape_and_stride():
-    tokens, weight, _, bias = make_problem(6, 331, 367, torch.float32)
-    expected = run_native(tokens, weight, None, bias)
+    tokens, weight, bias = make_problem(6, 331, 367, torch.float32)
+    expected = run_native(tokens, weight, bias)
     assert torch.equal(project(tokens.view(2, 3, 331), weight, bias), expected.view(2, 3, 367))
     assert torch.equal(project(tokens.t().contiguous().t(), weight, bias), expected)
 
@@ -190,6 +173,6 @@ def test_tokens_of_any_shape_and_stride():
 @pytest.mark.parametrize("shape", [(331,), (1, 331), (6, 1, 331), (1, 2, 3, 331), (3, 1, 1, 2, 331)])
 def test_all_dimensions_but_the_last_are_rows(shape):
     rows = torch.Size(shape[:-1]).numel()
-    tokens, weight, _, bias = make_problem(rows, 331, 367, torch.float32)
-    expected = run_native(tokens, weight, None, bias)
+    tokens, weight, bias = make_problem(rows, 331, 367, torch.float32)
+    expected = run_native(tokens, weight, bias)
     assert torch.equal(project(tokens.view(shape), weight, bias), expected.view(*shape[:-1], 367))

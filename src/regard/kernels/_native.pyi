@@ -459,15 +459,18 @@ def likeliest_class(logits: Array, banned: Array, classes: Array, log_probabilit
 def project(
     tokens: Array, weight: Array, scale: Array | None, bias: Array | None, output: Array, *, threads: int = 1
 ) -> None:
-    """Compute output (rows, outputs) = scale * (tokens weight^T) + bias of tokens (rows, inputs), all contiguous.
+    """Compute output (rows, outputs) = tokens weight^T + bias of tokens (rows, inputs), all contiguous.
 
     Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is int8 with
-    scale (outputs) in float32. Sums are float32, and rounded once. It is made for few rows.
+    scale (outputs) in float32, or int4: uint8 (outputs, 64 pairs of groups) with scales and minima (outputs, 2, groups)
+    in bfloat16. With the last two, tokens are rounded to bytes. Sums are float32, and rounded once. It is made for few
+    rows.
     """
 
 def linear(
     tokens: Array,
     weight: Array,
+    scale: Array | None,
     bias: Array | None,
     output: Array,
     *,
@@ -477,7 +480,8 @@ def linear(
     """Compute output (rows, outputs) = activation(tokens weight^T + bias) of tokens (rows, inputs).
 
     All are contiguous and of one dtype: float32, or with the instruction set avx512_bf16 also bfloat16, for an even
-    number of inputs. Sums are float32, and rounded after the activation. It is made for many rows.
+    number of inputs. Or weight and scale are of few bits, as in ``project``. Sums are float32, and rounded after the
+    activation. It is made for many rows.
     """
 
 def feed_forward_sublayer(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import DeviceError, DtypeError, RefusedError, ShapeError
 from regard.kernels.autocast import is_in_autocast
-from regard.layers.int8_linear import Int8Linear
+from regard.layers.quantized_linear import QuantizedLinear
 from regard.masks import Mask
 from regard.tensors import check_tensor
 from regard.validation import FLOATS, check_mask, check_tokens
@@ -53,7 +53,7 @@ def check_layer_input(name: str, tokens: Tensor, projection: nn.Linear) -> None:
             do="put the batch first, and build the layer with the width of its tokens",
         )
     check_same_device(f"{name} tokens", tokens, projection.weight, owner="the layer")
-    is_quantized = isinstance(projection, Int8Linear)  # which multiplies tokens of any dtype
+    is_quantized = isinstance(projection, QuantizedLinear)  # which multiplies tokens of any dtype
     if not is_quantized:
         check_same_dtype(f"{name} tokens", tokens, projection.weight, owner="the layer")
 

@@ -45,6 +45,7 @@ from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
 from regard.kernels.tracing import any_requires_grad, is_eager_backward, is_plain_call
 from regard.layers.plain_module import has_global_hooks, is_unmodified
+from regard.layers.quantized_linear import QuantizedLinear
 
 _MIN_PRODUCTS_OF_OWN = 2**16
 """Number of multiplications from which the own kernel for many tokens is faster than torch, on AMD Zen 4."""
@@ -88,6 +89,12 @@ ACTIVATIONS = {
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
+    if (
+        isinstance(projection, QuantizedLinear)
+        and is_unmodified(projection)
+        and projection.can_activate(tokens, activation)
+    ):
+        return projection.activate(tokens, activation)
     if not is_plain_linear(projection):
         return form.apply(projection(tokens))
     weight, bias = _read_parameters(projection)

@@ -32,10 +32,10 @@ from regard.kernels.request import Bias, Terms, is_scale_in_range
 from regard.kernels.support import MAX_HEAD_DIM
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
-from regard.layers.int8_linear import Int8Linear
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import has_global_hooks, is_unmodified
 from regard.layers.projection import uses_own_kernel
+from regard.layers.quantized_linear import Int4Linear, Int8Linear
 from regard.layers.residual import Residual
 from regard.layers.rms_norm import RMSNorm
 from regard.masks.base import Mask
@@ -45,6 +45,12 @@ from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.state import State
 from regard.positions.base import DistanceBias, Rotation
 from regard.validation import check_mask
+
+_QUANTIZED_DTYPES: dict[type[nn.Module], tuple[torch.dtype, torch.dtype]] = {
+    Int8Linear: (torch.int8, torch.float32),
+    Int4Linear: (torch.uint8, torch.bfloat16),
+}
+"""The dtypes of weight and scale of layers with weights of few bits."""
 
 
 def can_step(tokens: Tensor) -> bool:
@@ -155,33 +161,34 @@ def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLay
     if feed_forward.inner_activation not in NATIVE_ACTIVATIONS:
         return None
     modules, dtype = feed_forward._modules, tokens.dtype
-    up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)
-    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype)
+    width = tokens.shape[2]
+    up, down = _read_linear(modules["up"], dtype, width), _read_linear(modules["down"], dtype)
+    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype, width)
     if up is None or down is None or (gate is None) != (feed_forward.gate is None):
         return None
-    if _is_dropping(modules["dropout"]) or up[0].shape[1] != tokens.shape[2]:
+    if _is_dropping(modules["dropout"]):
         return None
     return FeedForwardLayers(up, gate, down, feed_forward.inner_activation)
 
 
 def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: bool) -> AttentionLayers | None:
     """Read the layers of multi-head attention for such tokens; None if one of them is not plain."""
-    modules, dtype = attention._modules, tokens.dtype
+    modules, dtype, width = attention._modules, tokens.dtype, tokens.shape[2]
     if not is_unmodified(attention) or modules["input_projections"] or attention.gate_projection is not None:
         return None
-    query, output = _read_linear(modules["query_projection"], dtype), _read_linear(modules["output_projection"], dtype)
-    if query is None or output is None or query[0].shape[1] != tokens.shape[2]:
+    query = _read_linear(modules["query_projection"], dtype, width)
+    output = _read_linear(modules["output_projection"], dtype)
+    if query is None or output is None:
         return None
     key = value = key_norm = None
     query_norm = _read_head_norm(attention.query_norm, dtype)
     if query_norm is None and attention.query_norm is not None:
         return None
     if has_keys:
-        key, value = _read_linear(modules["key_projection"], dtype), _read_linear(modules["value_projection"], dtype)
+        key = _read_linear(modules["key_projection"], dtype, width)
+        value = _read_linear(modules["value_projection"], dtype, width)
         key_norm = _read_head_norm(attention.key_norm, dtype)
         if key is None or value is None or (key_norm is None and attention.key_norm is not None):
-            return None
-        if not key[0].shape[1] == value[0].shape[1] == tokens.shape[2]:
             return None
     return AttentionLayers(query, output, key, value, query_norm, key_norm)
 
@@ -199,20 +206,25 @@ def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, key_heads: int, head_d
     )
 
 
-def _read_linear(layer: nn.Module | None, dtype: torch.dtype) -> LinearLayer | None:
-    """Read the parameters of a linear layer; None if it is not a plain one that the kernels read."""
+def _read_linear(layer: nn.Module | None, dtype: torch.dtype, inputs: int | None = None) -> LinearLayer | None:
+    """Read the parameters of a linear layer; None if it is not plain, or not of so many inputs, or cannot be read."""
     if layer is None or not is_unmodified(layer):
         return None
     kind = type(layer)
-    if kind is not nn.Linear and kind is not Int8Linear:
-        return None
     stored: Mapping[str, Tensor | None] = layer._parameters if kind is nn.Linear else layer._buffers
     weight, bias, scale = stored.get("weight"), stored.get("bias"), None
-    if kind is Int8Linear:
+    if kind is nn.Linear:
+        weight_dtype: torch.dtype = dtype
+    elif kind in _QUANTIZED_DTYPES:
+        weight_dtype, scale_dtype = _QUANTIZED_DTYPES[kind]
         scale = stored.get("scale")
-        if scale is None or not can_read(scale, torch.float32):
+        if scale is None or not can_read(scale, scale_dtype):
             return None
-    if weight is None or not can_read(weight, dtype if scale is None else torch.int8):
+    else:
+        return None
+    if weight is None or not can_read(weight, weight_dtype):
+        return None
+    if inputs is not None and inputs != (weight.shape[1] if scale is None else cast("Any", layer).in_features):
         return None
     return None if bias is not None and not can_read(bias, dtype) else (weight, scale, bias)
 

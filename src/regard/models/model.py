@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointError, RefusedError, check_kind
-from regard.layers.int8_linear import Int8Linear
+from regard.layers.quantized_linear import QuantizedLinear
 from regard.mechanisms import Mechanism
 from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer
@@ -297,11 +297,13 @@ def check_mechanisms(model: nn.Module, config: object) -> None:
     A folder holds a config and weights, and the config names the mechanism. A model whose mechanism was replaced
     (``comparison.replace_mechanism``) has the config of the model before.
 
-    And for linear layers with int8 weights, which no folder holds.
+    And for linear layers with weights of few bits, which no folder holds.
     """
-    if any(isinstance(module, Int8Linear) for module in model.modules()):
+    for module in model.modules():
+        if not isinstance(module, QuantizedLinear):
+            continue
         raise RefusedError(
-            f"a {type(model).__name__} with int8 weights cannot be saved",
+            f"a {type(model).__name__} with {module.format_name} weights cannot be saved",
             expected="a model with the weights of its training",
             got="linear layers with rounded weights",
             do="save the model before convert_weights, and convert its weights again after loading",

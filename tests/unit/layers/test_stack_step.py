@@ -16,7 +16,7 @@ import regard
 from regard.kernels.extension import native
 from regard.kernels.support import is_portable
 from regard.layers import decoder, stack_step
-from regard.layers.int8_linear import Int8Linear
+from regard.layers.quantized_linear import Int8Linear
 from regard.mechanisms import DotProduct
 from small_decoders import LAYERS, MODELS, VOCABULARY, draw_ids, make_gpt2, make_llama
 

@@ -32,7 +32,7 @@ from regard.layers import (
     SandwichNorm,
     decoder,
 )
-from regard.layers.int8_linear import Int8Linear
+from regard.layers.quantized_linear import Int8Linear
 from regard.mechanisms import DotProduct
 from regard.models.beam_groups import BeamGroups
 from regard.positions import ALiBi, Rotary, ShawRelative, T5Buckets

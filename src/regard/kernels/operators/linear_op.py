@@ -51,7 +51,7 @@ def multiply(
     if rows.data_ptr() % _ALIGNMENT:
         rows = rows.clone()
     output = rows.new_empty(rows.shape[0], weight.shape[0])
-    native.linear(rows, weight, bias, output, activation=activation, threads=torch.get_num_threads())
+    native.linear(rows, weight, None, bias, output, activation=activation, threads=torch.get_num_threads())
     return output if tokens.dim() == 2 else output.view(*tokens.shape[:-1], weight.shape[0])
 
 

@@ -1,10 +1,10 @@
 """A linear layer of few tokens by the native kernel, as in a decoding step, which takes as long as reading the weights.
 
-    y_ro = scale_o sum_k x_rk W_ok + b_o          x (.., inputs), W (outputs, inputs) -> y (.., outputs)
+    y_ro = sum_k x_rk W_ok + b_o          x (.., inputs), W (outputs, inputs) -> y (.., outputs)
 
-Weights are in the dtype of the tokens, or int8 with a scale for each output. Sums are float32, rounded once. The bits
-of an output depend on its token alone: not on the other tokens of the call, nor on the number of threads. There is no
-derivative, and under ``torch.compile`` callers use torch.
+Weights are in the dtype of the tokens; those of few bits have ``integer_linear_op``. Sums are float32, rounded once.
+The bits of an output depend on its token alone: not on the other tokens of the call, nor on the number of threads.
+There is no derivative, and under ``torch.compile`` callers use torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from jaxtyping import Float, Int8
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.kernels.extension import missing_reason, native
@@ -30,15 +30,12 @@ _MAX_DIMENSIONS = 4
 
 
 def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the kernel computes this call: few tokens on a CPU, without gradients, and dense weights that fit.
-
-    The dtype of weights other than int8 must be the dtype of the tokens.
-    """
+    """Whether the kernel computes this call: few tokens on a CPU, without gradients, and dense weights that fit."""
     dtype, inputs = tokens.dtype, weight.shape[-1]
     return (
         0 < tokens.numel() <= MAX_TOKENS * inputs
         and dtype in DTYPES
-        and (weight.dtype is dtype or weight.dtype is torch.int8)
+        and weight.dtype is dtype
         and weight.numel() >= _MIN_WEIGHTS
         and tokens.shape[-1] == inputs
         and weight.dim() == 2
@@ -62,14 +59,13 @@ def are_dense(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def project(
     tokens: Float[Tensor, "*rows inputs"],
-    weight: Float[Tensor, "outputs inputs"] | Int8[Tensor, "outputs inputs"],
+    weight: Float[Tensor, "outputs inputs"],
     bias: Float[Tensor, " outputs"] | None,
-    scale: Float[Tensor, " outputs"] | None = None,
 ) -> Float[Tensor, "*rows outputs"]:
-    """Compute a call for which ``can_project`` holds. ``scale`` (outputs,) is float32, for int8 weights only."""
+    """Compute a call for which ``can_project`` holds."""
     rows = tokens.contiguous() if tokens.dim() <= _MAX_DIMENSIONS else tokens.flatten(end_dim=-2).contiguous()
     output = rows.new_empty((*rows.shape[:-1], weight.shape[0]))
-    native.project(rows, weight, scale, bias, output, threads=torch.get_num_threads())
+    native.project(rows, weight, None, bias, output, threads=torch.get_num_threads())
     return output if rows.dim() == tokens.dim() else output.view(*tokens.shape[:-1], weight.shape[0])
 
 

@@ -59,7 +59,7 @@ struct DlpackExchange {  // capsule "dlpack_exchange_api" of a type
 constexpr uint32_t major_version = 1;
 constexpr int32_t device_cpu = 1;
 constexpr uint64_t flag_read_only = 1, flag_copied = 2;
-enum Code : uint8_t { code_int = 0, code_float = 2, code_bfloat = 4, code_bool = 6 };
+enum Code : uint8_t { code_int = 0, code_uint = 1, code_float = 2, code_bfloat = 4, code_bool = 6 };
 
 // ------------------------------------------------------------------------------------- from DLPack to Array
 
@@ -80,6 +80,7 @@ Dtype to_dtype(DlpackDtype dtype) {
         case code_bfloat * 256 + 16: return Dtype::bfloat16;
         case code_bool * 256 + 8: return Dtype::boolean;
         case code_int * 256 + 8: return Dtype::int8;
+        case code_uint * 256 + 8: return Dtype::uint8;
         case code_int * 256 + 32: return Dtype::int32;
         case code_int * 256 + 64: return Dtype::int64;
         default: return Dtype::absent;
@@ -268,6 +269,7 @@ const char* dtype_name(Dtype dtype) {
         case Dtype::float16: return "float16";
         case Dtype::boolean: return "bool";
         case Dtype::int8: return "int8";
+        case Dtype::uint8: return "uint8";
         case Dtype::int32: return "int32";
         case Dtype::int64: return "int64";
         case Dtype::absent: break;

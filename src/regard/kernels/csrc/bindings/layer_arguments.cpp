@@ -31,11 +31,17 @@ ProjectionArguments read_weight(Call& call, nb::handle weight, nb::handle scale,
                                 int64_t inputs, int64_t outputs, Dtype dtype) {
     ProjectionArguments given;
     const Array stored = call.take(weight, name);
-    require(stored.dtype == Dtype::int8 || stored.dtype == dtype, "weight: expected int8, or the dtype of the tokens");
+    const Dtype format = stored.dtype;
+    require(format == Dtype::int8 || format == Dtype::uint8 || format == dtype,
+            "weight: expected int8, uint8, or the dtype of the tokens");
     given.inputs = inputs, given.outputs = outputs < 0 ? stored.shape[2] : outputs;
-    given.weight = call.read_contiguous(weight, name, {given.outputs, inputs}, stored.dtype);
-    require((stored.dtype == Dtype::int8) != scale.is_none(), "scale: expected with int8 weights, and only with them");
-    given.scale = call.read_contiguous(scale, "scale", {given.outputs}, Dtype::float32, accept);
+    const int64_t groups = ceil_div(inputs, int4_group);
+    given.weight = call.read_contiguous(
+        weight, name, {given.outputs, format == Dtype::uint8 ? ceil_div(groups, 2) * int4_group : inputs}, format);
+    require((format != dtype) != scale.is_none(), "scale: expected with weights of few bits, and only with them");
+    given.scale = format == Dtype::uint8
+                      ? call.read_contiguous(scale, "scale", {given.outputs, 2, groups}, Dtype::bfloat16)
+                      : call.read_contiguous(scale, "scale", {given.outputs}, Dtype::float32, accept);
     given.bias = call.read_contiguous(bias, "bias", {given.outputs}, dtype, accept);
     return given;
 }

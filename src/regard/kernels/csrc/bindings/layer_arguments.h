@@ -15,8 +15,8 @@ namespace regard {
 // The activation of this name. Raises ValueError for an unknown one.
 Activation to_activation(const std::string& name);
 
-// Reads the weight of a linear layer, whose outputs are of any number if `outputs` is negative. The scale of int8
-// weights, and the bias, may be None.
+// Reads the weight of a linear layer, whose outputs are of any number if `outputs` is negative. The bias may
+// be None, and so may the scale, but for weights of few bits.
 ProjectionArguments read_weight(Call& call, nanobind::handle weight, nanobind::handle scale, nanobind::handle bias,
                                 const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
 NormLayer read_norm(Call& call, nanobind::handle norm, const char* name, int64_t width, Dtype dtype);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t wide = sizeof(float);
 
-// A linear layer of few tokens. The scale of int8 weights, and the bias, may be None.
+// A linear layer of few tokens. The scale of weights that are not of few bits, and the bias, may be None.
 ProjectionArguments read_projection(Call& call, nb::handle tokens, nb::handle weight, nb::handle scale, nb::handle bias,
                                     nb::handle output) {
     const Array rows = call.take(tokens, "tokens");
@@ -27,22 +27,26 @@ ProjectionArguments read_projection(Call& call, nb::handle tokens, nb::handle we
     return given;
 }
 
-// A linear layer of many tokens. The bias may be None.
-LinearArguments read_linear(Call& call, nb::handle tokens, nb::handle weight, nb::handle bias, nb::handle output,
-                            const std::string& activation) {
+// A linear layer of many tokens. The scale of weights that are not of few bits, and the bias, may be None.
+LinearArguments read_linear(Call& call, nb::handle tokens, nb::handle weight, nb::handle scale, nb::handle bias,
+                            nb::handle output, const std::string& activation) {
     LinearArguments given;
     const Array rows = call.take(tokens, "tokens"), stored = call.take(weight, "weight");
     given.rows = rows.shape[2], given.inputs = rows.shape[3], given.outputs = stored.shape[2];
     check_countable({given.rows, given.inputs, wide});
     check_countable({given.outputs, given.inputs, wide});
     check_countable({given.rows, given.outputs, wide});
-    const int64_t unit = linear_unit(rows.dtype);
-    require(unit > 0, "tokens: there is no kernel for their dtype on this processor");
-    require(given.inputs % unit == 0, "tokens: expected an even number of inputs");
+    require(rows.dtype == Dtype::float32 || rows.dtype == Dtype::bfloat16, "tokens: expected float32 or bfloat16");
+    if (scale.is_none()) {
+        const int64_t unit = linear_unit(rows.dtype);
+        require(unit > 0, "tokens: there is no kernel for their dtype on this processor");
+        require(given.inputs % unit == 0, "tokens: expected an even number of inputs");
+    }
     given.tokens = call.read_contiguous(tokens, "tokens", {given.rows, given.inputs}, rows.dtype);
-    require(reinterpret_cast<uintptr_t>(given.tokens.data) % sizeof(float) == 0, "tokens: expected memory aligned to 4 bytes");
-    given.weight = call.read_contiguous(weight, "weight", {given.outputs, given.inputs}, rows.dtype);
-    given.bias = call.read_contiguous(bias, "bias", {given.outputs}, rows.dtype, accept);
+    require(!scale.is_none() || reinterpret_cast<uintptr_t>(given.tokens.data) % sizeof(float) == 0,
+            "tokens: expected memory aligned to 4 bytes");
+    const ProjectionArguments layer = read_weight(call, weight, scale, bias, "weight", given.inputs, -1, rows.dtype);
+    given.weight = layer.weight, given.scale = layer.scale, given.bias = layer.bias;
     given.output = call.write_contiguous(output, "output", {given.rows, given.outputs}, rows.dtype);
     given.activation = to_activation(activation);
     return given;
@@ -68,8 +72,8 @@ WeightGradientArguments read_weight_gradient(Call& call, nb::handle tokens, nb::
 void bind_projection(nb::module_& module) {
     module.def("project", operation(read_projection, project), "tokens"_a, "weight"_a, "scale"_a.none(), "bias"_a.none(),
                "output"_a, nb::kw_only(), "threads"_a = 1, "A linear layer of few tokens.");
-    module.def("linear", operation(read_linear, linear), "tokens"_a, "weight"_a, "bias"_a.none(), "output"_a,
-               nb::kw_only(), "activation"_a = "identity", "threads"_a = 1,
+    module.def("linear", operation(read_linear, linear), "tokens"_a, "weight"_a, "scale"_a.none(), "bias"_a.none(),
+               "output"_a, nb::kw_only(), "activation"_a = "identity", "threads"_a = 1,
                "A linear layer of many tokens, and the activation after it.");
     module.def("weight_gradient", operation(read_weight_gradient, weight_gradient), "tokens"_a, "gradient"_a,
                "of_weight"_a, "of_bias"_a.none(), nb::kw_only(), "threads"_a = 1,

@@ -1,6 +1,7 @@
 // A linear layer of many tokens: a task computes a panel of outputs of a block of rows (see linear.h).
 #include <algorithm>
 
+#include "linear/integer_kernels.h"
 #include "linear/linear_kernels.h"
 #include "runtime/parallel.h"
 #include "tables/table_in_use.h"
@@ -15,6 +16,7 @@ constexpr int64_t most_rows = 1024, least_rows = 192;
 constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
 constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
+constexpr int64_t rounded_rows = 16;   // of a task
 
 const LinearKernels* linear_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
 
@@ -36,13 +38,25 @@ int64_t linear_unit(Dtype dtype) {
 
 void linear(const LinearArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
-    const LinearKernels& kernels = *linear_kernels_in_use(given.tokens.dtype);
+    const bool is_rounded = given.weight.dtype != given.tokens.dtype;
+    const LinearKernels& kernels = is_rounded ? integer_kernels_in_use(given.tokens.dtype, given.weight.dtype).many
+                                              : *linear_kernels_in_use(given.tokens.dtype);
+    LinearArguments multiplied = given;
+    Scratch rounded;
+    if (is_rounded) {
+        rounded = Scratch::of<char>({given.rows, static_cast<int64_t>(kernels.token_bytes(given.inputs))});
+        multiplied.tokens.data = rounded.as<char>();
+        parallel_for(ceil_div(given.rows, rounded_rows), threads, [&](int64_t task, int) {
+            const int64_t row = task * rounded_rows;
+            kernels.round_tokens(given, row, std::min(row + rounded_rows, given.rows), rounded.as<char>());
+        });
+    }
     const int64_t panels = ceil_div(given.outputs, kernels.panel);
     const int64_t block = choose_block_rows(given, kernels.number_bytes, panels, threads);
     const ScratchParts scratch(threads, kernels.scratch_bytes(given.inputs));
     parallel_for(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
         const int64_t row = task / panels * block;
-        kernels.multiply(given, task % panels * kernels.panel, row, std::min(row + block, given.rows),
+        kernels.multiply(multiplied, task % panels * kernels.panel, row, std::min(row + block, given.rows),
                          scratch[thread]);
     });
 }

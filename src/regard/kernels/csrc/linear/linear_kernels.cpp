@@ -8,7 +8,7 @@ namespace REGARD_ISA_NAMESPACE {
 
 template <class A>
 static constexpr LinearKernels linear_table = {Linear<A>::panel, sizeof(typename A::storage), A::per_unit,
-                                            Linear<A>::scratch_bytes, Linear<A>::multiply};
+                                            Linear<A>::scratch_bytes, Linear<A>::multiply, nullptr, nullptr};
 
 const LinearKernels* linear_kernels(Dtype tokens) {
     if (tokens == Dtype::float32) return &linear_table<Float32>;

@@ -8,9 +8,9 @@
 namespace regard {
 
 // tokens (rows, inputs), weight (outputs, inputs), bias (outputs), or absent, and output (rows, outputs), contiguous and of
-// one dtype.
+// one dtype; or weight and scale of few bits, as in projection_kernels.h.
 struct LinearArguments {
-    Array tokens, weight, bias, output;
+    Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;
     Activation activation = Activation::identity;
 };
@@ -26,6 +26,9 @@ struct LinearKernels {
     size_t (*scratch_bytes)(int64_t inputs);
     // Computes the outputs first .. first + panel - 1, or up to the last one, of the rows row .. stop - 1.
     void (*multiply)(const LinearArguments&, int64_t first, int64_t row, int64_t stop, char* scratch);
+    // With weights of few bits tokens are rounded first: bytes of one, and rounding of the tokens row .. stop - 1.
+    size_t (*token_bytes)(int64_t inputs) = nullptr;
+    void (*round_tokens)(const LinearArguments&, int64_t row, int64_t stop, char* rounded) = nullptr;
 };
 
 // The tables, by the dtype of the tokens; null if there is none.

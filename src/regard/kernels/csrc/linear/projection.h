@@ -1,12 +1,12 @@
 // A linear layer of few tokens:
 //
-//     y_ro = scale_o sum_k x_rk W_ok + b_o          x (rows, inputs), W (outputs, inputs) -> y (rows, outputs)
+//     y_ro = sum_k x_rk W_ok + b_o          x (rows, inputs), W (outputs, inputs) -> y (rows, outputs)
 //
 // Each weight is read once, in the order in which it is stored, and multiplies all tokens: nothing is packed but the
 // tokens, so no copy of weights can become stale. Sums are float32, one for each lane, and are added by halves. So the
 // bits of an output depend on its token and its row of weights only, not on the other tokens nor on the threads.
 //
-// A *format* says how `step` stored weights become `vectors` vectors, and a token is packed in the same order.
+// Weights of few bits: integer_projection.h. A *format* says how `step` stored weights become `vectors` vectors, and a token is packed in the same order.
 #pragma once
 
 #include "linear/projection_kernels.h"
@@ -70,36 +70,6 @@ struct Bfloat16Pairs {
 #else
 typedef Bfloat16Weights Bfloat16Pairs;
 #endif
-
-struct Int8Weights {
-    typedef int8_t stored;
-    typedef vfloat operand;
-    static constexpr int vectors = 4, step = 4 * lanes<float>;
-    static REGARD_INLINE operand load(const stored* from, int vector) {
-        from += vector * lanes<float>;
-#if defined(__AVX512F__)
-        __m128i some;
-        memcpy(&some, from, sizeof some);
-        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(some));
-#elif defined(__AVX2__)
-        int64_t some;
-        memcpy(&some, from, sizeof some);
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(some)));
-#else
-        typedef int8_t bytes __attribute__((vector_size(vector_bytes / 4)));
-        bytes some;
-        memcpy(&some, from, sizeof some);
-        return __builtin_convertvector(some, vfloat);
-#endif
-    }
-    static REGARD_INLINE vfloat multiply_add(operand a, operand b, vfloat sum) {
-        return REGARD_ISA_NAMESPACE::multiply_add(a, b, sum);
-    }
-    template <class T>
-    static REGARD_INLINE void pack(const T* from, char* to) {
-        for (int i = 0; i < step; ++i) ((float*)to)[i] = widen(from[i]);
-    }
-};
 
 // T: the dtype of the tokens.
 template <class T, class W>
@@ -211,10 +181,9 @@ private:
             multiply<count, weights>(last[0], W::step, packed, each, sum);
         }
         for (int i = 0; i < weights; ++i) {
-            const float scale = given.scale ? ((const float*)given.scale.data)[o + i] : 1.0f;
             const float bias = given.bias ? widen(((const T*)given.bias.data)[o + i]) : 0.0f;
             for (int t = 0; t < count; ++t)
-                narrow(sum_lanes<float>(sum[t][i]) * scale + bias,
+                narrow(sum_lanes<float>(sum[t][i]) + bias,
                        (T*)given.output.data + (row + t) * given.outputs + o + i);
         }
     }

@@ -12,10 +12,8 @@ template <class T, class W>
 static constexpr ProjectionKernels projection_table = {Projection<T, W>::packed_bytes, Projection<T, W>::pack,
                                                        Projection<T, W>::project};
 
-const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight) {
-    if (tokens == Dtype::bfloat16)
-        return weight == Dtype::int8 ? projection_table<bfloat16, Int8Weights> : projection_table<bfloat16, Bfloat16Pairs>;
-    return weight == Dtype::int8 ? projection_table<float, Int8Weights> : projection_table<float, FloatWeights>;
+const ProjectionKernels& projection_kernels(Dtype tokens) {
+    return tokens == Dtype::bfloat16 ? projection_table<bfloat16, Bfloat16Pairs> : projection_table<float, FloatWeights>;
 }
 
 template <class T>

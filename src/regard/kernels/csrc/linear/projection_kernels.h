@@ -7,8 +7,12 @@
 
 namespace regard {
 
-// tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype, or int8 with a
-// scale (outputs), float32; bias (outputs) in the dtype of the tokens, or absent. All are contiguous.
+// tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype; bias (outputs) in
+// the dtype of the tokens, or absent. All are contiguous. Weights of few bits (integer_products.h) are
+//
+//     int8     weight (outputs, inputs), scale (outputs) float32
+//     int4     weight (outputs, 32 groups, an even number) uint8, scale (outputs, 2, groups) bfloat16, scales and minima of groups
+constexpr int64_t int4_group = 64;  // inputs
 struct ProjectionArguments {
     Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;
@@ -24,10 +28,10 @@ struct ProjectionKernels {
     void (*project)(const ProjectionArguments&, const char* packed, int64_t first, int64_t stop);
 };
 
-// The tables, by the dtypes of tokens and weights.
-namespace avx512_bf16 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
-namespace avx512 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
-namespace avx2 { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
-namespace portable { const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight); }
+// The tables, by the dtype of tokens and weights.
+namespace avx512_bf16 { const ProjectionKernels& projection_kernels(Dtype tokens); }
+namespace avx512 { const ProjectionKernels& projection_kernels(Dtype tokens); }
+namespace avx2 { const ProjectionKernels& projection_kernels(Dtype tokens); }
+namespace portable { const ProjectionKernels& projection_kernels(Dtype tokens); }
 
 }  // namespace regard

@@ -99,6 +99,14 @@ const char* isa_name(Isa isa) {
 #endif
 }
 
+bool has_vnni() {
+#if REGARD_X86_64
+    return best_isa() >= Isa::avx512 && has_bit(cpuid(7, 0).ecx, 11);
+#else
+    return false;
+#endif
+}
+
 std::vector<Isa> runnable_isas() {
     static const Isa best = best_isa();
     std::vector<Isa> isas;

@@ -22,10 +22,16 @@ struct IsaError : std::invalid_argument {
 // "portable" ("neon" on arm64), "avx2", "avx512", "avx512_bf16", "avx512_amx".
 const char* isa_name(Isa isa);
 
+// Whether the processor has AVX512_VNNI, and AVX-512.
+bool has_vnni();
+
 // The instruction sets that run here, best first.
 std::vector<Isa> runnable_isas();
 
 // The instruction set in use. Throws IsaError.
 Isa chosen_isa();
+
+// Whether products of bytes are those of AVX512_VNNI: where the processor has it, unless REGARD_ISA names avx512 or less.
+bool uses_vnni();
 
 }  // namespace regard

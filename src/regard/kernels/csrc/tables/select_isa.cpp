@@ -70,6 +70,13 @@ Isa chosen_isa() {
     return chosen;
 }
 
+bool uses_vnni() {
+    static const bool is_there = has_vnni();
+    if (!is_there || chosen_isa() < Isa::avx512) return false;
+    const char* wanted = std::getenv("REGARD_ISA");
+    return wanted == nullptr || std::strcmp(wanted, isa_name(Isa::avx512)) != 0;
+}
+
 const KernelTable& kernels_in_use(Dtype dtype) {
     const auto table = [&] { REGARD_RETURN_TABLE_WITH_AMX(kernels(dtype)); };
     return *table();

@@ -25,7 +25,7 @@
 
 namespace regard {
 
-enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent, int8 };
+enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent, int8, uint8 };
 
 REGARD_INLINE size_t dtype_size(Dtype dtype) {
     switch (dtype) {
@@ -37,6 +37,7 @@ REGARD_INLINE size_t dtype_size(Dtype dtype) {
         case Dtype::float16: return 2;
         case Dtype::boolean:
         case Dtype::int8:
+        case Dtype::uint8:
         case Dtype::absent: break;
     }
     return 1;

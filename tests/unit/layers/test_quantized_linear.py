@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.errors import OptionError, RefusedError
 from regard.generation import Generator
-from regard.layers.int8_linear import Int8Linear
+from regard.layers.quantized_linear import Int4Linear, Int8Linear
 from regard.models.gpt2 import Gpt2, Gpt2Config
 from regard.models.t5 import T5
 from regard.models.t5_config import T5Config
@@ -20,55 +20,75 @@ def make_model():
     return Gpt2(Gpt2Config(vocabulary=193, width=68, layers=2, heads=2, max_length=31)).eval()
 
 
-def test_rounding_is_at_most_half_a_step():
-    linear = nn.Linear(67, 31)
+@pytest.mark.parametrize("form", [Int8Linear, Int4Linear])
+def test_rounding_is_at_most_half_a_step(form):
+    """And the rounding of int4's scales and minima to bfloat16, which moves each weight by 15 of them at most."""
+    linear = nn.Linear(197, 31)
     with torch.no_grad():
         linear.weight[3] = 0.0
         linear.weight[5] *= 1e-30
-    stored = Int8Linear.from_linear(linear)
-    weight = linear.weight.detach().double()
-    error = (stored.weight.double() * stored.scale.double()[:, None] - weight).abs()
-    assert (error <= weight.abs().amax(1, keepdim=True) / 127 * (0.5 + 1e-4)).all()
-    assert stored.weight.abs().max() == 127
-    assert not stored.weight[3].any()
+        linear.weight[7, :64] = 0.25
+    stored, weight = form.from_linear(linear), linear.weight.detach().double()
+    error = (stored.dense_weight().double() - weight).abs()
+    if form is Int8Linear:
+        assert (error <= weight.abs().amax(1, keepdim=True) / 127 * (0.5 + 1e-4)).all()
+        assert stored.weight.abs().max() == 127
+    else:
+        for first in range(0, 197, 64):
+            part = weight[:, first : first + 64]
+            least, most = part.aminmax(dim=1, keepdim=True)
+            bound = (most - least) / 15 * 0.5 + 2**-9 * (2 * least.abs() + (most - least)) + 1e-36
+            assert (error[:, first : first + 64] <= bound).all()
+    assert not stored.dense_weight()[3].any()
 
 
+@pytest.mark.parametrize("form", [Int8Linear, Int4Linear])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 7, 97])
 @torch.no_grad()
-def test_result_is_that_of_the_rounded_weights(rows, dtype):
-    stored = Int8Linear.from_linear(nn.Linear(331, 367).to(dtype))
+def test_result_is_near_that_of_the_stored_weights(rows, dtype, form):
+    """Tokens are rounded to bytes: each by at most half of 1 / 127 of the largest one of its token."""
+    stored = form.from_linear(nn.Linear(331, 367).to(dtype))
     tokens = torch.randn(rows, 331).to(dtype)
-    matrix = stored.weight.double() * stored.scale.double()[:, None]
+    matrix = stored.dense_weight().double()
     expected = tokens.double() @ matrix.T + stored.bias.double()
     size = tokens.double().abs() @ matrix.abs().T + stored.bias.double().abs()
-    eps = torch.finfo(dtype).eps  # of the weights, which are rounded to the dtype for many tokens, and of the result
-    bound = eps * size + (331 + 4) * 2**-23 * size
+    of_tokens = tokens.double().abs().amax(1, keepdim=True) / 254 * matrix.abs().sum(1)
     found = stored(tokens)
     assert found.dtype == dtype
-    assert ((found.double() - expected).abs() <= bound).all()
+    assert ((found.double() - expected).abs() <= of_tokens + torch.finfo(dtype).eps * size + 337 * 2**-23 * size).all()
+    assert (found.double() - expected).norm() <= 0.01 * expected.norm()
 
 
+@pytest.mark.parametrize("form", [Int8Linear, Int4Linear])
+def test_gradients_of_tokens_are_those_of_the_stored_weights(form):
+    stored, tokens = form.from_linear(nn.Linear(67, 5)), torch.randn(3, 67, requires_grad=True)
+    stored(tokens).sum().backward()
+    torch.testing.assert_close(tokens.grad, stored.dense_weight().sum(0).expand(3, 67))
+
+
+@pytest.mark.parametrize("form", [Int8Linear, Int4Linear])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused(bad):
+def test_weights_that_are_not_finite_are_refused(bad, form):
     linear = nn.Linear(7, 5)
     with torch.no_grad():
         linear.weight[3, 2] = bad
-    with pytest.raises(RefusedError, match="NaN or infinite"):
-        Int8Linear.from_linear(linear)
+    with pytest.raises(RefusedError, match=f"NaN or infinite cannot be stored as {form.format_name}"):
+        form.from_linear(linear)
 
 
+@pytest.mark.parametrize(("weights", "error"), [("int8", 0.03), ("int4", 0.3)])
 @torch.no_grad()
-def test_model_decodes_as_it_reads():
+def test_model_decodes_as_it_reads(weights, error):
     """Steps with a cache, and the whole text at once, compute with the same weights."""
     model, ids = make_model(), torch.arange(3 * 23).view(3, 23) % 193
     exact = model(ids).logits
-    convert_weights(model, "int8")
+    convert_weights(model, weights)
     whole = model(ids).logits
     tokens, state = model.prefill(ids)
     logits, _ = model.step(tokens, state)
     torch.testing.assert_close(logits, whole[:, -1], atol=1e-5, rtol=1e-4)
-    assert 0 < (whole - exact).norm() / exact.norm() < 0.03
+    assert 0 < (whole - exact).norm() / exact.norm() < error
 
 
 def test_what_is_converted():

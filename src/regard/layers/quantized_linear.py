@@ -1,0 +1,148 @@
+"""Linear layers whose weights are stored in few bits.
+
+    int8    s_o = max_k |W_ok| / 127,  w_ok = round(W_ok / s_o)                    W_ok ~ s_o w_ok
+    int4    m_og = min_{k in g} W_ok,  s_og = (max_{k in g} W_ok - m_og) / 15,
+            w_ok = round((W_ok - m_og) / s_og)                                     W_ok ~ s_og w_ok + m_og
+
+int8 has one scale for each row of weights, int4 a scale and a minimum, in bfloat16, for each group of 64 inputs: Nagel
+et al. 2021, "A white paper on neural network quantization", sections 2.2 and 2.4.2. The error of a weight is at most
+half of its scale. 4.5 bits a weight are an eighth of float32.
+
+A decoding step takes as long as reading the weights, and other calls as long as multiplying. So the native kernels
+round tokens as well, and multiply bytes (``kernels.operators.integer_linear_op``). Where they do not compute, as under
+``torch.compile`` and for tokens with gradients, weights are converted to the dtype of the tokens, which are not
+rounded. The layers are for inference: weights get no gradient.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import RefusedError
+from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
+from regard.kernels.operators.integer_linear_op import INT4_GROUP, can_multiply_integers, is_few, multiply_integers
+
+_LARGEST_INT8, _LARGEST_INT4 = 127, 15
+"""Largest stored weights; the int8 -128 is not used, so that the range is symmetric."""
+
+
+class QuantizedLinear(nn.Module):
+    """A linear layer with ``weight`` and ``scale`` in a format of few bits, and ``bias`` (out), which may be None."""
+
+    format_name: str
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, in_features: int, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, weight.shape[0]
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale)
+        self.register_buffer("bias", bias)
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear) -> Self:
+        """Quantize the weights of a linear layer. Raises RefusedError for weights that are NaN or infinite."""
+        weight = linear.weight.detach().float()
+        finite = weight.isfinite().all(dim=1)
+        if not bool(finite.all()):
+            raise RefusedError(
+                f"weights that are NaN or infinite cannot be stored as {cls.format_name}",
+                expected="finite weights",
+                got=f"{int((~finite).sum())} rows of {tuple(weight.shape)} with others",
+                do=f"check the file of the weights, or use the model without {cls.format_name} weights",
+            )
+        bias = None if linear.bias is None else linear.bias.detach().clone()
+        return cls(linear.in_features, *cls._quantize(weight), bias)
+
+    @staticmethod
+    @abstractmethod
+    def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
+        """Compute the stored weight and the scale of finite weights in float32."""
+
+    @abstractmethod
+    def dense_weight(self) -> Float[Tensor, "out in"]:
+        """Compute the weights that the stored ones stand for, in float32."""
+
+    def forward(self, tokens: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+        """Transform tokens (.., in) to (.., out), in their dtype."""
+        return self.activate(tokens, "identity") if self._multiplies(tokens) else self._multiply_dense(tokens)
+
+    def can_activate(self, tokens: Tensor, activation: str) -> bool:
+        """Whether ``activate`` computes this call: many tokens, and an activation that the kernels have."""
+        return activation in NATIVE_ACTIVATIONS and not is_few(tokens) and self._multiplies(tokens)
+
+    def activate(self, tokens: Float[Tensor, "*rows in"], activation: str) -> Float[Tensor, "*rows out"]:
+        """Transform tokens, and apply the activation after it, for a call for which ``can_activate`` holds."""
+        return multiply_integers(tokens, self.weight, self.scale, self._bias_of(tokens), activation)
+
+    def _multiplies(self, tokens: Tensor) -> bool:
+        return can_multiply_integers(tokens, self.in_features, self.weight, self.scale, self._bias_of(tokens))
+
+    def _multiply_dense(self, tokens: Tensor) -> Tensor:
+        return functional.linear(tokens, self.dense_weight().to(tokens.dtype), self._bias_of(tokens))
+
+    def _bias_of(self, tokens: Tensor) -> Tensor | None:
+        return None if self.bias is None else self.bias.to(tokens.dtype)
+
+    def extra_repr(self) -> str:
+        """Format the sizes for ``repr``."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+@final
+class Int8Linear(QuantizedLinear):
+    """A linear layer with int8 ``weight`` (out, in) and float32 ``scale`` (out)."""
+
+    format_name = "int8"
+
+    @staticmethod
+    def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
+        scale = weight.abs().amax(dim=1) / _LARGEST_INT8
+        divisor = torch.where(scale > 0, scale, 1.0)[:, None]  # a row of zeros stays zeros
+        return (weight / divisor).round().clamp(-_LARGEST_INT8, _LARGEST_INT8).to(torch.int8), scale
+
+    def dense_weight(self) -> Float[Tensor, "out in"]:
+        """Compute s_o w_ok, in float32."""
+        return self.weight.float() * self.scale.float()[:, None]
+
+
+@final
+class Int4Linear(QuantizedLinear):
+    """A linear layer with ``weight`` (out, bytes), two numbers in each, and ``scale`` (out, 2, groups) bfloat16.
+
+    ``kernels.operators.integer_linear_op`` says which numbers are in a byte.
+    """
+
+    format_name = "int4"
+
+    @staticmethod
+    def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
+        outputs, inputs = weight.shape
+        pairs, groups = -(-inputs // (2 * INT4_GROUP)), -(-inputs // INT4_GROUP)
+        # The last weight is repeated, so that what fills the last group up changes neither its minimum nor its maximum.
+        filled = functional.pad(weight[None], (0, 2 * pairs * INT4_GROUP - inputs), mode="replicate")[0]
+        grouped = filled.view(outputs, 2 * pairs, INT4_GROUP)
+        minimum = grouped.amin(dim=2).bfloat16()
+        rest = (grouped.amax(dim=2) - minimum.float()).clamp_min(0)
+        scale = (rest / _LARGEST_INT4).bfloat16()
+        divisor = torch.where(scale > 0, scale.float(), 1.0)[..., None]
+        numbers = ((grouped - minimum.float()[..., None]) / divisor).round().clamp(0, _LARGEST_INT4).to(torch.uint8)
+        first, second = numbers.view(outputs, pairs, 2, INT4_GROUP).unbind(dim=2)
+        stored = (first | second << 4).reshape(outputs, pairs * INT4_GROUP)
+        return stored, torch.stack([scale[:, :groups], minimum[:, :groups]], dim=1).contiguous()
+
+    def dense_weight(self) -> Float[Tensor, "out in"]:
+        """Compute s_og w_ok + m_og, in float32."""
+        bytes_of_pairs = self.weight.view(self.out_features, -1, INT4_GROUP)
+        numbers = torch.stack([bytes_of_pairs & 15, bytes_of_pairs >> 4], dim=2).flatten(1, 2)
+        scale, minimum = self.scale.float()[..., None].unbind(dim=1)
+        grouped = numbers[:, : scale.shape[1]].float() * scale + minimum
+        return grouped.flatten(1)[:, : self.in_features]
