@@ -39,7 +39,7 @@ ENDS = {
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
 SHOWN_NAMES = frozenset(
     {"no_steps_reason", "no_rollout_reason", "timing", "noun", "reasons", "notes", "note", "fitted_sizes"}
-    | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE", "MASKS_PER_HEAD"}
+    | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """

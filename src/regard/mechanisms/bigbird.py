@@ -115,7 +115,9 @@ class BigBird(Mechanism):
 
     def steps(self, request: Request) -> Steps:
         """Return the inputs of the scaled dot product, with the mask of the pattern."""
-        return Steps(request.query, request.repeated_key, self._restrict(request).mask, scale=self.scale)
+        return Steps(
+            request.query, request.repeated_key, self._restrict(request).mask, scale=self.scale, hidden_by="pattern"
+        )
 
     def pattern(self, keys: int) -> Mask:
         """Return which queries attend to which of ``keys`` keys, as a mask."""

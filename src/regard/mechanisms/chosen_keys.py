@@ -70,7 +70,9 @@ class ChosenKeysMechanism(Mechanism):
 
     def steps(self, request: Request) -> Steps | None:
         """Return the inputs of the scaled dot product, with the chosen keys as the mask."""
-        return Steps(request.query, request.repeated_key, self._chosen_mask(request), scale=self.scale)
+        return Steps(
+            request.query, request.repeated_key, self._chosen_mask(request), scale=self.scale, hidden_by="choice"
+        )
 
     @final
     def kept_mass(

@@ -75,7 +75,8 @@ class LocalPredictive(Mechanism):
     def steps(self, request: Request) -> Steps:
         """Return the steps of the alignment inside the window, with the Gaussian as gate."""
         gaussian = self._gaussian(request)
-        return replace(self.align.steps(self._restrict_to_window(request, gaussian)), gate=gaussian)
+        restricted = self.align.steps(self._restrict_to_window(request, gaussian))
+        return replace(restricted, gate=gaussian, hidden_by="window")
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
         """Return the predicted position p_t of every query (batch, heads, queries, 1), not rounded."""

@@ -214,7 +214,7 @@ class Longformer(AbsorbsProjections, Mechanism):
             return None
         near = self._near if found is None else self._near | masks.global_tokens(found.tokens)
         mask = near if request.mask is None else request.mask & near
-        return Steps(request.query, request.repeated_key, mask, scale=self.scale)
+        return Steps(request.query, request.repeated_key, mask, scale=self.scale, hidden_by="window")
 
     def _global_tokens_of(self, request: Request) -> _GlobalTokens | None:
         return self._find_global_tokens(request.inputs.get("is_global"), request.frame, request.device)

@@ -52,7 +52,7 @@ from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, check_count, check_flag, check_size
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
-from regard.kernels.reference.bucket_attention import BucketRequest, BucketResult
+from regard.kernels.reference.bucket_attention import BucketRequest, BucketResult, count_meetings, pair_in_chunks
 from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
@@ -71,7 +71,7 @@ from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
-from regard.mechanisms.steps import Steps
+from regard.mechanisms.steps import Buckets, Steps
 from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import has_values, is_dense, is_traced
 
@@ -221,13 +221,47 @@ class Reformer(Mechanism):
         wide = wide.replace(mask=self._pair_mask(wide, rows), inputs={})
         return compute_weights(make_dot_product_problem(wide), rows)
 
-    def steps(self, request: Request) -> Steps | None:
-        """Return the inputs of the scaled dot product, with the pairs that share a bucket; None with chunks."""
-        if self.chunk is not None:
-            return None
-        wide = self._divide(self._widen(request))
-        mask = self._pair_mask(wide, request.frame.all_rows(request.device))
-        return Steps(wide.query, wide.key, mask, scale=self.scale)
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product, with the buckets and the pairs that meet in them."""
+        wide, frame, counts = self._widen(request), request.frame, None
+        if self.chunk is None:
+            wide = self._divide(wide)
+            mask = self._pair_mask(wide, frame.all_rows(request.device))
+        else:
+            counts = self._count_meetings(wide)
+            mask, wide = Keep(counts > 0), self._divide(wide)
+        buckets = self._explain_buckets(wide)
+        return Steps(wide.query, wide.key, mask, self.scale, hidden_by="buckets", counts=counts, buckets=buckets)
+
+    def _count_meetings(self, wide: Request) -> Int[Tensor, "batch heads queries keys"]:
+        """Count how often queries meet keys in chunks; a query that meets no other token meets itself."""
+        parts = causal_parts(wide.mask, wide.frame)
+        assert parts is not None
+        visible = parts.visible_keys(wide.frame, wide.device)
+        counts = count_meetings(self._bucket_request(wide, parts, visible))
+        if not self.shared or (parts.high is not None and parts.high < 0):
+            return counts
+        own = torch.eye(wide.frame.keys, dtype=torch.bool, device=wide.device)
+        own = own if visible is None else own & visible[:, :, None]
+        return counts + (own & (counts.sum(-1, keepdim=True) == 0))
+
+    def _explain_buckets(self, wide: Request) -> Buckets:
+        """Return the buckets of a call, with the rotations if the buckets are those of the hash."""
+        of_query, of_key = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
+        factors, levels = self._choose_factors(wide)
+        if levels is not None and bool((levels == levels.flatten()[0]).all()):
+            factors, levels = split_buckets(2 ** int(levels.flatten()[0])), None
+        rotations = None
+        if levels is None and torch.equal(self._hash(wide.query, factors), of_query):
+            rotations = self._draw(factors, wide.device)
+        place, before = None, None
+        if self.chunk is not None and wide.frame.keys:
+            parts = causal_parts(wide.mask, wide.frame)
+            assert parts is not None
+            pairs = pair_in_chunks(self._bucket_request(wide, parts, parts.visible_keys(wide.frame, wide.device)))
+            place, before = pairs.place, pairs.before
+        count = self._bound_buckets(of_query, of_key) if rotations is None else count_buckets(factors)
+        return Buckets(of_query, of_key, count, self.shared, rotations, factors, self.chunk, place, before)
 
     def step(
         self,
@@ -277,11 +311,21 @@ class Reformer(Mechanism):
     ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute attention over tokens that are sorted by bucket, under a causal mask or padding."""
         visible = parts.visible_keys(wide.frame, wide.device)
+        request = self._bucket_request(wide, parts, visible)
+        result: BucketResult = select("bucket attention", impl, request).compute(request)
+        if not self.shared:
+            return result.output
+        return _attend_to_own(wide, result, visible, parts.high)
+
+    def _bucket_request(
+        self, wide: Request, parts: CausalParts, visible: Bool[Tensor, "#batch #heads keys"] | None
+    ) -> BucketRequest:
+        """Make the request of a kernel; keys that are hidden from all queries have no bucket."""
         of_queries, of_keys = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
         if visible is not None:
             of_keys = of_keys.masked_fill(~visible[..., None], -1)
         of_query = self.shared and wide.key is wide.query
-        request = BucketRequest(
+        return BucketRequest(
             wide.query,
             None if of_query else self._divide(wide).key,
             wide.value,
@@ -294,10 +338,6 @@ class Reformer(Mechanism):
             scale=wide.terms.scale,
             dropout=wide.terms.dropout,
         )
-        result: BucketResult = select("bucket attention", impl, request).compute(request)
-        if not self.shared:
-            return result.output
-        return _attend_to_own(wide, result, visible, parts.high)
 
     def _pair_mask(self, wide: Request, rows: Int[Tensor, " rows"]) -> Mask:
         """Return which queries attend to which keys, as a mask that is valid for the queries ``rows``."""
@@ -329,17 +369,20 @@ class Reformer(Mechanism):
         passed = {name: _check_integers(name, codes).long() for name, codes in request.inputs.items()}
         if len(passed) == 2:
             return passed
-        factors, levels = self._fixed_factors, None
-        parts = causal_parts(request.mask, request.frame)
-        same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
-        if self.factors is None and parts is not None and same_for_all:
-            visible = parts.visible_keys(request.frame, request.device)
-            factors, levels = choose_factors(request.frame, visible)
+        factors, levels = self._choose_factors(request)
         found: dict[str, Tensor] = {}
         for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
             again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
             found[name] = found["query_buckets"] if again else self._hash(side, factors, levels)
         return found | passed
+
+    def _choose_factors(self, request: Request) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
+        """Return the factors of the number of buckets of a call; or, where texts differ, the logarithm of each."""
+        parts = causal_parts(request.mask, request.frame)
+        same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
+        if self.factors is not None or parts is None or not same_for_all:
+            return self._fixed_factors, None
+        return choose_factors(request.frame, parts.visible_keys(request.frame, request.device))
 
     def _hash(
         self,

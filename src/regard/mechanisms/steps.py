@@ -1,10 +1,11 @@
 """The intermediate results of the weights of one call, for showing the computation step by step.
 
-    weights = softmax(scale * score + bias) * gate
+    weights = softmax(scale * score + bias + ln count) * gate
 
     score   = query . key
             = vector . tanh(query + key)                      if there is a ``vector``
     gate    = exp(-(index of key - centre)^2 / (2 deviation^2))      if there is one; else 1
+    count   = how often a key counts, 1 unless there are ``counts``
 
 Vaswani et al. 2017, equation 1; Bahdanau et al. 2015, appendix A.1.2; Luong et al. 2015, equation 10. A mechanism that
 computes its weights in this way returns the inputs of these steps (``Mechanism.steps``). One whose weights are products
@@ -18,7 +19,7 @@ Others have weights only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import Literal, TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +31,7 @@ from regard.kernels.implementations.mlp_score import MLPScore
 from regard.kernels.reference.attention import compute_weights, make_problem
 from regard.kernels.request import Terms
 from regard.masks.base import Mask
+from regard.masks.dense_mask import Keep
 
 _MAX_HIDDEN = 2**22
 """Numbers of the hidden layer that are held at once, at most: the score of a pair needs ``size`` of them."""
@@ -58,11 +60,40 @@ class Gaussian:
         return torch.exp(-(self.distances(keys) ** 2) / (2 * self.deviation**2))
 
 
+HiddenBy: TypeAlias = Literal["choice", "window", "pattern", "buckets"]
+"""Why a mechanism itself hides keys: it chooses some, or has a window, a pattern of blocks, or hashed buckets."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """The buckets that queries and keys were hashed into in each round, of ``count`` buckets.
+
+    ``rotations`` are the matrices R whose products x R say the bucket, with ``factors`` as in ``locality_hash``; None
+    if the buckets come from elsewhere. With ``chunk``, tokens are sorted by bucket and cut into chunks of that many:
+    ``place`` is theirs, counted through all rounds, and ``before`` the chunk before each. ``excepts_self`` says whether
+    a token attends to itself only if there is no other.
+    """
+
+    __repr__ = repr_of_fields
+
+    of_query: Int[Tensor, "batch heads queries rounds"]
+    of_key: Int[Tensor, "batch heads keys rounds"]
+    count: int
+    excepts_self: bool
+    rotations: Float[Tensor, "heads rounds head_dim columns"] | None = None
+    factors: tuple[int, ...] = ()
+    chunk: int | None = None
+    place: Int[Tensor, "batch heads rounds tokens"] | None = None
+    before: Int[Tensor, "batch heads chunks"] | None = None
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Inputs of the steps. ``query`` and ``key`` are the inputs of the score, after its projections if it has any;
-    ``mask`` is the mask of the call, joined with what the mechanism itself hides.
+    ``mask`` is the mask of the call, joined with what the mechanism itself hides, and ``hidden_by`` says why it does.
+    A mechanism with hash rounds has ``buckets``; ``counts`` say how often a query meets a key, None: once.
     """
 
     __repr__ = repr_of_fields
@@ -73,15 +104,22 @@ class Steps:
     scale: float = 1.0
     vector: Float[Tensor, "heads size"] | None = None
     gate: Gaussian | None = None
+    hidden_by: HiddenBy | None = None
+    counts: Int[Tensor, "batch heads queries keys"] | None = None
+    buckets: Buckets | None = None
 
     def of_heads(self, heads: slice, device: torch.device | str, dtype: torch.dtype) -> Steps:
-        """The steps of some heads with their tensors on a device in a dtype, without gradients; the mask stays."""
+        """The steps of some heads with their tensors on a device in a dtype, without gradients, and without buckets."""
         query, key = (part[:, heads].detach().to(device, dtype) for part in (self.query, self.key))
         vector = None if self.vector is None else self.vector[heads].detach().to(device, dtype)
         gate = None
         if self.gate is not None:
             gate = Gaussian(self.gate.centre[:, heads].detach().to(device, dtype), self.gate.deviation)
-        return replace(self, query=query, key=key, vector=vector, gate=gate)
+        mask = self.mask
+        if mask is not None and mask.heads is not None:
+            mask = Keep(mask.dense(self.query.shape[2], self.key.shape[2])[:, heads])
+        counts = None if self.counts is None else self.counts[:, heads].to(device)
+        return replace(self, query=query, key=key, vector=vector, gate=gate, mask=mask, counts=counts, buckets=None)
 
     def weights(
         self, *, bias: Tensor | None = None, rows: Int[Tensor, " rows"] | None = None
@@ -97,6 +135,9 @@ class Steps:
         parts = []
         for first in range(0, len(rows), size):
             of_part = None if bias is None else bias[:, first : first + size]
+            if self.counts is not None:
+                logs = self.counts[:, :, rows[first : first + size]].to(self.query.dtype).log()
+                of_part = logs if of_part is None else logs + of_part
             parts.append(self._weights_of_rows(rows[first : first + size], of_part))
         weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:2], 0, keys)
         return weights if self.gate is None else weights * self.gate.of_queries(rows).heights(keys)

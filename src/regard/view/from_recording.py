@@ -1,7 +1,7 @@
 """Conversion of layers recorded by ``regard.record`` for the views: by the steps of the mechanism, or weights alone.
 
-The views can show the steps of ``mechanisms.steps``, with one mask for all heads and a bias that depends only on the
-distance of the two tokens. For any other layer they show exact weights, computed by the mechanism itself.
+The views can show the steps of ``mechanisms.steps``, with a bias that depends only on the distance of the two tokens.
+For any other layer they show exact weights, computed by the mechanism itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ MAX_WEIGHTS = 2**25
 
 UNSUPPORTED_BIAS = "This layer adds a bias that does not depend on distance alone."
 UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score other than the dot product of its query."
-MASKS_PER_HEAD = "The heads of this layer have different masks."
 
 
 @explain_arguments
@@ -50,7 +49,7 @@ def layers_of(recording: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
     with torch.no_grad():
         joined = [_join_calls(same) for same in calls.values()]
         calls_with_steps = [(call, _steps_or_reason(call)) for call in joined]
-        alone = [call for call, steps in calls_with_steps if isinstance(steps, str)]
+        alone = [call for call, steps in calls_with_steps if isinstance(steps, str) or _has_pairs_per_head(call, steps)]
         check_number_of_weights([(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in alone])
         return tuple(
             _to_layer_weights(call, steps) if isinstance(steps, str) else _to_layer_reading(call, steps)
@@ -134,16 +133,18 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
         return UNSUPPORTED_BIAS
     if terms.keys is not None and not _is_dot_product(steps, request):
         return UNSUPPORTED_SCORE
-    if not _is_band(call, steps.mask):
-        allowed = _dense_mask(call, steps.mask)
-        if not bool((allowed == allowed[:1]).all()):
-            return MASKS_PER_HEAD
     return steps
 
 
 def _is_band(call: LayerCall, mask: Mask | None) -> bool:
     """Whether a mask is a band, or none: the same for all heads and few numbers, whatever the length of a text."""
     return mask is None or mask.band(Frame(call.query.shape[2], call.key.shape[2])) is not None
+
+
+def _has_pairs_per_head(call: LayerCall, steps: Steps) -> bool:
+    """Whether the steps hold something for each pair of tokens and each head: a mask, or how often they meet."""
+    per_head = steps.mask is not None and steps.mask.heads is not None and not _is_band(call, steps.mask)
+    return per_head or steps.counts is not None
 
 
 def _is_dot_product(steps: Steps, request: Request) -> bool:
@@ -172,18 +173,26 @@ def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"])
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
     """Convert a call to the queries, keys and values of its steps."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
-    mask = steps.mask
-    if mask is not None and not _is_band(call, mask):
-        mask = masks.keep(_dense_mask(call, mask)[:1][None])
     terms = _distance_terms(call) or DistanceTerms()
     table, keys, values = (None if term is None else to_float32(term) for term in terms)
     return LayerReading(
         name=call.name,
-        steps=replace(steps.of_heads(slice(None), "cpu", torch.float32), mask=mask),
+        steps=replace(
+            steps.of_heads(slice(None), "cpu", torch.float32), mask=_simplify(call, steps.mask), buckets=steps.buckets
+        ),
         value=to_float32(value[0]),
         bias=table,
         relative_vectors=None if keys is None else RelativeVectors(keys, values),
+        call_mask=None if steps.hidden_by is None else _simplify(call, call.mask),
     )
+
+
+def _simplify(call: LayerCall, mask: Mask | None) -> Mask | None:
+    """A mask as a band or a tensor, with an axis of heads only if heads differ."""
+    if mask is None or _is_band(call, mask):
+        return mask
+    allowed = _dense_mask(call, mask)
+    return masks.keep((allowed[:1] if bool((allowed == allowed[:1]).all()) else allowed)[None])
 
 
 def _distance_terms(call: LayerCall) -> DistanceTerms | None:

@@ -1,12 +1,13 @@
 """One attention layer of a reading by its steps: queries and keys, and the weights computed from them.
 
-    weights = softmax(scale * score + bias) * window
+    weights = softmax(scale * score + bias + ln count) * window
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
             = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two;
                                                            Dai et al. 2019, section 3.3: with a bias by distance too
             = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are stored
     window  = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
+    count   = how often the two meet in hash rounds        Kitaev et al. 2020, section 2; else 1
 
 Queries, keys and values are stored, so memory is linear in the number of tokens. Weights are computed on request, by
 ``mechanisms.steps``, and never stored.
@@ -27,12 +28,23 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.fields import repr_of_fields
-from regard.masks import causal
+from regard.masks import Mask, causal
 from regard.mechanisms.steps import Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import Json, pack_float32, pack_heads, pack_rows, pack_vectors, round_to_fixed
+from regard.view.pack import (
+    ALPHABET,
+    Json,
+    pack_float32,
+    pack_heads,
+    pack_integers,
+    pack_mask,
+    pack_rows,
+    pack_vectors,
+    round_to_fixed,
+)
+from regard.view.pack_own_steps import pack_buckets
 from regard.view.projections import Projections
 
 
@@ -57,10 +69,10 @@ class RelativeVectors:
 class LayerReading(AttentionLayer):
     """The steps of one attention layer, for a batch of one in float32 on the CPU, and its values.
 
-    The mask of ``steps`` is the same for all heads. ``value`` is (heads, keys, value_dim). ``bias`` (heads, queries +
-    keys - 1) is indexed by the distance from query to key, from the last query and the first key to the first query and
-    the last key. ``projections`` say how queries and keys were computed, if that is known. Raises ShapeError for
-    incompatible shapes, DataError if a number is not finite.
+    ``call_mask`` is the mask of the call, where the mechanism hides more (``Steps.hidden_by``). ``value`` is
+    (heads, keys, value_dim). ``bias`` (heads, queries + keys - 1) is indexed by the distance from query to key, from
+    the last query and the first key to the first query and the last key. ``projections`` say how queries and keys were
+    computed, if that is known. Raises ShapeError for incompatible shapes, DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -71,6 +83,7 @@ class LayerReading(AttentionLayer):
     bias: Float32[Tensor, "_heads _distances"] | None = None
     relative_vectors: RelativeVectors | None = None
     projections: Projections | None = None
+    call_mask: Mask | None = None
 
     def __post_init__(self) -> None:
         steps, (heads, queries, keys) = self.steps, (self.heads, self.queries, self.keys)
@@ -82,8 +95,9 @@ class LayerReading(AttentionLayer):
             shape = (1 if kinds == 1 else heads, distances | 1, steps.query.shape[3])
             self._check_shape("relative keys", self.relative_vectors.key, shape)
             self._check_shape("relative values", self.relative_vectors.value, (distances, self.value.shape[2]))
-        if steps.mask is not None:
-            steps.mask.check(1, 1, queries, keys)
+        for mask in (steps.mask, self.call_mask):
+            if mask is not None:
+                mask.check(1, heads, queries, keys)
         check_finite(self.name, *self._arrays, expected="finite queries, keys and values")
 
     def _check_shape(self, part: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
@@ -115,7 +129,7 @@ class LayerReading(AttentionLayer):
 
     @property
     def allowed(self) -> Bool[np.ndarray, "queries keys"] | None:
-        """Whether a query may attend to a key; None allows everything."""
+        """Whether a query may attend to a key in some head; None allows everything."""
         return self.allowed_of(range(self.queries))
 
     def allowed_of(self, queries: range, keys: range | None = None) -> Bool[np.ndarray, "rows some_keys"] | None:
@@ -129,8 +143,8 @@ class LayerReading(AttentionLayer):
             low, high = (-self.queries if band[0] is None else band[0]), (self.keys if band[1] is None else band[1])
             return np.asarray((low <= distance) & (distance <= high))
         rows = None if len(queries) == self.queries else torch.tensor(queries)
-        allowed = self.steps.mask.dense(self.queries, self.keys, rows=rows)
-        return np.asarray(allowed.expand(1, 1, len(queries), self.keys)[0, 0, :, keys.start : keys.stop])
+        allowed = self.steps.mask.dense(self.queries, self.keys, rows=rows).any(1)
+        return np.asarray(allowed.expand(1, len(queries), self.keys)[0, :, keys.start : keys.stop])
 
     @property
     def heads(self) -> int:
@@ -154,9 +168,12 @@ class LayerReading(AttentionLayer):
 
     @property
     def size(self) -> int:
-        """Number of values in queries, keys, vectors added to keys, and values together."""
+        """Number of values in queries, keys, vectors added to keys, values, and what pairs of each head store."""
         relative = 0 if self.relative_vectors is None else self.relative_vectors.key.numel()
-        return self.steps.query.numel() + self.steps.key.numel() + self.value.numel() + relative
+        pairs = self.heads * self.queries * self.keys
+        masks = pairs // 12 if self._has_masks_per_head else 0  # six bits a character, two characters a value
+        counts = 0 if self.steps.counts is None else pairs // 2
+        return self.steps.query.numel() + self.steps.key.numel() + self.value.numel() + relative + masks + counts
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
@@ -170,7 +187,8 @@ class LayerReading(AttentionLayer):
     def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
         """Weights of queries at even steps of one head. See ``AttentionLayer.weights_of_block``."""
         steps, rows = self.steps, slice(queries.start, queries.stop, queries.step)
-        if not (steps.vector is None and steps.gate is None and self.bias is None and self.relative_vectors is None):
+        is_plain = steps.vector is None and steps.gate is None and steps.counts is None and self.bias is None
+        if not is_plain or self.relative_vectors is not None or self._has_masks_per_head:
             return self.weights_of(head, queries)
         last = min(self.keys, queries[-1] + 1) if self._is_causal_by_band else self.keys
         # In a plain decoder every query of the block sees the keys before the block.
@@ -201,7 +219,15 @@ class LayerReading(AttentionLayer):
         """Encode the steps. See ``AttentionLayer.pack``."""
         steps, relative, value = self.steps, self.relative_vectors, self.value.numpy()
         packed: Json = {"name": self.name, "scale": steps.scale}
-        packed |= pack_vectors(self.query, self.key, value, self.allowed, masks, letters)
+        packed |= pack_vectors(self.query, self.key, value, self._dense(steps.mask), masks, letters)
+        if steps.hidden_by is not None:
+            packed["hidden_by"] = {"name": steps.hidden_by, "mask": pack_mask(self._dense(self.call_mask), masks)}
+        if steps.counts is not None:
+            counts = np.asarray(steps.counts[0])
+            size = 1 if counts.max(initial=0) < len(ALPHABET) else 2
+            packed["counts"] = {"letters": size, "heads": [pack_integers(head, size) for head in counts]}
+        if steps.buckets is not None:
+            packed["buckets"] = pack_buckets(steps.buckets)
         if steps.vector is not None:
             packed["vector"] = pack_rows(steps.vector)
         if self.bias is not None:
@@ -221,6 +247,18 @@ class LayerReading(AttentionLayer):
         if self.relative_vectors is not None and self.relative_vectors.value is not None:
             return self
         return replace(self, value=self.value[..., :0])
+
+    def _dense(self, mask: Mask | None) -> Bool[np.ndarray, "*heads queries keys"] | None:
+        """A mask (queries, keys), or with an axis of heads if it differs between them; None stays."""
+        if mask is None:
+            return None
+        if mask.heads is None:
+            return np.asarray(mask.dense(self.queries, self.keys).expand(1, 1, self.queries, self.keys)[0, 0])
+        return np.asarray(mask.dense(self.queries, self.keys).expand(1, -1, self.queries, self.keys)[0])
+
+    @property
+    def _has_masks_per_head(self) -> bool:
+        return self.steps.mask is not None and self.steps.mask.heads is not None
 
     @property
     def is_causal(self) -> bool:

@@ -93,22 +93,32 @@ def pack_vectors(
     query: Float32[np.ndarray, "heads _ head_dim"],
     key: Float32[np.ndarray, "heads _ head_dim"],
     value: Float32[np.ndarray, "heads _ value_dim"],
-    allowed: Bool[np.ndarray, "_ _"] | None,
+    allowed: Bool[np.ndarray, "*heads _ _"] | None,
     masks: list[str],
     letters: int,
 ) -> Json:
-    """Encode the vectors of a layer and the number of its mask in ``masks``, to which it is appended if it is new."""
-    mask = None if allowed is None else pack_bits(allowed)
-    if mask is not None and mask not in masks:
-        masks.append(mask)
+    """Encode the vectors of a layer, and its mask as ``pack_mask`` does."""
     return {
         "head_dim": int(query.shape[2]),
         "value_dim": int(value.shape[2]),
         "query": pack_heads(query, letters),
         "key": pack_heads(key, letters),
         "value": pack_heads(value, letters),
-        "mask": None if mask is None else masks.index(mask),
+        "mask": pack_mask(allowed, masks),
     }
+
+
+def pack_mask(allowed: Bool[np.ndarray, "*heads _ _"] | None, masks: list[str]) -> int | list[int] | None:
+    """The number of a mask in ``masks``, to which it is appended if it is new; several numbers for a mask per head."""
+    if allowed is None:
+        return None
+    numbers = []
+    for of_head in allowed if allowed.ndim == 3 else allowed[None]:
+        mask = pack_bits(of_head)
+        if mask not in masks:
+            masks.append(mask)
+        numbers.append(masks.index(mask))
+    return numbers[0] if len(set(numbers)) == 1 else numbers
 
 
 def _half_range(letters: int) -> int:

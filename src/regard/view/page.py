@@ -69,6 +69,7 @@ _TEXTS = Page(
         *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "projection_step"),
         *(
             "word_step",
+            "bucket_steps",
             "factor_steps",
             "weights_alone",
             "lesson",
@@ -94,6 +95,7 @@ _PICTURES = Page(
             "weight_table",
             "steps",
             "projection_step",
+            "bucket_steps",
             "factor_steps",
             "weights_alone",
         ),

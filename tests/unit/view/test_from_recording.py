@@ -180,13 +180,14 @@ def test_bias_that_does_not_depend_on_distance_is_stored_as_weights() -> None:
     np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
 
 
-def test_masks_that_differ_by_head_are_stored_as_weights() -> None:
+def test_masks_that_differ_by_head_have_steps() -> None:
     allowed = torch.rand(1, HEADS, QUERIES, KEYS) < 0.5
     mask = masks.keep(allowed)
     layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), mask=mask)
     _, expected = attention(query[None], key[None], key[None], allowed.numpy())
-    assert "masks" in reason_for_stored_weights(layer)
+    assert isinstance(layer, LayerReading)
     np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+    np.testing.assert_allclose(layer.weights_of_block(1, range(1, 3)), expected[0, 1, 1:3], atol=2e-6)
 
 
 def test_a_batch_is_refused() -> None:

@@ -98,14 +98,33 @@ def attend_in_buckets(request: BucketRequest) -> BucketResult:
     return BucketResult(output, ~allowed.any(-1))
 
 
-def attend_in_chunks(request: BucketRequest) -> BucketResult:
-    """Compute attention in chunks of sorted tokens, without the pairs of a token and itself if ``except_self``."""
+@final
+class ChunkPairs(NamedTuple):
+    """Which tokens meet in chunks: ``token`` at each place of all rounds, -1 behind the last one of a round, and
+    ``place`` of each token; the chunk ``before`` each. ``of_query`` and ``of_key`` are the tokens of each chunk as
+    queries and as keys, -1 for none and for hidden keys; ``allowed`` says which of them are pairs.
+    """
+
+    token: Int[Tensor, "batch heads places"]
+    place: Int[Tensor, "batch heads rounds tokens"]
+    before: Int[Tensor, "batch heads chunks"]
+    of_query: Int[Tensor, "batch heads chunks chunk"]
+    of_key: Int[Tensor, "batch heads chunks 1 keys"]
+    allowed: Bool[Tensor, "batch heads chunks chunk keys"]
+
+    def with_chunk_before(self, tensor: Tensor) -> Tensor:
+        """Append the chunk before each to a tensor of chunks, unless there is only one."""
+        if tensor.shape[2] == 1:
+            return tensor
+        index = self.before.view(*self.before.shape, *(1 for _ in tensor.shape[3:])).expand_as(tensor)
+        return torch.cat([tensor, tensor.gather(2, index)], dim=3)
+
+
+def pair_in_chunks(request: BucketRequest) -> ChunkPairs:
+    """Sort the tokens of each round into chunks, and find the pairs of each chunk. There must be a token."""
     assert request.chunk is not None
     chunk, batch, heads, tokens = request.chunk, *request.value.shape[:3]
     rounds, device = request.key_buckets.shape[3], request.device
-    if tokens == 0:
-        output = request.query.new_zeros(batch, heads, 0, request.value.shape[3])
-        return BucketResult(output, output.new_zeros(batch, heads, 0, dtype=torch.bool))
     length = -(-tokens // chunk) * chunk
     codes = request.key_buckets.transpose(2, 3)
     is_hidden = (codes < 0).all(2)
@@ -113,26 +132,12 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
     order = ranks.argsort(dim=-1, stable=True)
     token = torch.full((batch, heads, rounds, length), -1, device=device)
     token = torch.cat([order, token[..., tokens:]], dim=-1).flatten(2)
-    first = torch.arange(rounds, device=device)[:, None] * length
-    place = order.argsort(dim=-1) + first
-    clean = isolate_nonfinite(request.query, _keys(request), request.value)
-    index = token.clamp(min=0)
+    place = order.argsort(dim=-1) + torch.arange(rounds, device=device)[:, None] * length
     before = _chunk_before(is_hidden, rounds, chunk)
-
-    def sort(tensor: Tensor) -> Tensor:
-        """Copy tokens to their places, cut into chunks."""
-        return tensor.gather(2, index[..., None].expand(*index.shape, tensor.shape[3])).unflatten(2, (-1, chunk))
-
-    def with_chunk_before(tensor: Tensor) -> Tensor:
-        """Append the chunk before each, unless there is only one."""
-        if tensor.shape[2] == 1:
-            return tensor
-        index = before.view(*before.shape, *(1 for _ in tensor.shape[3:])).expand_as(tensor)
-        return torch.cat([tensor, tensor.gather(2, index)], dim=3)
-
-    hidden = is_hidden.gather(2, index) | (token < 0)
-    of_query = token.unflatten(2, (-1, chunk))
-    of_key = with_chunk_before(token.masked_fill(hidden, -1).unflatten(2, (-1, chunk)))[..., None, :]
+    hidden = is_hidden.gather(2, token.clamp(min=0)) | (token < 0)
+    of_query, visible = (side.unflatten(2, (-1, chunk)) for side in (token, token.masked_fill(hidden, -1)))
+    pairs = ChunkPairs(token, place, before, of_query, visible, visible)
+    of_key = pairs.with_chunk_before(visible)[..., None, :]
     if of_key.shape[2] > 1:  # a chunk that is before itself is met once
         again = (before == torch.arange(of_key.shape[2], device=device))[..., None, None]
         of_key = of_key.masked_fill(again & (torch.arange(2 * chunk, device=device) >= chunk), -1)
@@ -142,12 +147,45 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
         allowed = allowed & (distance <= request.high)
     if request.except_self:
         allowed = allowed & (distance != 0)
-    with disable_autocast(device):
-        query, key, value = sort(clean.query), with_chunk_before(sort(clean.key)), with_chunk_before(sort(clean.value))
+    return pairs._replace(of_key=of_key, allowed=allowed)
+
+
+def count_meetings(request: BucketRequest) -> Int[Tensor, "batch heads queries keys"]:
+    """Count how often each query meets each key in chunks, in all rounds."""
+    counts = torch.zeros(*request.query.shape[:3], request.frame.keys, dtype=torch.long, device=request.device)
+    if request.frame.keys == 0:
+        return counts
+    pairs = pair_in_chunks(request)
+    index = pairs.of_query[..., None].clamp(min=0) * request.frame.keys + pairs.of_key.clamp(min=0)
+    counts.flatten(2).scatter_add_(2, index.flatten(2), pairs.allowed.long().flatten(2))
+    return counts
+
+
+def attend_in_chunks(request: BucketRequest) -> BucketResult:
+    """Compute attention in chunks of sorted tokens, without the pairs of a token and itself if ``except_self``."""
+    if request.frame.keys == 0:
+        output = request.query.new_zeros(*request.value.shape[:2], 0, request.value.shape[3])
+        return BucketResult(output, output.new_zeros(output.shape[:3], dtype=torch.bool))
+    pairs = pair_in_chunks(request)
+    clean = isolate_nonfinite(request.query, _keys(request), request.value)
+    index = pairs.token.clamp(min=0)
+
+    def sort(tensor: Tensor) -> Tensor:
+        """Copy tokens to their places, cut into chunks."""
+        chosen = tensor.gather(2, index[..., None].expand(*index.shape, tensor.shape[3]))
+        return chosen.unflatten(2, (-1, request.chunk or 1))
+
+    def sort_keys(tensor: Tensor) -> Tensor:
+        """Copy keys to their places, with those of the chunk before."""
+        return pairs.with_chunk_before(sort(tensor))
+
+    allowed = pairs.allowed
+    with disable_autocast(request.device):
+        query, key, value = sort(clean.query), sort_keys(clean.key), sort_keys(clean.value)
         scores = ((query * request.scale) @ key.transpose(-2, -1)).masked_fill(~allowed, -torch.inf)
         bad = sort(clean.bad_query[..., None])[..., 0] & allowed.any(-1)
-        bad = bad | (allowed & with_chunk_before(sort(clean.bad_key[..., None])[..., 0])[..., None, :]).any(-1)
-        return _merge_rounds(scores, allowed, value, bad, place, request.dropout)
+        bad = bad | (allowed & sort_keys(clean.bad_key[..., None])[..., 0][..., None, :]).any(-1)
+        return _merge_rounds(scores, allowed, value, bad, pairs.place, request.dropout)
 
 
 def _keys(request: BucketRequest) -> Float[Tensor, "batch heads keys head_dim"]:

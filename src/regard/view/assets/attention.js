@@ -95,9 +95,31 @@ function headOf(text, layerNumber, head) {
       },
       queries,
       keys,
-      allowed: layer.mask === null ? () => true : fromBits(text.masks[layer.mask], keys),
+      allowed: maskOf(text, layer.mask, head, keys),
+      hiddenBy: layer.hidden_by?.name,
+      visible: layer.hidden_by ? maskOf(text, layer.hidden_by.mask, head, keys) : null,
+      count: layer.counts ? countsOf(layer.counts, head, keys) : null,
     };
   });
+}
+
+// A function that says whether a query may attend to a key. A mask has a number, or one for each head.
+function maskOf(text, mask, head, keys) {
+  const number = Array.isArray(mask) ? mask[head] : mask;
+  return number === null ? () => true : fromBits(text.masks[number], keys);
+}
+
+// A function that says how often a query meets a key.
+function countsOf({ letters, heads }, head, keys) {
+  const counts = integersOf(heads[head], letters, data.alphabet);
+  return (query, key) => counts[query * keys + key];
+}
+
+// Why a query does not attend to a key: by the mask of the call, or by the mechanism itself.
+function whyHidden(seen, query, key) {
+  if (!seen.hiddenBy || !seen.visible(query, key)) return translate`masked`;
+  if (seen.hiddenBy === "buckets") return key === query + seen.keys - seen.queries ? translate`the token itself, left out` : seen.count ? translate`in none of its chunks` : translate`in none of its buckets`;
+  return { choice: translate`not chosen`, window: translate`outside the window`, pattern: translate`outside the pattern` }[seen.hiddenBy];
 }
 
 function vectorOf(numbers, width, row) {
@@ -148,14 +170,14 @@ function gaussianOf({ centre, deviation }, query, key) {
 }
 
 // The steps of one query in a head: scores, scaled scores, exponentials and their sum, shares, heights of the Gaussian
-// curve, weights. Masked keys get 0.
+// curve, weights. Hidden keys get 0; one that is met several times has as many exponentials.
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
   const scores = Float64Array.from({ length: seen.keys }, (_, k) => seen.score(query, k));
   const scaled = scores.map((score, k) => score * seen.scale + biasOf(seen, query, k));
   const highest = scaled.reduce((top, one, k) => (seen.allowed(query, k) && one > top ? one : top), -Infinity);
-  const powers = scaled.map((one, k) => (seen.allowed(query, k) ? Math.exp(one - highest) : 0));
+  const powers = scaled.map((one, k) => (seen.allowed(query, k) ? (seen.count?.(query, k) ?? 1) * Math.exp(one - highest) : 0));
   const total = powers.reduce((sum, power) => sum + power, 0);
   const shares = powers.map((power) => (total > 0 ? power / total : 0));
   const heights = scores.map((_, k) => gaussianOf(seen, query, k));
@@ -174,7 +196,7 @@ function weightsAt(seen, query) {
     if (weights[k] > highest) highest = weights[k];
   }
   if (highest === -Infinity) return weights.fill(0);
-  for (let k = 0; k < seen.keys; k += 1) total += weights[k] = Math.exp(weights[k] - highest);
+  for (let k = 0; k < seen.keys; k += 1) total += weights[k] = weights[k] === -Infinity ? 0 : (seen.count?.(query, k) ?? 1) * Math.exp(weights[k] - highest);
   for (let k = 0; k < seen.keys; k += 1) weights[k] = (weights[k] / total) * (seen.centre ? gaussianOf(seen, query, k) : 1);
   return weights;
 }

@@ -8,18 +8,28 @@ function fromFloat32(packed) {
   return new Float32Array(bytesOf(packed).buffer);
 }
 
-// Each vector: its scale u, then its numbers, ``letters`` characters each; number = (integer - h) / h * 2^(u/64 - 64).
-function fromFixed(packed, width, letters, alphabet) {
+// A function that decodes the integer at a place, ``letters`` characters each.
+function integerReader(packed, letters, alphabet) {
   const place = new Uint8Array(128);
   for (let at = 0; at < alphabet.length; at += 1) place[alphabet.charCodeAt(at)] = at;
-  const half = (alphabet.length ** letters - 1) / 2;
-  const integer = (at) => {
+  return (at) => {
     let value = 0;
     for (let letter = at * letters; letter < (at + 1) * letters; letter += 1) {
       value = value * alphabet.length + place[packed.charCodeAt(letter)];
     }
     return value;
   };
+}
+
+function integersOf(packed, letters, alphabet) {
+  const integer = integerReader(packed, letters, alphabet);
+  return Uint32Array.from({ length: packed.length / letters }, (_, at) => integer(at));
+}
+
+// Each vector: its scale u, then its numbers, ``letters`` characters each; number = (integer - h) / h * 2^(u/64 - 64).
+function fromFixed(packed, width, letters, alphabet) {
+  const half = (alphabet.length ** letters - 1) / 2;
+  const integer = integerReader(packed, letters, alphabet);
   const rows = packed.length / letters / (width + 1);
   const numbers = new Float32Array(rows * width);
   for (let row = 0; row < rows; row += 1) {

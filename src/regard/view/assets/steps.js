@@ -75,6 +75,7 @@ function headSteps(text, key) {
       make("p", {}, ...translateNodes`Every token has a key, a vector of what it offers. Here the key of ${word(gets)}${withDistance(seen.relative?.key)}`),
       ...vector(translateNodes`k of ${word(gets)}`, k),
     ),
+    ...(bucketsOf(text) ? [hashStep(text, seen, query, key, asks, gets), meetingStep(text, seen, query, key)] : []),
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
     ...scalingStep(seen, walked, query, key, n),
     step(
@@ -83,6 +84,7 @@ function headSteps(text, key) {
       softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
+    ...(bucketsOf(text) ? roundsStep(text, seen, walked, query, key) : []),
     ...gaussianStep(seen, walked, query, key),
     ...(seen.valueWidth ? [sumStep(text, seen, walked, query, key, asks, gets)] : []), // a large page has no values
     ...(state.words ? wordStep(text, key) : []),
@@ -202,17 +204,17 @@ function scaleText({ scale, width }) {
 // With a Gaussian window, the softmax gives shares, and the next step gives weights.
 function softmaxFormula(seen, walked, query, key) {
   const name = seen.centre ? translate`share` : "w";
-  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? translate`: outside the window` : translate`: masked`));
+  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(translate`: ${whyHidden(seen, query, key)}`));
   return formula(
-    `${name} = e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
+    `${name} = ${seen.count ? `${seen.count(query, key)} × ` : ""}e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
     upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.shares[key].toFixed(4)),
   );
 }
 
 function softmaxTable(text, walked, query, key, seen) {
   const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
-  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : translate`masked`];
-  const titles = [seen.vector ? translate`score s` : translate`score q·k`, ...(isScaled(seen) ? [translate`scaled s`] : []), "e^(s − max)"];
+  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : whyHidden(seen, query, at)];
+  const titles = [seen.vector ? translate`score s` : translate`score q·k`, ...(isScaled(seen) ? [translate`scaled s`] : []), seen.count ? translate`times met × e^(s − max)` : "e^(s − max)"];
   return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 

@@ -1,0 +1,95 @@
+"""Steps of a mechanism's own in a real browser: what they show is compared with oracles in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from browser_page import BrowserPage, make_tokens
+from test_weights_alone import weights_in_titles
+
+import regard
+from regard.conformance.oracles import reformer as reformer_oracle
+from regard.view import layers_of
+from regard.view.reading import Reading
+
+WORDS = ["The", "cat", "sat", "on", "the", "mat", "since", "it", "was", "tired", "of", "the", "dog"]
+WIDTH, HEADS = 20, 5
+HEAD_DIM = WIDTH // HEADS
+Show = Callable[..., BrowserPage]
+
+
+def read_layer(mechanism: str, options: dict, mask: regard.masks.Mask | None = None) -> Reading:
+    """One layer with random weights, over random tokens."""
+    torch.manual_seed(2)
+    attention = regard.MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, mechanism_options=options)
+    tokens = make_tokens(WORDS)
+    with torch.no_grad(), regard.record(attention) as seen:
+        attention(torch.randn(1, len(tokens), WIDTH), mask=mask)
+    return Reading(tokens, layers_of(seen))
+
+
+def meetings(query: np.ndarray, rotations: np.ndarray, chunk: int | None) -> np.ndarray:
+    """How often token i meets token j in each round (rounds, tokens, tokens), by Kitaev et al. 2020, section 2."""
+    buckets = np.array([reformer_oracle.buckets(token, rotations) for token in query]).T
+    rounds, tokens = buckets.shape
+    met = np.zeros((rounds, tokens, tokens))
+    if chunk is None:
+        for number, i, j in np.ndindex(met.shape):
+            same = [bool(buckets[one, i] == buckets[one, j]) for one in range(number + 1)]
+            met[number, i, j] = same[-1] and not any(same[:-1])
+    else:
+        chunks = []
+        for of_round in buckets:
+            order = np.argsort(of_round, kind="stable")
+            chunks += [order[at : at + chunk] for at in range(0, tokens, chunk)]
+        for number, own in enumerate(chunks):
+            for i in own:
+                for j in [*own, *chunks[number - 1]]:
+                    met[number // (len(chunks) // rounds), i, j] += 1
+    for number in range(rounds):
+        np.fill_diagonal(met[number], 0)
+    return met
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_buckets_and_rounds_of_reformer_are_those_of_the_paper(show: Show, chunk: int | None) -> None:
+    reading = read_layer("reformer", {"buckets": 4, "rounds": 3, "chunk": chunk})
+    head, token = 1, 3
+    query = reading.layers[0].query[head].astype(np.float64)
+    rotations = reformer_oracle.draw_rotations(0, HEADS, HEAD_DIM, 3, 2)[head]
+    met = meetings(query, rotations, chunk)
+    scores = np.array([query @ reformer_oracle.divided(key) for key in query]).T / np.sqrt(HEAD_DIM)
+    exponentials = met * np.exp(scores)
+    weights = exponentials.sum(0) / exponentials.sum((0, 2))[:, None]
+    np.testing.assert_allclose(reading.layers[0].weights()[head], weights, atol=1e-6)
+    key = int(weights[token].argmax())
+    opened = show(reading, at=f"#layer=0&head={head}&token={token}&key={key}")
+    np.testing.assert_allclose(weights_in_titles(opened), weights[token], atol=6e-6)
+    items = opened.page.locator("#steps > li")
+    titles = items.locator("h3").all_inner_texts()
+    at = next(number for number, title in enumerate(titles) if "Rounds" in title)
+    rows = items.nth(at).locator("tbody tr").all_inner_texts()
+    shown = np.array(
+        [[float(cell.replace("−∞", "-inf").replace("−", "-")) for cell in row.split("\t")] for row in rows]
+    )
+    sums = exponentials[:, token].sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.nan_to_num(exponentials[:, token, key] / sums)
+        expected = np.stack([np.arange(3), (met[:, token] > 0).sum(-1), np.log(sums), sums / sums.sum(), own], axis=1)
+    np.testing.assert_allclose(shown, expected, atol=1e-4)
+    hashed = items.nth(at - 5)
+    assert "Hash" in titles[at - 5]
+    buckets = [row.split("\t")[1] for row in hashed.locator("tbody tr").all_inner_texts()]
+    assert list(map(int, buckets)) == reformer_oracle.buckets(query[token], rotations)
+    assert "masked" not in opened.page.inner_text("#steps")
+
+
+def test_keys_that_a_mechanism_leaves_out_are_not_said_to_be_masked(show: Show) -> None:
+    reading = read_layer("top_k", {"keys": 4}, regard.masks.causal())
+    opened = show(reading, at="#layer=0&head=2&token=9&key=3")
+    cells = opened.page.locator("#steps table").last.locator("td:nth-child(4)").all_inner_texts()
+    assert cells.count("not chosen") == 6
+    assert cells.count("masked") == 5
