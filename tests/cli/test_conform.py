@@ -64,7 +64,7 @@ def test_function_that_cannot_be_tried(kernel):
 
 
 def test_vectors(tmp_path):
-    assert "15 cases" in output("conform", "--vectors", "cases.safetensors", "--mechanism", "gated_delta")
+    assert "21 cases" in output("conform", "--vectors", "cases.safetensors", "--mechanism", "gated_delta")
     assert "0/expected/output" in load_file(tmp_path / "cases.safetensors")
 
 

@@ -1,5 +1,6 @@
 """The conformance kit: right kernels pass, each fault made by hand is caught, and usual faults are named."""
 
+import itertools
 import subprocess
 import sys
 
@@ -60,6 +61,9 @@ NAMED = {
     "no scale in the gradient of the key": "gradient of key lacks the factor of the scale",
     "gradient of the last head of a group": "is of the last of the heads",
     "incomplete tile skipped": "incomplete tile",
+    "keys start one late": "first key of each text is ignored",
+    "last text runs on": "runs on to the end of the row",
+    "cu_seqlens ignored": "texts of a row are one text",
     "strides ignored": "strides are ignored",
     "inputs scaled in place": "changes its argument",
     "state ignored": "initial state is ignored",
@@ -132,6 +136,25 @@ def test_regard_passes(impl):
     assert report.holds, report
     assert report.counts()["right"] > 80
     assert not report.counts()["not tried"]
+
+
+def test_packed_rows_are_recognised():
+    """A function of one cu_seqlens, whose texts have as many queries as keys."""
+
+    def attention(q, k, v, cu_seqlens, causal=False, softmax_scale=None):
+        output = torch.zeros_like(q)
+        for start, end in itertools.pairwise(cu_seqlens.tolist()):
+            text = (part[start:end].transpose(0, 1)[None] for part in (q, k, v))
+            rule = regard.masks.causal() if causal else None
+            output[start:end] = regard.attention(*text, mask=rule, scale=softmax_scale)[0].transpose(0, 1)
+        return output
+
+    report = check(attention, strict=True)
+    assert report.holds, report
+    assert report.conventions[0] == "tensors are (tokens of all texts, heads, head_dim)"
+    assert report.counts()["right"] > 15
+    reasons = {outcome.reason for outcome in report.outcomes if outcome.verdict == "not tried"}
+    assert "the function takes no texts with other lengths of keys than of queries" in reasons
 
 
 @pytest.mark.parametrize("name", ["additive", "sigmoid", "differential", "nsa"])

@@ -27,7 +27,8 @@ NOTES = """
 [bold]Functions.[/bold] A function takes query, key and value, and what it has of mask, bias, causal, window, scale, \
 softcap, sinks and dropout, by their usual names. Cases that need other arguments are not tried. Functions of torch, \
 JAX and NumPy are told apart by what their module imports; Triton kernels run in Triton's interpreter unless --device \
-is cuda. A file that ends in .onnx is a model with one node of the operator Attention.
+is cuda. A function that takes cu_seqlens_q is tried with packed rows. A file that ends in .onnx is a model with one \
+node of the operator Attention.
 
 [bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong; 2: the function could not be tried. 4 to 6 \
 as for all commands.
@@ -41,6 +42,8 @@ as for all commands.
   regard conform attention.onnx
 
   regard conform --vectors cases.safetensors
+
+  regard conform --vectors packed.safetensors --suite packed
 """
 
 
@@ -78,7 +81,7 @@ class _Function:
     )
     causal: bool = option_field(False, "It is causal without an argument that says so.")
     suite: str = option_field(
-        "regard", "Cases: regard, or onnx for ONNX's own node tests of Attention.", metavar="NAME"
+        "regard", "Cases: regard, packed (rows of texts) or onnx (ONNX's node tests of Attention).", metavar="NAME"
     )
     strict: bool = option_field(
         False, "Try inf and nan behind masks, too, which most kernels multiply with weights of 0."
@@ -122,7 +125,7 @@ def conform(
     Forward, gradients, masks, canaries behind masks, determinism and dropout are tried.
     """
     if vectors is not None:
-        _write_vectors(vectors, how.mechanism)
+        _write_vectors(vectors, how.mechanism, how.suite)
         return
     if function is None:
         raise OptionError("nothing to try", expected="MODULE:FUNCTION", got="no function", do=f"for example {EXAMPLE}")
@@ -135,11 +138,11 @@ def conform(
         raise typer.Exit(1)
 
 
-def _write_vectors(path: Path, mechanism: str) -> None:
+def _write_vectors(path: Path, mechanism: str, suite: str) -> None:
     from regard.conformance import cases_of
     from regard.conformance.vectors import write_vectors
 
-    cases = cases_of(mechanism)
+    cases = cases_of(mechanism, suite=suite)
     write_vectors(cases, path)
     print(translate_message(f"Written: {path} ({len(cases)} cases, {path.stat().st_size / 1000:,.0f} kB)"))
 

@@ -25,10 +25,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "dropout": ("dropout", "dropout_p", "dropout_rate"),
     "seed": ("seed", "dropout_seed", "rng_seed"),
     "grouped": ("enable_gqa",),
-    "statistics": ("return_lse", "return_softmax_lse"),
+    "statistics": ("return_lse", "return_softmax_lse", "return_attn_probs"),
     "log_decay": ("log_decay", "g", "decay", "log_gate"),
     "beta": ("beta",),
     "state": ("state", "initial_state", "h0"),
+    "cu_seqlens_q": ("cu_seqlens_q", "cu_seq_q", "cu_seq_lens_q", "cu_seqlens"),
+    "cu_seqlens_k": ("cu_seqlens_k", "cu_seq_k", "cu_seq_lens_k", "cu_seqlens_kv"),
+    "max_seqlen_q": ("max_seqlen_q", "max_q", "max_length_q", "max_seqlen"),
+    "max_seqlen_k": ("max_seqlen_k", "max_k", "max_length_k", "max_seqlen_kv"),
     "final_state": ("output_final_state", "return_state", "return_final_state"),
 }
 """The usual names of each argument; the first is that of this package."""

@@ -199,10 +199,11 @@ HIDING = (
 """Cases behind whose masks canaries are put."""
 
 
-def _poison(clean: Case, kind: str) -> Case:
+def poison(clean: Case, kind: str) -> Case:
     """The case with other keys and values where no query of their heads may attend.
 
     If there are no such keys, the last two are overwritten, and only the queries that may not see them are compared.
+    Of packed rows, queries past the last text are overwritten, too.
     """
     layout, arguments = clean.layout, dict(clean.arguments)
     grouped = (layout.batch, layout.key_heads, layout.group, layout.queries, layout.keys)
@@ -213,6 +214,9 @@ def _poison(clean: Case, kind: str) -> Case:
         array: np.ndarray = arguments[name]
         signs = np.where(np.arange(array.shape[-1]) % 2, -1.0, 1.0)
         arguments[name] = np.where(hidden[..., None], POISONS[kind] * signs, array)
+    if "cu_seqlens_q" in arguments:
+        arguments["query"] = arguments["query"].copy()
+        arguments["query"][:, :, arguments["cu_seqlens_q"][-1] :] = POISONS[kind]
     affected = (clean.expected.allowed & np.repeat(hidden, layout.group, axis=1)[:, :, None]).any(-1)
     name = f"{clean.name}; hidden keys and values are {kind}"
     return Case(name, EQUATION, layout, arguments, poison=kind, clean=clean, affected=affected)
@@ -248,7 +252,7 @@ def attention_cases(sizes: Sizes, align: str = "end") -> tuple[Case, ...]:
             "scores below any number that stands for -inf", EQUATION, square, {**make_tensors(square, "low"), **hidden}
         )
     )
-    cases += [_poison(case, kind) for case in cases if case.name in HIDING for kind in POISONS]
+    cases += [poison(case, kind) for case in cases if case.name in HIDING for kind in POISONS]
     return tuple(cases)
 
 

@@ -17,9 +17,10 @@ from regard.conformance.equations import differences, largest_error
 from regard.conformance.faults.gradients import name_gradient_fault
 from regard.conformance.faults.naming import assume_scale
 from regard.conformance.frameworks import Framework, make_framework
-from regard.conformance.kernel import LAYOUTS, MASK_FORMS, Convention, Kernel, Results
+from regard.conformance.kernel import LAYOUTS, MASK_FORMS, SUITES, Convention, Kernel, Results
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.other_cases import SCANS, mechanism_cases, scan_cases
+from regard.conformance.packed_cases import packed_cases
 from regard.conformance.report import Finding, Outcome, Report
 from regard.errors import RefusedError, check_choice, check_flag, check_kind
 
@@ -29,9 +30,10 @@ SIZES = (Sizes(), Sizes(16), Sizes(16, 16), Sizes(64, 64), Sizes(64, 128))
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Dtypes in the order in which they are tried."""
 ALIGNMENTS = ("end", "start")
-SUITES = ("regard", "onnx")
 NOT_FINITE = ("inf", "nan")
 """Canaries that only kernels survive which leave hidden values out of their products."""
+WORDS = {"cu_seqlens_q": "packed texts", "cu_seqlens_k": "texts with other lengths of keys than of queries"}
+"""Arguments in words, where the name says too little."""
 NAMED = 40
 """Wrong cases whose faults are looked for."""
 
@@ -76,7 +78,8 @@ def check(
         device: of torch.
         align: "end": the last query is at the position of the last key; "start": the first at that of the first key.
         fixed: arguments that the function always has without taking them, such as ``{"causal": True}``.
-        suite: "regard", or "onnx" for ONNX's own node tests of Attention, with exact results.
+        suite: "regard"; "packed" for rows of texts given by their lengths, as a function that takes ``cu_seqlens_q`` is
+            tried by itself; or "onnx" for ONNX's own node tests of Attention, with exact results.
         strict: try inf and nan behind masks, too, which most kernels multiply with weights of 0.
         fail_fast: stop at the first case that is wrong.
         progress: called with the number of cases done and of all.
@@ -85,12 +88,15 @@ def check(
     """
     _check_options(mechanism, dtypes, {"names": names, "fixed": fixed}, layout=layout, mask=mask, align=align)
     check_flag("strict", strict)
-    check_choice("suite", suite, SUITES if mechanism == "dot_product" else SUITES[:1])
+    check_choice("suite", suite, SUITES if mechanism == "dot_product" else ("regard",))
     parameters = () if mechanism in SCANS or mechanism == "dot_product" else tuple(_parameter_names(mechanism))
     signature, convention = read_signature(function, names or {}, parameters), Convention(align=align)
     frameworks = _find_frameworks(function, framework, backward, device)
+    takes_lengths = suite == "regard" and mechanism == "dot_product" and signature.takes("cu_seqlens_q")
     kernels = [
-        Kernel(function, candidate, signature, convention, fixed=fixed or {}, suite=suite) for candidate in frameworks
+        Kernel(function, candidate, signature, convention, fixed=fixed or {}, suite=candidate_suite)
+        for candidate_suite in (("packed", suite) if takes_lengths else (suite,))
+        for candidate in frameworks
     ]
     kernel, sizes, main = _recognise(kernels, mechanism, dtypes, layout)
     kernel = _assume_scale(kernel, mechanism, sizes, main)
@@ -107,7 +113,7 @@ def check(
 def _check_options(mechanism: object, dtypes: object, mappings: Mapping[str, object], **choices: object) -> None:
     """Raise OptionError for a wrong argument of ``check``; None is valid where it is the default."""
     check_choice("mechanism", mechanism, ORACLES)
-    valid = {"layout": LAYOUTS, "mask": tuple(MASK_FORMS), "align": ALIGNMENTS}
+    valid = {"layout": tuple(LAYOUTS), "mask": tuple(MASK_FORMS), "align": ALIGNMENTS}
     for kind, value in choices.items():
         if value is not None or kind == "align":
             check_choice(kind, value, valid[kind])
@@ -151,17 +157,24 @@ def _parameter_names(mechanism: str) -> list[str]:
 
 
 @explain_arguments
-def cases_of(mechanism: str, align: str = "end") -> tuple[Case, ...]:
+def cases_of(mechanism: str, align: str = "end", suite: str = "regard") -> tuple[Case, ...]:
     """All cases of a mechanism, of sizes that are primes; a scan takes its scale as an argument.
 
-    ``align`` is as in ``check``. Raises OptionError for an unknown mechanism or alignment.
+    ``align`` and ``suite`` are as in ``check``. Raises OptionError for an unknown mechanism, alignment or suite.
     """
     check_choice("mechanism", mechanism, ORACLES)
     check_choice("align", align, ALIGNMENTS)
-    return _build_cases(mechanism, SIZES[0], align, with_scale=True)
+    check_choice("suite", suite, SUITES if mechanism == "dot_product" else ("regard",))
+    return _build_cases(mechanism, suite, SIZES[0], align, with_scale=True)
 
 
-def _build_cases(mechanism: str, sizes: Sizes, align: str, *, with_scale: bool) -> tuple[Case, ...]:
+def _build_cases(mechanism: str, suite: str, sizes: Sizes, align: str, *, with_scale: bool) -> tuple[Case, ...]:
+    if suite == "onnx":
+        from regard.conformance.onnx_cases import onnx_attention_cases
+
+        return onnx_attention_cases()
+    if suite == "packed":
+        return packed_cases(sizes, align)
     if mechanism == "dot_product":
         return attention_cases(sizes, align)
     return (
@@ -170,12 +183,8 @@ def _build_cases(mechanism: str, sizes: Sizes, align: str, *, with_scale: bool) 
 
 
 def _cases(kernel: Kernel, mechanism: str, sizes: Sizes) -> tuple[Case, ...]:
-    if kernel.suite == "onnx":
-        from regard.conformance.onnx_cases import onnx_attention_cases
-
-        return onnx_attention_cases()
     with_scale = kernel.signature.takes("scale")
-    cases = _build_cases(mechanism, sizes, kernel.convention.align, with_scale=with_scale)
+    cases = _build_cases(mechanism, kernel.suite, sizes, kernel.convention.align, with_scale=with_scale)
     return _with_arguments(cases, kernel) if kernel.fixed else cases
 
 
@@ -216,8 +225,9 @@ def _recognise_layout(
 
     If it accepts none, None and the message of its refusal.
     """
-    case, accepted, refusal = _first_case(kernel, mechanism, sizes), None, ""
-    for order in LAYOUTS if layout is None else (layout,):
+    case, accepted = _first_case(kernel, mechanism, sizes), None
+    refusal = "" if layout in (None, *SUITES[kernel.suite]) else f"the layout {layout}, which its cases do not have"
+    for order in [order for order in SUITES[kernel.suite] if layout in (None, order)]:
         candidate = replace(kernel, convention=kernel.convention._replace(layout=order))
         results = candidate.run(case, dtype)
         if results.refusal:
@@ -266,9 +276,8 @@ def _recognise_masks(kernel: Kernel, mechanism: str, sizes: Sizes, dtype: str, f
 def _describe(kernel: Kernel, sizes: Sizes, dtype: str) -> tuple[str, ...]:
     """The conventions that were recognised, in sentences."""
     convention = kernel.convention
-    order = "batch, heads, length, head_dim" if convention.layout == "bhld" else "batch, length, heads, head_dim"
     lines = [
-        f"tensors are ({order})",
+        f"tensors are {LAYOUTS[convention.layout]}",
         f"arguments: {', '.join(kernel.signature.names[name] for name in NAMES if name in kernel.signature.names)}",
     ]
     if "mask" in kernel.signature.names:
@@ -320,7 +329,8 @@ def _up_to_first_wrong(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
 def _try_case(kernel: Kernel, case: Case, dtype: str, *, name_faults: bool = True) -> Outcome:
     missing = kernel.missing(case)
     if missing:
-        return Outcome(case.name, dtype, "not tried", reason=f"the function takes no {missing.replace('_', ' ')}")
+        words = WORDS.get(missing, missing.replace("_", " "))
+        return Outcome(case.name, dtype, "not tried", reason=f"the function takes no {words}")
     results = kernel.run(case, dtype)
     if results.refusal:
         return Outcome(case.name, dtype, "refused", reason=results.refusal)
@@ -401,14 +411,14 @@ def _try_properties(kernel: Kernel, case: Case, dtype: str) -> Iterator[Outcome]
     yield Outcome("inputs are not changed", dtype, "wrong" if changed else "right", changed)
     strided = kernel.run(case, dtype, strided=True)
     if strided.refusal:
-        yield Outcome("tensors whose memory is ordered by token", dtype, "refused", reason=strided.refusal)
+        yield Outcome("tensors that are not contiguous", dtype, "refused", reason=strided.refusal)
         return
     found = _wrong_parts(kernel, case, strided, dtype) or _wrong_gradients(case, strided, dtype)
     if found and not (_wrong_parts(kernel, case, first, dtype) or _wrong_gradients(case, first, dtype)):
         found = [
             replace(finding, cause="strides are ignored: the tensors are read as if contiguous") for finding in found
         ]
-    yield Outcome("tensors whose memory is ordered by token", dtype, "wrong" if found else "right", tuple(found))
+    yield Outcome("tensors that are not contiguous", dtype, "wrong" if found else "right", tuple(found))
 
 
 def _try_dropout(kernel: Kernel, case: Case, dtype: str) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -77,6 +78,9 @@ def largest_error(actual: np.ndarray, exact: np.ndarray) -> float:
 
 def explains(actual: np.ndarray, wrong: np.ndarray, exact: np.ndarray, bound: float) -> bool:
     """Whether the result of a wrong equation is the one of a kernel, and by far closer to it than to the exact one."""
+    if wrong.shape != exact.shape:
+        return False
+    wrong = np.where(np.isnan(exact), np.nan, wrong)
     return largest_error(actual, wrong) <= min(4 * bound, largest_error(wrong, exact) / 16)
 
 
@@ -104,13 +108,13 @@ class AttentionEquation(Equation):
         gradients = attention.backward(
             query, key, value, upstream, allowed, dropout_mask=dropout_mask, **terms
         )._asdict()
-        return Expected(
-            output,
-            allowed,
-            weights,
-            statistics.lse,
-            gradients={name: gradient for name, gradient in gradients.items() if gradient is not None},
-        )
+        lse, gradients = statistics.lse, {name: part for name, part in gradients.items() if part is not None}
+        if "cu_seqlens_q" in arguments:  # nothing is expected of rows past the last text
+            for array in (output, lse, gradients["query"]):
+                array[:, :, arguments["cu_seqlens_q"][-1] :] = np.nan
+            for array in (gradients["key"], gradients["value"]):
+                array[:, :, arguments["cu_seqlens_k"][-1] :] = np.nan
+        return Expected(output, allowed, weights, lse, gradients=gradients)
 
     def bounds(self, case: Case, dtype: str) -> Mapping[str, float]:
         """The bounds that ``regard.conformance.tolerance`` derives."""
@@ -128,8 +132,11 @@ def attention_with(case: Case, allowed: np.ndarray | None = None, **changes: Any
 def allowed_pairs(arguments: Arguments) -> np.ndarray:
     """Who may attend (batch, heads, queries, keys): mask, causal mask and window together.
 
-    The last query is at the position of the last key, or with ``align`` "start" the first at that of the first key.
+    The last query is at the position of the last key, or with ``align`` "start" the first at that of the first key;
+    in packed rows, those of its text.
     """
+    if "cu_seqlens_q" in arguments:
+        return allowed_in_texts(arguments, texts(arguments["cu_seqlens_q"]), texts(arguments["cu_seqlens_k"]))
     queries, keys = arguments["query"].shape[2], arguments["key"].shape[2]
     offset = 0 if arguments.get("align") == "start" else keys - queries
     allowed = np.ones((*arguments["query"].shape[:3], keys), dtype=bool)
@@ -146,6 +153,22 @@ def allowed_pairs(arguments: Arguments) -> np.ndarray:
     return allowed
 
 
+def allowed_in_texts(arguments: Arguments, of_queries: list[slice], of_keys: list[slice]) -> np.ndarray:
+    """Who may attend in a packed row, whose texts are these tokens."""
+    query, key = arguments["query"], arguments["key"]
+    rules = {name: arguments.get(name) for name in ("causal", "window", "align")}
+    allowed = np.zeros((*query.shape[:3], key.shape[2]), dtype=bool)
+    for rows, columns in zip(of_queries, of_keys, strict=True):
+        text = {"query": query[:, :, rows], "key": key[:, :, columns], **rules}
+        allowed[:, :, rows, columns] = allowed_pairs(text)
+    return allowed
+
+
+def texts(cu_seqlens: np.ndarray) -> list[slice]:
+    """The tokens of each text of a packed row; ``cu_seqlens`` (texts + 1,) are the sums of the lengths before it."""
+    return [slice(int(first), int(end)) for first, end in pairwise(cu_seqlens)]
+
+
 @final
 class ScanEquation(Equation):
     """The scan family: a state that decays and is written to, with or without the delta rule."""
@@ -154,11 +177,7 @@ class ScanEquation(Equation):
 
     def compute(self, arguments: Arguments, upstream: np.ndarray) -> Expected:
         """Return the output and the final state."""
-        query, key, value, log_decay, beta, state = (arguments.get(name) for name in self.inputs)
-        assert query is not None
-        assert key is not None
-        assert value is not None
-        output, state = scan.scan(query, key, value, log_decay, beta, state, arguments.get("scale", 1.0))
+        output, state = scan_texts(arguments)
         return Expected(output, np.ones((*output.shape[:3], output.shape[2]), dtype=bool), state=state)
 
     def bounds(self, case: Case, dtype: str) -> Mapping[str, float]:
@@ -166,6 +185,19 @@ class ScanEquation(Equation):
         layout = case.layout
         terms = 4 * layout.head_dim + 4 * layout.keys + 2 * layout.value_dim + 16
         return _relative_bounds(self, case, relative_bound(terms, dtype, roundings=8))
+
+
+def scan_texts(arguments: Arguments) -> tuple[np.ndarray, np.ndarray]:
+    """The output and the final state of a scan; with ``cu_seqlens_q``, each text of the row has a state of its own."""
+    inputs = {name: array for name in ScanEquation.inputs if (array := arguments.get(name)) is not None}
+    scale, cu_seqlens = arguments.get("scale", 1.0), arguments.get("cu_seqlens_q")
+    if cu_seqlens is None:
+        return scan.scan(**inputs, scale=scale)
+    state, parts = inputs.pop("state", None), []
+    for number, rows in enumerate(texts(cu_seqlens)):
+        text = {name: array[:, :, rows] for name, array in inputs.items()}
+        parts.append(scan.scan(**text, state=None if state is None else state[number : number + 1], scale=scale))
+    return np.concatenate([output for output, _ in parts], axis=2), np.concatenate([final for _, final in parts])
 
 
 @final

@@ -16,8 +16,16 @@ from regard.conformance.oracles.attention import sum_to
 from regard.load_function import describe_user_error
 
 HIDDEN_SCORE = -np.inf
-LAYOUTS = ("bhld", "blhd")
-"""Orders of batch, heads, length and head_dim: that of torch, and that of FlashAttention and JAX."""
+LAYOUTS = {
+    "bhld": "(batch, heads, length, head_dim)",
+    "blhd": "(batch, length, heads, head_dim)",
+    "thd": "(tokens of all texts, heads, head_dim)",
+}
+"""Orders of dimensions: that of torch, that of FlashAttention and JAX, and that of packed rows with ``cu_seqlens``."""
+SUITES = {"regard": ("bhld", "blhd"), "packed": ("thd",), "onnx": ("bhld", "blhd")}
+"""The layouts in which functions take the cases of each suite."""
+OPTIONAL = ("max_seqlen_q", "max_seqlen_k")
+"""Arguments of a case that a function may find out itself."""
 MASK_FORMS = {
     "allowed": "True may attend",
     "hidden": "True may not attend",
@@ -70,22 +78,29 @@ class Kernel:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that the function does not take, since it always has them, such as causal=True."""
     suite: str = "regard"
-    """The cases that it is tried with."""
+    """The cases that it is tried with, of ``SUITES``."""
 
     def missing(self, case: Case) -> str:
         """The argument of a case that the function does not take; "" if there is none."""
         for name, value in case.arguments.items():
             if name == "bias" and self.convention.bias_in_mask:
                 continue
-            if name not in (*INTERNAL, *self.fixed) and value is not None and not self.signature.takes(name):
+            if self._is_passed(case, name) and value is not None and not self.signature.takes(name):
                 return name
         left, right = case.arguments.get("window") or (0, 0)
         is_sliding = "window" not in self.signature.names and (left is None or right != 0)
         has_two_bounds = self.signature.names.get("window") == "local_window_size" and None in (left, right)
         return "window of such bounds" if is_sliding or has_two_bounds else ""
 
+    def _is_passed(self, case: Case, name: str) -> bool:
+        """Whether an argument of a case is passed. A function of one ``cu_seqlens`` has it for queries and keys."""
+        if name in (*INTERNAL, *self.fixed):
+            return False
+        is_shared = name == "cu_seqlens_k" and np.array_equal(case.arguments[name], case.arguments["cu_seqlens_q"])
+        return self.signature.takes(name) or not (name in OPTIONAL or is_shared)
+
     def run(self, case: Case, dtype: str, *, strided: bool = False) -> Results:
-        """Call the function on a case; ``strided``: on tensors whose memory is ordered by token."""
+        """Call the function on a case; ``strided``: on tensors that are not contiguous."""
         inputs = tuple(name for name in case.inputs if self._name_of(name) is not None)
         upstream = self._to_layout("query", case.upstream)
         wanted = tuple(dict.fromkeys(str(self._name_of(name)) for name in inputs))
@@ -93,7 +108,7 @@ class Kernel:
         try:
             arguments = self._render(case)
             if strided:
-                arguments = {name: _by_token(value) for name, value in arguments.items()}
+                arguments = {name: _exchange_in_memory(value) for name, value in arguments.items()}
             returned = self.framework.call(self.function, arguments, dtype, upstream, wanted)
         except Exception as error:  # whatever a stranger's function raises is its refusal
             failure = describe_user_error(error)
@@ -120,11 +135,8 @@ class Kernel:
 
     def _render(self, case: Case) -> dict[str, Any]:
         """The arguments of a case, with the function's names and in its forms."""
-        names, given = (
-            self.signature.names,
-            {name: value for name, value in case.arguments.items() if value is not None},
-        )
-        given = {name: value for name, value in given.items() if name not in (*INTERNAL, *self.fixed)}
+        names, arguments = self.signature.names, case.arguments
+        given = {name: value for name, value in arguments.items() if value is not None and self._is_passed(case, name)}
         rendered: dict[str, Any] = {}
         mask = given.pop("mask", None)
         if "bias" in given and self.convention.bias_in_mask:
@@ -155,7 +167,10 @@ class Kernel:
     def _to_layout(self, name: str, array: np.ndarray) -> np.ndarray:
         if name == "log_decay" and array.shape[-1] == 1:
             array = array[..., 0]
-        return array.swapaxes(1, 2) if self.convention.layout == "blhd" and name in _BY_LENGTH else array
+        if self.convention.layout == "bhld" or name not in _BY_LENGTH:
+            return array
+        array = array.swapaxes(1, 2)
+        return np.ascontiguousarray(array if self.convention.layout == "blhd" else array[0])
 
     def _gradient(self, case: Case, name: str, array: np.ndarray) -> np.ndarray:
         """The gradient of an input of the case; a bias in the mask is summed where the mask was not broadcast."""
@@ -164,26 +179,28 @@ class Kernel:
         return self._from_layout(name, array)
 
     def _from_layout(self, name: str, array: np.ndarray) -> np.ndarray:
+        if name in _BY_LENGTH and self.convention.layout == "thd" and array.ndim == 3:
+            return array.swapaxes(0, 1)[None]
         if name in _BY_LENGTH and self.convention.layout == "blhd" and array.ndim > 2:
             array = array.swapaxes(1, 2)
         return array[..., None] if name == "log_decay" and array.ndim == 3 else array
 
     def _name_outputs(self, case: Case, outputs: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
         """Name the first output, and the others by their shapes, whose sizes are different primes."""
-        layout = case.layout
-        rows = (layout.batch, layout.heads, layout.queries)
-        shapes = {
-            rows: "lse",
-            (*rows, layout.keys): "weights",
-            (layout.batch, layout.heads, layout.head_dim, layout.value_dim): "state",
+        exact = {name: getattr(case.expected, name) for name in ("lse", "weights", "state")}
+        shapes = {array.shape: name for name, array in exact.items() if array is not None}
+        if self.convention.layout == "thd":  # without the dimension of batch
+            shapes |= {shape[1:]: name for shape, name in shapes.items()}
+        named = {
+            shapes[part.shape]: part.reshape(exact[shapes[part.shape]].shape)
+            for part in outputs[1:]
+            if part.shape in shapes
         }
-        found = {shapes[part.shape]: part for part in outputs[1:] if part.shape in shapes}
-        return {name: part for name, part in found.items() if getattr(case.expected, name) is not None} | {
-            "output": self._from_layout("query", outputs[0])
-        }
+        return named | {"output": self._from_layout("query", outputs[0])}
 
 
-def _by_token(value: Any) -> Any:
-    """The same array with heads beside each other in memory, as a projection leaves them."""
-    is_tokens = isinstance(value, np.ndarray) and value.ndim == 4
-    return np.ascontiguousarray(value.swapaxes(1, 2)).swapaxes(1, 2) if is_tokens else value
+def _exchange_in_memory(value: Any) -> Any:
+    """The same array with heads and tokens in the other order in memory, as after a transposition."""
+    if not isinstance(value, np.ndarray) or value.ndim < 3:
+        return value
+    return np.ascontiguousarray(value.swapaxes(-3, -2)).swapaxes(-3, -2)

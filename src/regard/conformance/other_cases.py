@@ -12,6 +12,7 @@ from regard.conformance.equations import MechanismEquation, ScanEquation
 from regard.conformance.layout import Layout
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import masks
+from regard.conformance.packed_cases import cumulative_lengths
 
 SCANS = {
     "gated_delta": ("log_decay of a token", "beta"),
@@ -22,6 +23,11 @@ SCANS = {
 """Mechanisms whose kernels take logarithms of decays, after their gates, and the rate beta of the delta rule."""
 
 SCAN_LENGTHS = (1, 7, 17, 67, 131)
+SCAN_TEXTS = {
+    "packed texts": (7, 3, 11),
+    "packed texts, one of them empty": (7, 0, 5),
+    "long packed texts": (67, 17),
+}
 ONE_MASK_FOR_ALL = (
     "linformer",
     "nystromformer",
@@ -37,8 +43,8 @@ ONE_MASK_FOR_ALL = (
 """Mechanisms that are tried with padding alone: they have their own pattern, or one mask for all queries."""
 
 
-def _scan_arguments(name: str, layout: Layout, *, state: bool) -> dict[str, np.ndarray]:
-    """Random inputs of a scan: keys of a norm of about 1, decays and rates between 0 and 1."""
+def _scan_arguments(name: str, layout: Layout, *, states: int) -> dict[str, np.ndarray]:
+    """Random inputs of a scan: keys of a norm of about 1, decays and rates between 0 and 1; and so many states."""
     tensors, random = make_tensors(layout, "scan", name, str(layout.keys)), generator("gates", name, str(layout.keys))
     tensors["key"] = np.round(tensors["key"] / np.sqrt(layout.head_dim) * 16) / 16
     channels = layout.head_dim if "log_decay of a channel" in SCANS[name] else 1
@@ -46,8 +52,8 @@ def _scan_arguments(name: str, layout: Layout, *, state: bool) -> dict[str, np.n
     tensors["log_decay"] = -np.abs(sixteenths(random, *shape, channels, size=0.5))
     if "beta" in SCANS[name]:
         tensors["beta"] = random.integers(1, 16, shape) / 16
-    if state:
-        tensors["state"] = sixteenths(random, layout.batch, layout.heads, layout.head_dim, layout.value_dim)
+    if states:
+        tensors["state"] = sixteenths(random, states, layout.heads, layout.head_dim, layout.value_dim)
     return tensors
 
 
@@ -63,12 +69,18 @@ def scan_cases(name: str, sizes: Sizes, *, with_scale: bool) -> tuple[Case, ...]
     for length in SCAN_LENGTHS:
         layout = sizes.layout(3, 3, length, length)
         tokens = f"{layout.keys} token{'s' if layout.keys > 1 else ''}"
-        add(tokens, layout, _scan_arguments(name, layout, state=False), every_dtype=length > 7)
-        add(f"{tokens} after a state", layout, _scan_arguments(name, layout, state=True))
+        add(tokens, layout, _scan_arguments(name, layout, states=0), every_dtype=length > 7)
+        add(f"{tokens} after a state", layout, _scan_arguments(name, layout, states=layout.batch))
+    for title, lengths in SCAN_TEXTS.items():
+        cu_seqlens = cumulative_lengths([-(-length // sizes.multiple) * sizes.multiple for length in lengths])
+        layout = sizes.layout(3, 3, cu_seqlens[-1], cu_seqlens[-1])._replace(batch=1)
+        for states, suffix in ((0, ""), (len(lengths), " after states")):
+            arguments = {**_scan_arguments(name, layout, states=states), "cu_seqlens_q": cu_seqlens}
+            add(f"{title}{suffix}", layout, arguments)
     short = sizes.layout(3, 3, 17, 17)
     wide = short._replace(value_dim=2 * sizes.head_dim + 1)
-    add("values of another size than keys", wide, _scan_arguments(name, wide, state=True))
-    arguments = _scan_arguments(name, short, state=True)
+    add("values of another size than keys", wide, _scan_arguments(name, wide, states=wide.batch))
+    arguments = _scan_arguments(name, short, states=short.batch)
     add("no decay", short, {**arguments, "log_decay": np.zeros_like(arguments["log_decay"])})
     add("decays to nearly 0", short, {**arguments, "log_decay": 16 * arguments["log_decay"]})
     if "beta" in arguments:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from conformance.mutants.packed_faults import PACKED
+
 HERE = Path(__file__).parent
 
 
@@ -457,48 +459,48 @@ SCAN = [
     ("scale of head_dim", "output[b, h, t] = scale * (memory", "output[b, h, t] = head_dim**-0.5 * (memory"),
     (
         "state not reset between heads",
-        "        memory = np.zeros_like(final[b, h]) if state is None else state[b, h].copy()",
-        "        memory = (memory if h else np.zeros_like(final[b, h])) if state is None else state[b, h].copy()",
+        "        memory = np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "        memory = (memory if h else np.zeros_like(final[n, h])) if state is None else state[n, h].copy()",
     ),
     (
         "state not reset between batch entries",
-        "        memory = np.zeros_like(final[b, h]) if state is None else state[b, h].copy()",
-        "        memory = final[b - 1, h].copy() if state is None else state[b, h].copy()",
+        "        memory = np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "        memory = final[n - 1, h].copy() if state is None else state[n, h].copy()",
     ),
     (
         "state ignored",
-        "np.zeros_like(final[b, h]) if state is None else state[b, h].copy()",
-        "np.zeros_like(final[b, h])",
+        "np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "np.zeros_like(final[n, h])",
     ),
     (
         "state of the first batch entry",
-        "np.zeros_like(final[b, h]) if state is None else state[b, h].copy()",
-        "np.zeros_like(final[b, h]) if state is None else state[0, h].copy()",
+        "np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "np.zeros_like(final[n, h]) if state is None else state[0, h].copy()",
     ),
     (
         "state written into the argument",
-        "else state[b, h].copy()\n        for t in range(length):\n            memory = np.exp(log_decay[b, h, t]) * memory\n            written",
-        "else state[b, h]\n        for t in range(length):\n            memory *= np.exp(log_decay[b, h, t])\n            written",
+        "else state[n, h].copy()\n        for t in range(start, end):\n            memory = np.exp(log_decay[b, h, t]) * memory\n            written",
+        "else state[n, h]\n        for t in range(start, end):\n            memory *= np.exp(log_decay[b, h, t])\n            written",
     ),
     (
         "final state before the last token",
-        "        final[b, h] = memory\n",
-        "        final[b, h] = memory - np.outer(key[b, h, -1], written)\n",
+        "        final[n, h] = memory\n",
+        "        final[n, h] = memory - np.outer(key[b, h, end - 1], written)\n",
     ),
     (
         "final state transposed",
-        "        final[b, h] = memory\n",
-        "        final[b, h] = memory.T if memory.shape[0] == memory.shape[1] else memory\n",
+        "        final[n, h] = memory\n",
+        "        final[n, h] = memory.T if memory.shape[0] == memory.shape[1] else memory\n",
     ),
     (
         "final state decayed once more",
-        "        final[b, h] = memory\n",
-        "        final[b, h] = np.exp(log_decay[b, h, -1]) * memory\n",
+        "        final[n, h] = memory\n",
+        "        final[n, h] = np.exp(log_decay[b, h, end - 1]) * memory\n",
     ),
     (
         "state reset after 64 tokens",
-        "        for t in range(length):\n            memory = np.exp(log_decay[b, h, t]) * memory\n            written",
-        "        for t in range(length):\n            memory = np.exp(log_decay[b, h, t]) * memory * (t % 64 != 0 or t == 0)\n            written",
+        "        for t in range(start, end):\n            memory = np.exp(log_decay[b, h, t]) * memory\n            written",
+        "        for t in range(start, end):\n            memory = np.exp(log_decay[b, h, t]) * memory * (t % 64 != 0 or t == start)\n            written",
     ),
     (
         "key of the token before",
@@ -507,7 +509,7 @@ SCAN = [
     ),
     (
         "no gradient of the decay",
-        "of_decay[b, h, t] = np.exp(log_decay[b, h, t]) * (of_memory * before[t]).sum()",
+        "of_decay[b, h, t] = np.exp(log_decay[b, h, t]) * (of_memory * before[t - start]).sum()",
         "pass",
     ),
     (
@@ -515,7 +517,11 @@ SCAN = [
         "of_decay[b, h, t] = np.exp(log_decay[b, h, t]) * (",
         "of_decay[b, h, t] = (",
     ),
-    ("gradient of the decay by the state after it", "(of_memory * before[t]).sum()", "(of_memory * decayed[t]).sum()"),
+    (
+        "gradient of the decay by the state after it",
+        "(of_memory * before[t - start]).sum()",
+        "(of_memory * decayed[t - start]).sum()",
+    ),
     (
         "gradient of the rate without the key's state",
         "of_beta[b, h, t] = of_written @ missing",
@@ -528,7 +534,7 @@ SCAN = [
     ),
     (
         "gradient of the key without the delta rule",
-        "            of_key[b, h, t] -= decayed[t] @ (rate * of_written)\n",
+        "            of_key[b, h, t] -= decayed[t - start] @ (rate * of_written)\n",
         "",
     ),
     (
@@ -539,11 +545,37 @@ SCAN = [
     (
         "gradient of the query of the decayed state",
         "scale * (after @ upstream[b, h, t])",
-        "scale * (decayed[t] @ upstream[b, h, t])",
+        "scale * (decayed[t - start] @ upstream[b, h, t])",
     ),
     ("gradient of the query without the scale", "of_query[b, h, t] = scale * (after", "of_query[b, h, t] = (after"),
     ("gradient not decayed between tokens", "            of_memory = np.exp(log_decay[b, h, t]) * of_memory\n", ""),
-    ("no gradient of the state", "        of_state[b, h] = of_memory\n", ""),
+    ("cu_seqlens ignored", "if cu_seqlens is None:", "if True:"),
+    (
+        "texts read one token late",
+        "(0, cu_seqlens[n], cu_seqlens[n + 1])",
+        "(0, cu_seqlens[n] + (n > 0), cu_seqlens[n + 1])",
+    ),
+    (
+        "state not reset between texts",
+        "        memory = np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "        memory = (final[n - 1, h] if start else np.zeros_like(final[n, h])) if state is None else state[n, h].copy()",
+    ),
+    (
+        "state of the first text",
+        "        memory = np.zeros_like(final[n, h]) if state is None else state[n, h].copy()",
+        "        memory = np.zeros_like(final[n, h]) if state is None else state[n if b else min(n, batch - 1), h].copy()",
+    ),
+    (
+        "no final state of an empty text",
+        "        final[n, h] = memory\n",
+        "        final[n, h] = memory if end > start else 0\n",
+    ),
+    (
+        "gradient passes between texts",
+        "        of_memory = np.zeros_like(memory)\n",
+        "        of_memory = of_memory if start else np.zeros_like(memory)\n",
+    ),
+    ("no gradient of the state", "        of_state[n, h] = of_memory\n", ""),
 ]
 
 CHUNK = [
@@ -564,7 +596,8 @@ CHUNK = [
         "scale * (products @ v + (q * np.exp(summed)) @ memory)",
         "scale * (products @ v) + (q * np.exp(summed)) @ memory",
     ),
-    ("last chunk skipped", "range(0, length, CHUNK)", "range(0, max(length - CHUNK, 1), CHUNK)"),
+    ("chunks run over the ends of texts", "min(first + CHUNK, end)", "min(first + CHUNK, length)"),
+    ("last chunk skipped", "range(start, end, CHUNK)", "range(start, max(end - CHUNK, start + 1), CHUNK)"),
     (
         "incomplete chunk decayed as a whole one",
         "np.exp(summed[-1])[:, None] * memory",
@@ -584,12 +617,18 @@ CHUNK = [
 
 FAULTS = [
     Fault(kernel, *row)
-    for kernel, rows in (("attention_kernel", ATTENTION), ("scan_kernel", SCAN), ("chunk_kernel", CHUNK))
+    for kernel, rows in (
+        ("attention_kernel", ATTENTION),
+        ("packed_kernel", PACKED),
+        ("scan_kernel", SCAN),
+        ("chunk_kernel", CHUNK),
+    )
     for row in rows
 ]
 
 MECHANISMS = {
     "attention_kernel": ("dot_product", "attention", "attention_backward"),
+    "packed_kernel": ("dot_product", "attention", "attention_backward"),
     "scan_kernel": ("gated_delta", "scan", "scan_backward"),
     "chunk_kernel": ("gated_linear", "scan", None),
 }
@@ -610,4 +649,7 @@ def build(kernel: str, fault: Fault | None = None) -> SimpleNamespace:
     scope: dict[str, Callable] = {"__name__": kernel}
     exec(compile(text, f"{kernel}: {fault.name if fault else 'right'}", "exec"), scope)
     mechanism, forward, backward = MECHANISMS[kernel]
-    return SimpleNamespace(mechanism=mechanism, forward=scope[forward], backward=scope.get(backward))
+    functions = {"forward": scope[forward], "backward": scope.get(backward)}
+    return SimpleNamespace(
+        mechanism=mechanism, is_packed="find_texts" in scope and mechanism == "dot_product", **functions
+    )

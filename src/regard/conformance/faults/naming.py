@@ -10,6 +10,7 @@ import numpy as np
 
 from regard.conformance.cases import Case
 from regard.conformance.equations import AttentionEquation, ScanEquation, explains, largest_error
+from regard.conformance.faults.packed import wrong_packing
 from regard.conformance.faults.scans import wrong_scans, wrong_states
 from regard.conformance.faults.scores import SCALES, wrong_scores
 from regard.conformance.faults.sums import wrong_groups, wrong_lse, wrong_sums, wrong_tiles
@@ -98,6 +99,7 @@ def _wrong_outputs(case: Case) -> Iterator[tuple[str, np.ndarray]]:
     if case.poison == "" or case.poison == "another number":
         yield from wrong_masks(case)
         yield from wrong_windows(case)
+        yield from wrong_packing(case)
     yield from wrong_scores(case)
     yield from wrong_groups(case)
     yield from wrong_tiles(case)

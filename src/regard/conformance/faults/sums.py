@@ -8,6 +8,7 @@ import numpy as np
 
 from regard.conformance.cases import Case
 from regard.conformance.equations import attention_with
+from regard.conformance.faults.packed import places_of_keys
 from regard.conformance.oracles import attention
 
 TILES = (8, 16, 32, 64, 128)
@@ -45,12 +46,11 @@ def wrong_groups(case: Case) -> Iterator[tuple[str, np.ndarray]]:
 
 def wrong_tiles(case: Case) -> Iterator[tuple[str, np.ndarray]]:
     """Outputs without a tile of keys, or with keys that pad one."""
-    keys = case.layout.keys
+    keys, (place, length) = case.layout.keys, places_of_keys(case)
     for tile in TILES:
-        rest = keys % tile
-        if not rest or keys < tile:
+        if not np.any((length % tile > 0) & (length > tile)):
             continue
-        allowed = case.expected.allowed & (np.arange(keys) < keys - rest)
+        allowed = case.expected.allowed & (place < length - length % tile)
         yield f"the keys of the last, incomplete tile of {tile} are ignored", attention_with(case, allowed)
     for tile in TILES:
         if keys % tile and case.arguments.get("sinks") is None:
@@ -60,13 +60,10 @@ def wrong_tiles(case: Case) -> Iterator[tuple[str, np.ndarray]]:
                 attention_with(case, sinks=padding),
             )
     for tile in TILES:
-        if keys > tile:
-            allowed = case.expected.allowed & (np.arange(keys) >= tile)
-            yield f"the first tile of {tile} keys is ignored", attention_with(case, allowed)
-            yield (
-                f"only the first tile of {tile} keys is read",
-                attention_with(case, case.expected.allowed & (np.arange(keys) < tile)),
-            )
+        if length.max() > tile:
+            allowed = case.expected.allowed
+            yield f"the first tile of {tile} keys is ignored", attention_with(case, allowed & (place >= tile))
+            yield f"only the first tile of {tile} keys is read", attention_with(case, allowed & (place < tile))
 
 
 def wrong_sums(case: Case) -> Iterator[tuple[str, np.ndarray]]:

@@ -31,12 +31,15 @@ def wrong_masks(case: Case) -> Iterator[tuple[str, np.ndarray]]:
     if arguments.get("causal"):
         yield "the causal mask is ignored", attention_with(case, causal=False)
         yield f"the causal mask is {_other_alignment(case)}", attention_with(case, align=_other(case))
-        rest, shape = allowed_pairs({**arguments, "causal": False}), (layout.queries, layout.keys)
-        offset = 0 if arguments.get("align") == "start" else layout.keys - layout.queries
-        shifted = {step: np.tri(*shape, offset + step, dtype=bool) for step in (-1, 1)}
-        yield "a query does not see its own position", attention_with(case, rest & shifted[-1])
-        yield "a query sees one key after its own position", attention_with(case, rest & shifted[1])
-        yield "the causal mask is upside down: queries see later keys", attention_with(case, rest & ~shifted[-1])
+        rest = allowed_pairs({**arguments, "causal": False})
+        shifted = {
+            "a query does not see its own position": (None, -1),
+            "a query sees one key after its own position": (None, 1),
+            "the causal mask is upside down: queries see later keys": (0, None),
+        }
+        for sentence, bounds in shifted.items():
+            near = allowed_pairs({**arguments, "causal": False, "mask": None, "window": bounds})
+            yield sentence, attention_with(case, rest & near)
 
 
 def _other(case: Case) -> str:
