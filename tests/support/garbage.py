@@ -963,7 +963,7 @@ def _views() -> Iterator[PublicCall]:
     yield call("convert", regard.convert, model=bert())
     side = query_key_value()["query"]
     for name, audit in (("audit", regard.audit), ("assert_no_leaks", regard.assert_no_leaks)):
-        options = {"causal": False, "only": ["batch"], "skip": (), "quick": True, "length": 4, "seed": 0}
+        options = {"causal": False, "prefix": 0, "only": ["batch"], "skip": (), "quick": True, "length": 4, "seed": 0}
         yield call(name, audit, model=lambda query: query, inputs=[side], **options)
     yield call("Recording[]", lambda index: record_bert()[index], index=0)
     yield call("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), rows=None)

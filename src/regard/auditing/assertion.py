@@ -16,6 +16,7 @@ def assert_no_leaks(
     inputs: Any = None,
     *,
     causal: bool | None = None,
+    prefix: int | None = None,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     quick: bool = True,
@@ -30,7 +31,16 @@ def assert_no_leaks(
     """
     __tracebackhide__ = True  # pytest leaves this frame out
     report = audit(
-        model, inputs, causal=causal, only=only, skip=skip, quick=quick, strict=strict, length=length, seed=seed
+        model,
+        inputs,
+        causal=causal,
+        prefix=prefix,
+        only=only,
+        skip=skip,
+        quick=quick,
+        strict=strict,
+        length=length,
+        seed=seed,
     )
     assert_holds(report)
     return report

@@ -8,7 +8,9 @@ outputs than earlier ones: in a bidirectional model, windows included, both are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,25 +19,40 @@ from regard.auditing.calls import Call
 from regard.auditing.compare import belongs_to_tokens
 from regard.auditing.noise import largest
 from regard.auditing.results import InfluenceMatrix, NoiseFloor
-from regard.auditing.subject import Row, Subject
+from regard.auditing.subject import Row, Subject, expand_rows
 
 MAX_LATER = 0.9
 """The share of pairs with a later token that have an influence, divided by that of earlier ones, in a causal model."""
 
 
-def replacements(subject: Subject) -> Call:
-    """A call with a text in row 0, and the text with token j replaced in row j + 1."""
+def declared_mask(length: int, parts: Iterable[range] = ()) -> Tensor:
+    """True where an output (row) may depend on a token (column): a causal mask, and parts that see themselves whole."""
+    allowed = torch.ones(length, length, dtype=torch.bool).tril()
+    for part in parts:
+        allowed[part.start : part.stop, part.start : part.stop] = True
+    return allowed
+
+
+def replacements(subject: Subject, **arguments: Any) -> Call:
+    """A call with a text in row 0, and the text with token j replaced in row j + 1.
+
+    Each of the ``arguments`` is for one row, and the same for all.
+    """
     text, other = subject.text(1), subject.text(2)
     stream = subject.stream
     rows = [text, *(stream.replace(text, token, other) for token in range(stream.length_of(text)))]
-    return subject.call([Row(row) for row in rows])
+    return subject.call([Row(row) for row in rows], **expand_rows(arguments, len(rows)))
 
 
 def measure_influence(subject: Subject) -> Tensor | None:
     """Replace each token, and measure each output: (outputs, inputs); None if outputs do not belong to tokens."""
     if not subject.stream.dims:
         return None
-    call = replacements(subject)
+    return measure_changes(subject, replacements(subject))
+
+
+def measure_changes(subject: Subject, call: Call) -> Tensor | None:
+    """The changes of the outputs in a call that ``replacements`` made: (outputs, inputs)."""
     outputs = subject.run(call)
     if not belongs_to_tokens(outputs, call):
         return None
@@ -47,7 +64,7 @@ def compare_with_declared(measured: Tensor, subject: Subject, noise: NoiseFloor)
     """The measured mask beside the one that the subject declares."""
     declared = torch.ones_like(measured, dtype=torch.bool)
     if subject.causal:
-        declared = declared.tril()
+        declared = declared_mask(len(measured), (range(subject.prefix),))
     return InfluenceMatrix(
         tuple(tuple(row) for row in measured.tolist()),
         noise.threshold(1.0),
@@ -58,6 +75,10 @@ def compare_with_declared(measured: Tensor, subject: Subject, noise: NoiseFloor)
 def infer_causal(measured: Tensor, subject: Subject, noise: NoiseFloor) -> Subject:
     """A subject that does not say whether it is causal, with the answer of its measured mask if there is one."""
     influences = measured > noise.threshold(1.0)
+    prefix = _find_prefix(influences)
+    if prefix:
+        note = f"taken as causal behind a prefix of {prefix} tokens, as measured; say so with `prefix={prefix}`"
+        return replace(subject, causal=True, prefix=prefix, notes=(*subject.notes, note))
     later, earlier = int(influences.triu(1).sum()), int(influences.tril(-1).sum())
     if later > MAX_LATER * earlier or earlier == 0:
         return subject
@@ -67,3 +88,11 @@ def infer_causal(measured: Tensor, subject: Subject, noise: NoiseFloor) -> Subje
         "if it is not, say so with `causal=False`"
     )
     return replace(subject, causal=True, notes=(*subject.notes, note))
+
+
+def _find_prefix(influences: Tensor) -> int:
+    """The number of first tokens that see one another, if all else is causal; 0 without such a prefix."""
+    length = len(influences)
+    return next(
+        (size for size in range(2, length) if torch.equal(influences, declared_mask(length, (range(size),)))), 0
+    )

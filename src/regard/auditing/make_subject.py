@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
 from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
+from regard.auditing.properties.prefix import TOKEN_TYPES, TokenTypes
 from regard.auditing.subject import Row, Stream, Subject, Text
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
 
@@ -23,7 +25,14 @@ LENGTH = 13
 
 
 def make_subject(
-    model: Any, inputs: Any, *, causal: bool | None, length: int | None, seed: int, is_copied: bool = True
+    model: Any,
+    inputs: Any,
+    *,
+    causal: bool | None,
+    length: int | None,
+    seed: int,
+    prefix: int | None = None,
+    is_copied: bool = True,
 ) -> Subject:
     """Make the subject of an audit, of a copy of the model, in float64 if it can be run in it and fits into memory.
 
@@ -40,8 +49,22 @@ def make_subject(
     function = model if module is None else module
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        subject = _describe(function, module, inputs, causal, length)
+        subject = _describe(function, module, inputs, True if prefix else causal, length)
+        subject = _set_prefix(subject, prefix or 0)
         return _choose_precision(subject, seed, (*notes, *subject.notes))
+
+
+def _set_prefix(subject: Subject, prefix: int) -> Subject:
+    """The subject with so many tokens in its prefix. Raises OptionError if few others are left in a text."""
+    length = subject.stream.length
+    if prefix and prefix > length - 2:
+        raise OptionError(
+            "the prefix is too long",
+            expected=f"at most {length - 2} tokens, in texts of {length}",
+            got=str(prefix),
+            do=f"for example length={prefix + 8}",
+        )
+    return replace(subject, prefix=prefix)
 
 
 def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tuple[str, ...]]:
@@ -194,9 +217,17 @@ def _describe_transformers(model: Any, causal: bool | None, length: int) -> Subj
         is_causal if causal is None else causal,
         model.config,
         "transformers",
-        constants=lambda batch, length: {"use_cache": False} if "use_cache" in takes else {},
+        constants=functools.partial(_constants, takes, TOKEN_TYPES.get(model.config.model_type)),
         cache=cache,
     )
+
+
+def _constants(takes: Collection[str], types: TokenTypes | None, batch: int, length: int) -> dict[str, Any]:
+    """Arguments of each call. Where tokens are in a prefix unless their types say otherwise, the types say so."""
+    made: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
+    if types is not None and types.inside == 0:
+        made[types.argument] = torch.full((batch, length), types.outside)
+    return made
 
 
 def _vocabulary_of(model: Any, config: Any) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from regard.models.model_folder import ModelFolder
 
 LIBRARIES = ("auto", "transformers", "regard")
-_ARGUMENTS = ("causal", "only", "skip", "length", "seed")
+_ARGUMENTS = ("causal", "prefix", "only", "skip", "length", "seed")
 _EXAMPLE = "my_models:build, where build() returns (module, inputs)"
 
 

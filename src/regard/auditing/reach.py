@@ -6,7 +6,7 @@ So the matrix is that of the module alone, whatever the layers before it mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.auditing.layers import row_of
 from regard.auditing.noise import largest
-from regard.auditing.subject import Row, Subject
+from regard.auditing.subject import Row, Subject, expand_rows
 
 
 def is_attention(module: nn.Module) -> bool:
@@ -23,15 +23,21 @@ def is_attention(module: nn.Module) -> bool:
 
 
 def measure_reach(
-    subject: Subject, module: nn.Module, *, changed: nn.Module | None = None, part: tuple[int, int] = (0, 1)
+    subject: Subject,
+    module: nn.Module,
+    *,
+    changed: nn.Module | None = None,
+    part: tuple[int, int] = (0, 1),
+    arguments: Mapping[str, Any] | None = None,
 ) -> Tensor | None:
     """A matrix (outputs, inputs) of relative changes; None if the module has no inputs or outputs by position.
 
     ``changed`` changes the output of this part instead of the input of the module; ``part`` = (k, n) only the k-th of n
-    equal shares of its features, such as the keys of a projection to queries, keys and values.
+    equal shares of its features, such as the keys of a projection to queries, keys and values. ``arguments`` of one row
+    are passed to the model.
     """
     length = subject.stream.length
-    call = subject.call([Row(subject.text(1))] * (length + 1))
+    call = subject.call([Row(subject.text(1))] * (length + 1), **expand_rows(arguments or {}, length + 1))
     kept: list[Tensor] = []
     was_changed: list[bool] = []
     if changed is None:

@@ -30,6 +30,7 @@ def audit(
     inputs: Any = None,
     *,
     causal: bool | None = None,
+    prefix: int | None = None,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     quick: bool = False,
@@ -46,6 +47,7 @@ def audit(
         inputs: inputs of one call: token ids (batch, length), vectors (batch, length, width), a tuple of arguments, or
             a mapping of arguments by name. Models of ``transformers`` and regard that read text need none.
         causal: whether no output may depend on a later token; None asks the model.
+        prefix: number of first tokens that see one another all the same, in every call of a causal model.
         only: names, or beginnings of names, of the properties to try; () tries all.
         skip: names, or beginnings of names, of properties that are not tried.
         quick: leave out properties that take long.
@@ -58,7 +60,7 @@ def audit(
     check_flag("quick", quick)
     check_flag("strict", strict)
     chosen = choose_properties(only, skip, quick=quick, strict=strict)
-    return run_audit(model, inputs, causal=causal, chosen=chosen, length=length, seed=seed)
+    return run_audit(model, inputs, causal=causal, prefix=prefix, chosen=chosen, length=length, seed=seed)
 
 
 def run_audit(
@@ -67,6 +69,7 @@ def run_audit(
     *,
     chosen: Sequence[Property],
     causal: bool | None = None,
+    prefix: int | None = None,
     length: int | None = None,
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
@@ -78,11 +81,13 @@ def run_audit(
     """
     if causal is not None:
         check_flag("causal", causal)
+    if prefix is not None:
+        check_count("prefix", prefix, minimum=0, maximum=4096, example=5)
     if length is not None:
         check_count("length", length, minimum=4, maximum=4096, example=13)
     check_count("seed", seed, minimum=0, example=0)
     prints = fingerprint(model if isinstance(model, nn.Module) else None, getattr(model, "config", None))
-    subject = make_subject(model, inputs, causal=causal, length=length, seed=seed, is_copied=is_copied)
+    subject = make_subject(model, inputs, causal=causal, prefix=prefix, length=length, seed=seed, is_copied=is_copied)
     with quiet_model(subject):
         return _run_on(subject, chosen, prints, progress)
 

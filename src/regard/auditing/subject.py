@@ -125,6 +125,8 @@ class Subject:
     seed: int = 0
     constants: Callable[[int, int], Mapping[str, Any]] = lambda batch, length: {}
     notes: tuple[str, ...] = ()
+    prefix: int = 0
+    """The number of first tokens that see one another in a causal model."""
     cache: str = ""
     """The argument that passes on a cache; "" without one."""
     positions: str = ""
@@ -202,6 +204,14 @@ class Subject:
             if call.around is not None:
                 stack.enter_context(call.around())
             yield
+
+
+def expand_rows(arguments: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Arguments of one row, (1, ..), for several rows."""
+    return {
+        name: value.expand(rows, *value.shape[1:]) if isinstance(value, Tensor) else value
+        for name, value in arguments.items()
+    }
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,6 +66,9 @@ def audit(
         bool | None,
         option("--causal/--not-causal", "Whether no output may depend on a later token. Default: the model says it."),
     ] = None,
+    prefix: Annotated[
+        int | None, option("--prefix", "Number of first tokens that see one another, in a causal model.")
+    ] = None,
     length: Annotated[int | None, option("--length", "Tokens of a text. Default: 13, or those of the inputs.")] = None,
     seed: Annotated[int | None, option("--seed", "Seed of the random texts. Default: 0.")] = None,
     library: Annotated[
@@ -95,7 +99,11 @@ def audit(
 
         check_output_path(out, REPORT, overwrite=overwrite)
     report = _run(
-        model, library, quick=quick, strict=strict, only=only, skip=skip, causal=causal, length=length, seed=seed
+        model,
+        library,
+        {"causal": causal, "prefix": prefix, "only": only, "skip": skip, "length": length, "seed": seed},
+        quick=quick,
+        strict=strict,
     )
     if as_json:
         print(report.to_json())
@@ -114,29 +122,15 @@ def audit(
         raise typer.Exit(report.exit_code)
 
 
-def _run(
-    name: str,
-    library: str,
-    *,
-    quick: bool,
-    strict: bool,
-    only: list[str] | None,
-    skip: list[str] | None,
-    causal: bool | None,
-    length: int | None,
-    seed: int | None,
-) -> AuditReport:
-    """Open the model and audit it. Options of the shell precede the arguments that the user's function returns."""
+def _run(name: str, library: str, options: Mapping[str, Any], *, quick: bool, strict: bool) -> AuditReport:
+    """Open the model and audit it. ``options`` of the shell precede the arguments that the user's function returns."""
     from regard.auditing.open_model import open_model
     from regard.auditing.run_audit import choose_properties, run_audit
 
-    choose_properties(only or (), skip or ())  # refuses wrong names before the model is loaded
+    choose_properties(options["only"] or (), options["skip"] or ())  # refuses wrong names before the model is loaded
     with indeterminate_progress("opening the model"):
         opened = open_model(name, library)
-    chosen_by_shell = {"causal": causal, "only": only, "skip": skip, "length": length, "seed": seed}
-    arguments = dict(opened.arguments) | {
-        key: value for key, value in chosen_by_shell.items() if value not in (None, [])
-    }
+    arguments = dict(opened.arguments) | {key: value for key, value in options.items() if value not in (None, [])}
     chosen = choose_properties(arguments.pop("only", ()), arguments.pop("skip", ()), quick=quick, strict=strict)
     with count_progress(len(chosen), "properties") as advance:
         return run_audit(opened.model, opened.inputs, chosen=chosen, progress=advance, is_copied=False, **arguments)

@@ -238,4 +238,26 @@ MIXERS: Sequence[Fault] = (
     ),
 )
 
-FAULTS = (*DECODER, *ENCODER, *TRANSLATOR, *MIXERS)
+
+def _prefix(wrong: str, module: str = _ATTENTION, cause: str = "", line: str = "") -> Fault:
+    line = line or "visible = visible | ((columns < PREFIX) & (rows < PREFIX))"
+    return Fault("prefix", line, wrong, "prefix", module, cause)
+
+
+PREFIX: Sequence[Fault] = (
+    _prefix("pass", "", "do not see one another: the part is causal"),
+    _prefix("visible = visible | ((columns < PREFIX - 1) & (rows < PREFIX))", "", "token 4 is hidden from some"),
+    _prefix("visible = visible | ((columns < PREFIX) & (rows == 0))", cause="is hidden from some"),
+    _prefix(
+        "visible = visible | ((columns < PREFIX) & (rows < PREFIX) & (self.layer == 0))",
+        "layers.1.attention",
+        "the part is causal",
+    ),
+    _prefix("visible = visible | ((columns <= PREFIX) & (rows < PREFIX))"),
+    _prefix("visible = visible | ((columns <= PREFIX) & (rows <= PREFIX))"),
+    _prefix("visible = visible | (rows < PREFIX)"),
+    _prefix("visible = visible | (columns >= PREFIX)"),
+    _prefix("mixed = weights @ (value - value[:, :, -1:])", line="mixed = weights @ value"),
+)
+
+FAULTS = (*DECODER, *ENCODER, *TRANSLATOR, *MIXERS, *PREFIX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -12,9 +13,11 @@ from torch import nn
 from torch.nn import functional
 
 import regard
+from regard import masks
 from regard.auditing import property_names
 from regard.errors import OptionError, OutputExistsError, RefusedError
-from regard.models import Bert, Gpt2
+from regard.models import Bert, BertConfig, Gpt2
+from tiny_transformers import build_tiny, shrink
 from unit.hf.model_types import MODEL_TYPES
 
 TYPES = {kind.name: kind for kind in MODEL_TYPES}
@@ -55,6 +58,58 @@ def test_packed_texts_of_regards_own_models(family, fault, cause, monkeypatch):
     result = regard.audit(model, only=["packed by documents"])["packed by documents"]
     assert result.verdict == ("leaks" if cause else "holds")
     assert not cause or cause in result.leak.cause
+
+
+def test_a_prefix_is_found_by_its_measured_mask_and_asked_in_other_properties():
+    keep = masks.causal() | (masks.padding(torch.tensor([5])) & masks.keep(torch.arange(13)[:, None] < 5))
+    inputs = tuple(torch.randn(3, 1, 2, 13, 5))
+    report = regard.audit(lambda query, key, value: regard.attention(query, key, value, mask=keep), inputs)
+    assert report.leaks == ()
+    assert report["prefix"].verdict == report["causal"].verdict == report["gradient of later tokens"].verdict == "holds"
+    assert "behind a prefix of 5 tokens" in report.notes[0]
+    assert report.influence.missing == report.influence.unexpected == ()
+    with pytest.raises(OptionError, match="the prefix is too long"):
+        regard.audit(functional.scaled_dot_product_attention, inputs, prefix=12)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "paligemma", "hrm_text"])
+def test_parts_that_token_types_name(name, monkeypatch):
+    model = build_tiny(name) if name == "hrm_text" else build_part_model(name)
+    report = regard.audit(model, only=["causal", "prefix", "padding", "cache"])
+    assert report["prefix by token types"].verdict == "holds"
+    assert report.leaks == (), str(report)
+    forward = type(model).forward
+
+    def forget(model, *args, token_type_ids=None, **others):
+        return forward(model, *args, **others)
+
+    monkeypatch.setattr(type(model), "forward", functools.wraps(forward)(forget))
+    leak = regard.audit(model, only=["prefix by token"])["prefix by token types"].leak
+    assert leak.input == 8 if name == "paligemma" else "the part is causal" in leak.cause  # all else is its prefix
+
+
+def build_part_model(name):
+    """A small model that reads pictures in a text, whose tokens see one another."""
+    kind = transformers.CONFIG_MAPPING[name]
+    text, vision = ({"gemma3": "gemma3_text", "paligemma": "gemma"}[name], "siglip_vision_model")
+    sizes = {
+        "text_config": shrink(transformers.CONFIG_MAPPING[text]),
+        "vision_config": shrink(transformers.CONFIG_MAPPING[vision]),
+    }
+    return transformers.AutoModelForImageTextToText.from_config(kind(**sizes)).eval()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_prefixes_by_a_mask(fault, monkeypatch):
+    """A decoder of transformers and an encoder of regard, that read a text with a prefix."""
+    if fault:
+        monkeypatch.setattr(
+            "regard.auditing.properties.prefix.declared_mask",
+            lambda length, parts: torch.ones(length, length).tril().bool(),
+        )
+    model = Bert(BertConfig(vocabulary=41, width=16, layers=2, heads=2, inner=24, max_length=40)).eval()
+    for audited in (model, TYPES["llama"].build()):
+        assert regard.audit(audited, only=["prefix"])["prefix by mask"].verdict == ("leaks" if fault else "holds")
 
 
 @pytest.mark.slow

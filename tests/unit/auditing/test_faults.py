@@ -7,7 +7,7 @@ import pytest
 import regard
 from unit.auditing.faults import FAULTS, build_source
 
-QUICK = {0, 11, 24, 30, 46, 62}
+QUICK = {0, 11, 24, 30, 46, 62, 85, 86}
 
 
 def audit_source(built, **options):
@@ -15,7 +15,7 @@ def audit_source(built, **options):
     return regard.audit(model, inputs, **(arguments[0] if arguments else {}), **options)
 
 
-@pytest.mark.parametrize("file", ["decoder", "encoder", "translator", "mixers"])
+@pytest.mark.parametrize("file", ["decoder", "encoder", "translator", "mixers", "prefix"])
 def test_sound_models_hold(file):
     # A long convolution by FFT rounds all outputs to the largest input, so 1e30 in a later token is seen in all.
     report = audit_source(build_source(file), skip=["1e30 in later"] if file == "mixers" else [])

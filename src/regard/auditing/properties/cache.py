@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from regard.auditing.calls import Call, Comparison, Span, Step
+from regard.auditing.properties.padding import has_no_prefix
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.subject import Row, Subject, Text
 
-PARTS = (5, 3, 1, 1)
-"""Tokens of the parts in which a text is read; the last part has the rest, one token each time."""
+PARTS = (5, 3)
+"""Tokens of the first parts in which a text is read; the others have one token each."""
 
 
 def has_cache(subject: Subject) -> str | None:
@@ -24,8 +25,8 @@ def has_cache(subject: Subject) -> str | None:
         return "the model has no argument that passes on a cache"
     if not subject.causal:
         return "the model is not causal, so its outputs change with each token"
-    if subject.stream.length < 8:
-        return "the text is shorter than 8 tokens"
+    if subject.stream.length < max(8, subject.prefix + 4):
+        return "the text is shorter than 8 tokens, or hardly longer than its prefix"
     return None
 
 
@@ -88,9 +89,10 @@ def _make_usual(subject: Subject, visible: Tensor) -> Callable[[int, int], dict[
     return given
 
 
-def _split(length: int) -> tuple[int, ...]:
-    rest = length - sum(PARTS[:2])
-    return (*PARTS[:2], *(1 for _ in range(rest)))
+def _split(subject: Subject, first: int, *others: int) -> tuple[int, ...]:
+    """Lengths of parts: the first has the whole prefix at least, and the tokens behind the others are read alone."""
+    parts = (max(first, subject.prefix), *others)
+    return (*parts, *(1 for _ in range(subject.stream.length - sum(parts))))
 
 
 def _compare_parts(subject: Subject) -> Sequence[Comparison]:
@@ -108,8 +110,8 @@ def _in_two_ways(subject: Subject, given: Callable[[int, int], dict[str, Any]] |
     length = subject.stream.length
     whole, parts, tokens = (
         subject.call(rows),
-        in_parts(subject, rows, _split(length), given=given),
-        in_parts(subject, rows, (4, *(1 for _ in range(length - 4))), given=given),
+        in_parts(subject, rows, _split(subject, *PARTS), given=given),
+        in_parts(subject, rows, _split(subject, 4), given=given),
     )
     return [
         Comparison(
@@ -133,7 +135,9 @@ def _compare_static(subject: Subject) -> Sequence[Comparison]:
     length = subject.stream.length
     config = subject.config.get_text_config(decoder=True)
     # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
-    parts = in_parts(subject, rows, _split(length), first={"past_key_values": lambda: StaticCache(config, length + 4)})
+    parts = in_parts(
+        subject, rows, _split(subject, *PARTS), first={"past_key_values": lambda: StaticCache(config, length + 4)}
+    )
     whole = subject.call(rows)
     return [
         Comparison(Span(whole, row), Span(parts, row), length, "the text was read in parts, with a static cache")
@@ -142,14 +146,14 @@ def _compare_static(subject: Subject) -> Sequence[Comparison]:
 
 
 def _compare_reordered(subject: Subject) -> Sequence[Comparison]:
-    """Two texts with the same continuation change their rows after 6 tokens, as beams do."""
-    stream, length = subject.stream, subject.stream.length
+    """Two texts with the same continuation change their rows after some tokens, as beams do."""
+    stream, length, start = subject.stream, subject.stream.length, max(6, subject.prefix)
     first, second = subject.text(1), subject.text(2)
     swapped: list[Text] = [
-        stream.join([stream.cut(first, 0, 6), stream.cut(second, 6, length)]),
-        stream.join([stream.cut(second, 0, 6), stream.cut(first, 6, length)]),
+        stream.join([stream.cut(first, 0, start), stream.cut(second, start, length)]),
+        stream.join([stream.cut(second, 0, start), stream.cut(first, start, length)]),
     ]
-    call = in_parts(subject, [Row(text) for text in swapped], (6, length - 6))
+    call = in_parts(subject, [Row(text) for text in swapped], (start, length - start))
 
     def reorder(cache: Any) -> Any:
         reordered = cache.reorder_cache(torch.tensor([1, 0]))
@@ -158,25 +162,33 @@ def _compare_reordered(subject: Subject) -> Sequence[Comparison]:
     call = _with_change(call, 1, reorder)
     whole = subject.call([Row(second), Row(first)])
     return [
-        Comparison(Span(whole, row, 6), Span(call, row, 6), length - 6, "the rows of the cache were reordered")
+        Comparison(
+            Span(whole, row, start), Span(call, row, start), length - start, "the rows of the cache were reordered"
+        )
         for row in range(2)
     ]
 
 
 def _compare_cropped(subject: Subject) -> Sequence[Comparison]:
-    """A text, whose last 3 of 8 tokens are cut off the cache, and others follow."""
-    stream, length = subject.stream, subject.stream.length
+    """A text whose last 3 tokens are cut off the cache, and others follow."""
+    stream, length, start = subject.stream, subject.stream.length, max(5, subject.prefix)
     text, other = subject.text(1), subject.text(2)
-    read = stream.join([stream.cut(text, 0, 5), stream.cut(other, 5, 8), stream.cut(text, 5, length)])
-    call = in_parts(subject, [Row(read)], (8, length - 5), given=lambda start, end: {})
+    read = stream.join(
+        [stream.cut(text, 0, start), stream.cut(other, start, start + 3), stream.cut(text, start, length)]
+    )
+    call = in_parts(subject, [Row(read)], (start + 3, length - start), given=lambda start, end: {})
 
     def crop(cache: Any) -> Any:
-        cache.crop(-3 if _crops_by_removal(cache) else 5)
+        cache.crop(-3 if _crops_by_removal(cache) else start)
         return cache
 
     whole = subject.call([Row(text)])
-    count = length - 5
-    return [Comparison(Span(whole, 0, 5), Span(_with_change(call, 1, crop), 0, 8), count, "the cache was cropped")]
+    count = length - start
+    return [
+        Comparison(
+            Span(whole, 0, start), Span(_with_change(call, 1, crop), 0, start + 3), count, "the cache was cropped"
+        )
+    ]
 
 
 def _crops_by_removal(cache: Any) -> bool:
@@ -238,7 +250,7 @@ CACHE = (
     Property(
         "cache with padding left",
         "a text padded on the left and read with a cache has the outputs that it has alone",
-        first_reason(has_cache, _one_sequence, _takes_mask),
+        first_reason(has_cache, _one_sequence, _takes_mask, has_no_prefix),
         _compare_padded,
     ),
 )

@@ -23,7 +23,7 @@ def _comparisons(subject: Subject) -> Sequence[Comparison]:
     call = replacements(subject)
     return [
         Comparison(Span(call, 0), Span(call, token + 1), token, f"token {token} was replaced", token)
-        for token in range(1, call.batch - 1)
+        for token in range(max(1, subject.prefix), call.batch - 1)
     ]
 
 
@@ -33,10 +33,15 @@ def _in_training(subject: Subject) -> Sequence[Comparison]:
     length = subject.stream.length_of(text)
     base = subject.call([Row(text)], training=True)
     found = []
-    for token in (1, length // 2, length - 1):
+    for token in behind_prefix(subject, 1, length // 2, length - 1):
         changed = subject.call([Row(subject.stream.replace(text, token, other))], training=True)
         found.append(Comparison(Span(base), Span(changed), token, f"token {token} was replaced", token))
     return found
+
+
+def behind_prefix(subject: Subject, *tokens: int) -> list[int]:
+    """Tokens that are behind the prefix."""
+    return [token for token in tokens if token >= subject.prefix]
 
 
 def _cannot_train(subject: Subject) -> str | None:

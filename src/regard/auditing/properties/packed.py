@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import compare_all
+from regard.auditing.properties.padding import has_no_prefix
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Subject
@@ -27,6 +28,8 @@ LENGTHS = (5, 7)
 
 
 def _packs(subject: Subject) -> str | None:
+    if subject.prefix:
+        return has_no_prefix(subject)
     if subject.stream.fixed:
         return subject.stream.fixed
     if subject.family != "transformers":

@@ -18,6 +18,17 @@ AMOUNTS = (1, 4)
 """Numbers of padding tokens."""
 
 
+def has_no_prefix(subject: Subject) -> str | None:
+    """Why texts cannot be moved in their rows."""
+    return "the prefix is counted from the first token of a row" if subject.prefix else None
+
+
+_SIDES: tuple[tuple[Side, tuple[Callable[[Subject], str | None], ...]], ...] = (
+    ("right", ()),
+    ("left", (has_no_prefix,)),
+)
+
+
 def _takes_mask(index: int) -> Callable[[Subject], str | None]:
     def check(subject: Subject) -> str | None:
         if index >= len(subject.streams):
@@ -110,10 +121,10 @@ PADDING = (
         Property(
             f"padding {side}",
             f"padding on the {side} changes no output: neither its number nor what is in it",
-            first_reason(_takes_mask(0)),
+            first_reason(_takes_mask(0), *checks),
             _comparisons(0, side),
         )
-        for side in ("right", "left")
+        for side, checks in _SIDES
     ),
     *(
         Property(

@@ -8,12 +8,14 @@ from regard.auditing.properties.causal import CAUSAL
 from regard.auditing.properties.modes import MODES
 from regard.auditing.properties.packed import PACKED
 from regard.auditing.properties.padding import PADDING
+from regard.auditing.properties.prefix import PREFIX
 from regard.auditing.properties.property import Property
 from regard.auditing.properties.values import VALUES_OF_HIDDEN_TOKENS
 from regard.auditing.properties.window import WINDOW
 
 PROPERTIES: tuple[Property, ...] = (
     *CAUSAL,
+    *PREFIX,
     *WINDOW,
     *PADDING,
     *BATCH,

@@ -20,6 +20,7 @@ from regard.auditing.compare import Outcome
 from regard.auditing.example import find_embedding
 from regard.auditing.float64 import Float64Mode
 from regard.auditing.noise import largest
+from regard.auditing.properties.causal import behind_prefix
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.results import NoiseFloor
@@ -112,7 +113,7 @@ def _in_later_tokens(values: Mapping[str, float]) -> Callable[[Subject], Sequenc
 
 def _continue_with(subject: Subject, values: Mapping[str, float]) -> Sequence[Comparison]:
     length = subject.stream.length
-    call, start = subject.call([Row(subject.text(1))]), length // 2
+    call, start = subject.call([Row(subject.text(1))]), max(subject.stream.length // 2, subject.prefix)
     return [
         Comparison(
             Span(call),
@@ -179,7 +180,7 @@ def _causal_gradients(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
         _no_gradient(
             subject, noise, call, range(end), range(end, length), f"the gradient of outputs before {end} was computed"
         )
-        for end in (1, length // 2, length - 1)
+        for end in behind_prefix(subject, 1, length // 2, length - 1)
     ]
 
 
