@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -75,10 +75,24 @@ def translate(template: str, **values: object) -> str:
     return template.format(**values) if values else template
 
 
-def plural(count: int, template: str) -> str:
-    """``plural(3, "{count} heads")``; English drops the last letter for one."""
-    text = translate(template, count=f"{count:,}")
-    return text[:-1] if count == 1 and language_in_use() == "en" else text
+def count_noun(count: int, noun: str) -> str:
+    """``count_noun(1, "hidden token")`` is "1 hidden token"; 2,048 of them are "2,048 hidden tokens". English."""
+    return f"1 {noun}" if count == 1 else f"{count:,} {plural_of(noun)}"
+
+
+def plural_of(noun: str) -> str:
+    """The English plural of a noun, or of words that end with it."""
+    return re.sub(r"(?<![aeiou])y$", "ie", noun) + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+
+
+def translate_count(count: int, noun: str) -> str:
+    """The same in the language in use."""
+    return translate_message(count_noun(count, noun))
+
+
+def join_sentences(sentences: Iterable[str]) -> str:
+    """The sentences behind one another, those that are not empty: Chinese has no space between them."""
+    return ("" if language_in_use() == "zh" else " ").join(filter(None, sentences))
 
 
 def translate_message(text: str, *, is_value: bool = False) -> str:
@@ -110,6 +124,8 @@ _LEAST_LETTERS_AROUND_VALUES = 6
 _MOST_FITTING = 8
 """Templates that are tried for a sentence."""
 _COUNT = re.compile(r"([\d.,]+) (\w+)")
+_COUNTED_NOUN = re.compile(r"^ (?:\w+ ){0,2}?[a-z]{2,}?(ies|es|s)\b")
+"""The first plural behind a value: ``count_noun`` makes a singular of it for one."""
 _SMALL_WORDS = {"a", "an", "and", "at", "by", "for", "from", "has", "in", "is", "of", "on", "or", "to", "was", "with"}
 _MOST_WORDS_BETWEEN_SMALL_ONES = 8
 """Words of a text to which a template of small words alone is applied: "{0} of {1}" would fit half of all sentences."""
@@ -122,7 +138,7 @@ class _Pattern:
     def __init__(self, template: str) -> None:
         self.literals = _HOLE.split(template)[::2]
         self.holes = [hole[0] for hole in _HOLE.finditer(template)]
-        self.longest = max(self.literals, key=len)
+        self.longest = max((part for literal in self.literals for part in _cut_ending(literal)), key=len)
         self.size = sum(character.isalpha() for literal in self.literals for character in literal)
         self.is_small = _SMALL_WORDS.issuperset(re.findall(r"\w+", " ".join(self.literals)))
         self._regex: re.Pattern[str] | None = None
@@ -140,11 +156,24 @@ class _Pattern:
                     holes[number - 1 : number + 1] = ["(.+)", "(.*?)"]
             if holes and not self.literals[-1] and not holes[-1].startswith("(`"):
                 holes[-1] = holes[-1].replace(".+?", ".*?")
-            literals = [re.escape(literal) for literal in self.literals]
+            literals = [re.escape(self.literals[0]), *map(_with_singular, self.literals[1:])]
             parts = [part for pair in zip(literals, [*holes, ""], strict=True) for part in pair]
             self._regex = re.compile("".join(parts))
         found = self._regex.fullmatch(text)
         return None if found is None else dict(zip(self.holes, found.groups(), strict=True))
+
+
+def _cut_ending(literal: str) -> tuple[str, str, str]:
+    """The text before the ending of a counted noun, the ending, and the text behind it."""
+    found = _COUNTED_NOUN.match(literal)
+    return (literal, "", "") if found is None else (literal[: found.start(1)], found[1], literal[found.end(1) :])
+
+
+def _with_singular(literal: str) -> str:
+    """A regular expression for the text behind a value, in which a counted noun may be a singular."""
+    before, ending, behind = _cut_ending(literal)
+    either = {"": "", "s": "s?", "es": "(?:es?)?", "ies": "(?:ies?|y)"}[ending]
+    return re.escape(before) + either + re.escape(behind)
 
 
 @cache
@@ -165,8 +194,10 @@ def _translate_message(language: str, text: str, *, is_value: bool) -> str:
     catalogue, count = read_catalogue(language, _PARTS_OF_MESSAGES), _COUNT.fullmatch(text)
     if catalogue.get(text):
         return catalogue[text]
-    if count is not None and f"{{0}} {count[2]}" in catalogue:
-        return catalogue[f"{{0}} {count[2]}"].replace("{0}", count[1])
+    if count is not None:
+        templates = (f"{{0}} {count[2]}", f"{{0}} {plural_of(count[2])}")
+        if translated := catalogue.get(templates[0]) or catalogue.get(templates[1]):
+            return translated.replace("{0}", count[1])
     found: list[tuple[str, bool]] = []
     for pattern, translation in _patterns(language):
         if len(found) > _MOST_FITTING or (is_value and pattern.size < _LEAST_LETTERS_AROUND_VALUES):

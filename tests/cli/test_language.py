@@ -3,6 +3,10 @@
 import re
 
 import pytest
+import typer
+
+from regard.cli.app import app
+from regard.cli.help_language import find_language
 
 
 @pytest.mark.parametrize(
@@ -10,7 +14,7 @@ import pytest
     [
         ["--lang", "zh", "view", "--help"],
         ["view", "--help", "--lang=zh"],
-        ["--lang", "zh", "train", "classify", "--help"],
+        ["train", "--lang", "zh", "classify", "--help"],
         ["--lang", "zh", "evaluate", "--help"],
     ],
 )
@@ -27,6 +31,19 @@ def test_the_environment_chooses_the_language(run_here, monkeypatch):
     monkeypatch.setenv("LANGUAGE", "zh_CN:en")
     assert "显示此帮助并退出。" in run_here("embed", "--help").stdout
     assert "Show this message and exit." in run_here("--lang", "en", "embed", "--help").stdout
+
+
+def test_every_command_takes_the_language_and_the_last_one_counts(run_here):
+    commands = [typer.main.get_command(app)]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        (option,) = [parameter for parameter in command.params if "--lang" in parameter.opts]
+        assert not option.expose_value, command.name
+    assert len(commands) > 20
+    assert find_language(["--lang", "zh", "embed", "x", "--lang=en"]) == "en"
+    assert find_language(["embed", "--lang", "zh", "--", "--lang", "en"]) == "zh"
+    result = run_here("embed", "x", "--lang", "zh", "--dtype", "float33")
+    assert (result.returncode, "未知的精度 'float33'" in result.stderr) == (2, True), result.stderr
 
 
 def test_errors_of_usage(run_here):

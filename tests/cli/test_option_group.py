@@ -46,7 +46,7 @@ RECIPES = {
     "mlm": (MaskedLanguageModelRecipe,),
     "transcribe": (TranscriptionRecipe,),
 }
-OF_THE_RUN = {"--out", "--device", "--resume", "--overwrite", "--kind", "--from"}
+OF_THE_RUN = {"--lang", "--out", "--device", "--resume", "--overwrite", "--kind", "--from"}
 """Options that no field of a recipe or of the settings declares, or that of a translator's ``model``."""
 
 

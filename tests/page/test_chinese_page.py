@@ -2,11 +2,15 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from browser_page import BrowserPage, random_reading
+from playwright.sync_api import Page
+from test_bench_page import make_report as make_bench_report
 from test_episodes import make_reading
 from test_long_page import long_reading
 from test_picture_page import swin_reading
@@ -15,6 +19,9 @@ from test_translation import random_pair
 from test_weights_alone import signed_reading
 
 import regard
+from regard.bench import BenchReport
+from regard.bench.page import render_report
+from regard.bench.problem import DISTRIBUTION
 from regard.comparison import parse_choices
 from regard.language import use_language
 from regard.view import compare_readings, read_side_by_side
@@ -25,7 +32,7 @@ Show = Callable[..., BrowserPage]
 WORDS, OTHER = ["我", "吃", "了", "一个", "苹果"], ["我", "买", "了", "一个", "手机"]
 NAMES = re.compile(
     r"Quantifying attention flow in Transformers|\b(regard|test|jieba|JavaScript|SVG|PNG|CPU|Ctrl|Shift|Home|"
-    r"End|k?Hz|ms|float32|nats?|ln|tanh|"
+    r"End|k?Hz|ms|kB|MB|GB|float32|nats?|ln|tanh|"
     r"norm|max|min|[Ss]oftmax|logit|CLS|SEP|gradient rollout|rollout|Abnar|Zuidema|Chefer|Gur|Wolf|Hassani)\b"
 )
 """Names, units and terms that are the same in Chinese."""
@@ -98,6 +105,24 @@ def test_no_english_is_left(show: Show, make: Callable[[], list[Any]], names: st
     assert opened.page.get_attribute("html", "lang") == "zh-CN"
     assert english_words(opened, names.split()) == set()
     opened.requests[:] = [opened.path.as_uri()]
+
+
+def bench_report() -> BenchReport:
+    """A report with the reason and the note of a real one."""
+    report = make_bench_report()
+    reasons = {"time": "a call took longer than 1 s", "error": "not enough memory"}
+    cases = tuple(replace(case, missing=reasons) if case.missing else case for case in report.cases)
+    return replace(report, tokens=DISTRIBUTION, cases=cases)
+
+
+def test_no_english_is_left_on_the_page_of_a_benchmark(browser_window: Page, tmp_path: Path) -> None:
+    opened = BrowserPage(browser_window, tmp_path / "bench.html")
+    with use_language("zh"):
+        opened.path.write_text(render_report(bench_report()), encoding="utf-8")
+    browser_window.goto(opened.path.as_uri())
+    assert browser_window.get_attribute("html", "lang") == "zh-CN"
+    names = ["linear", "performer", "features", "dot", "product", "processor", "cpu", "bench", "data"]
+    assert english_words(opened, names) == set()
 
 
 def test_an_english_page_carries_no_translations() -> None:

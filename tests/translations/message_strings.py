@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from regard.errors import LABELS
+from regard.language import plural_of
 from regard.view.head_patterns import PATTERN_NAMES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "regard"
@@ -27,6 +28,7 @@ ENDS = {
     "info": ("message",),
     "spell": ("message",),
     "_spell": ("message",),
+    "_without_result": ("", "reason"),
     "translate_message": ("text",),
     "count_progress": ("", "plural"),
     "track": ("", "plural"),
@@ -38,8 +40,23 @@ ENDS = {
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
 SHOWN_NAMES = frozenset(
+<<<<<<< HEAD
     {"no_steps_reason", "no_rollout_reason", "timing", "noun", "reasons", "notes", "note", "fitted_sizes"}
     | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
+=======
+    {
+        "no_steps_reason",
+        "no_rollout_reason",
+        "tokens_note",
+        "timing",
+        "noun",
+        "reasons",
+        "notes",
+        "note",
+        "fitted_sizes",
+    }
+    | {"DISTRIBUTION", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE", "MASKS_PER_HEAD"}
+>>>>>>> a4afff25 (The bench speaks Chinese: tables, reasons and page)
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
@@ -57,11 +74,13 @@ _COUNTED = (
     "character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
 )
 _COUNTED += " second sound step subword text time token translation vector weight word"
-COUNTS = {f"{{0}} {noun}{ending}" for noun in _COUNTED.split() for ending in ("", "s")}
+COUNTS = {f"{{0}} {noun}s" for noun in _COUNTED.split()}
 COUNTS |= {"{0} right", "{0} wrong", "{0} refused", "{0} not tried"}
 """Counts of nouns, which code makes of a number and a noun in several ways."""
-TRANSLATING = ("translate", "plural", "translate_message")
+TRANSLATING = ("translate", "translate_message")
 """Functions whose results are in the reader's language already."""
+COUNTING = ("count_noun", "translate_count")
+"""Functions that put a number before a noun; the catalogue has the plural."""
 MARKUP = re.compile(r"^data:|^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
 """What only code has: data URIs, HTML, styles, and signatures of operators."""
 SHOWN_RESULTS = "auditing"
@@ -105,7 +124,7 @@ def view_strings() -> set[str]:
         for path, module in _modules()
         if path.parent.name != "cli"
         for call in ast.walk(module)
-        if isinstance(call, ast.Call) and _name(call.func) in ("translate", "translate_on_figure", "plural")
+        if isinstance(call, ast.Call) and _name(call.func) in ("translate", "translate_on_figure")
         for argument in call.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     }
@@ -175,7 +194,7 @@ class _Reader:
         return classes
 
     def _add_end(self, name: str, positions: tuple[str, ...], names: list[str] | tuple[str, ...]) -> None:
-        if name in ("translate", "plural"):  # their templates are those of views (``view_strings``)
+        if name in ("translate", *COUNTING):  # their templates are those of views (``view_strings``)
             return
         if positions not in self.positions[name]:
             self.positions[name].append(positions)
@@ -185,6 +204,8 @@ class _Reader:
         """The templates of each file."""
         for value, scope in self.shown:
             self._follow_once(value, scope)
+        for call, scope in self.calls["translate_count"]:
+            self._follow_once(call, scope)
         for _, inner in itertools.chain(*self.functions.values()):
             if _is_in(inner.path, SHOWN_RESULTS) and _returns_text(inner.function):
                 for value in inner.returns:
@@ -271,8 +292,8 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """The names and values of an assignment, a loop (all values), or ``name.append(value)``."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
+            if isinstance(target, ast.Name | ast.Attribute):
+                yield _name(target), node.value
             elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
                 yield target.value.id, node.value
             elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -323,6 +344,8 @@ def _alternatives(node: ast.expr) -> list[Alternative]:
         found = [each for value in node.values for each in _alternatives(value)]
     elif isinstance(node, ast.NamedExpr):
         found = _alternatives(node.value)
+    elif isinstance(node, ast.Call) and _name(node.func) in COUNTING and isinstance(node.args[1], ast.Constant):
+        found = [(HOLE, f" {plural_of(str(node.args[1].value))}")]
     elif isinstance(node, ast.JoinedStr):
         found = _joined([_alternatives(part) for part in node.values])
     elif isinstance(node, ast.FormattedValue):

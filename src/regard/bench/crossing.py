@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, final
 
 from regard.arguments import explain_arguments
 from regard.bench.timing import Timing
+from regard.language import translate
 
 Status: TypeAlias = Literal["from", "between", "shortest", "never", "unclear", "unmeasured"]
 
@@ -39,16 +40,18 @@ class Crossing:
     high: int | None = None
 
     def __str__(self) -> str:
-        """Format the result for a table."""
+        """Format the result for a table, in the language in use."""
         if self.status == "from":
-            return f"from {self.length:,.0f}"
+            return translate("from {length}", length=f"{self.length:,.0f}")
         if self.status == "between":
-            return f"between {self.low:,} and {self.high:,}"
+            return translate("between {low} and {high}", low=f"{self.low:,}", high=f"{self.high:,}")
         if self.status == "shortest":
-            return f"from {self.high:,} or fewer"
+            return translate("from {length} or fewer", length=f"{self.high:,}")
         if self.status == "never":
-            return f"not up to {self.low:,}"
-        return f"unclear up to {self.low:,}" if self.status == "unclear" else "not measured"
+            return translate("not up to {length}", length=f"{self.low:,}")
+        if self.status == "unclear":
+            return translate("unclear up to {length}", length=f"{self.low:,}")
+        return translate("not measured")
 
 
 @final

@@ -18,9 +18,9 @@ _TENSORS_OF_ROWS = 10
 
 
 class ErrorSource(ABC):
-    """Compares mechanisms with exact attention; ``tokens`` describes on which tokens, for reports."""
+    """Compares mechanisms with exact attention; ``tokens_note`` says on which tokens, for reports."""
 
-    tokens: str
+    tokens_note: str
 
     @abstractmethod
     def compare(self, choice: MechanismChoice, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
@@ -35,7 +35,7 @@ class ErrorSource(ABC):
 class SyntheticErrors(ErrorSource):
     """Compares on the random tokens, some queries of the first text of the batch."""
 
-    tokens = DISTRIBUTION
+    tokens_note = DISTRIBUTION
 
     def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings

@@ -21,6 +21,7 @@ from regard.bench.svg_plot import Series, draw_lines, line_classes
 from regard.bench.tables import Table, describe_settings, format_bytes, format_error, format_seconds, report_tables
 from regard.bench.text_tables import describe_text, text_report_tables
 from regard.escape_text import escape_text
+from regard.language import HTML_LANGUAGES, language_in_use, translate, translate_count
 
 _MIN_DRAWN_ERROR = 1e-3
 """Errors below are rounding; at their own places they would leave no room for the others."""
@@ -41,7 +42,11 @@ def render_report(report: BenchReport) -> str:
     """Render the page of a report of shapes."""
     names = [mechanism.label for mechanism in report.mechanisms]
     return render_page(
-        "Attention mechanisms, measured", describe_settings(report), names, _plots(report), report_tables(report)
+        translate("Attention mechanisms, measured"),
+        describe_settings(report),
+        names,
+        _plots(report),
+        report_tables(report),
     )
 
 
@@ -49,7 +54,7 @@ def render_text_report(report: TextReport) -> str:
     """Render the page of a report on a text."""
     names = [mechanism.label for mechanism in report.shapes.mechanisms]
     about = f"{describe_text(report)} · {describe_settings(report.shapes)}"
-    title = f"Attention mechanisms in {report.model}, measured on a text"
+    title = translate("Attention mechanisms in {model}, measured on a text", model=report.model)
     return render_page(title, about, names, _plots(report.shapes), text_report_tables(report))
 
 
@@ -72,7 +77,7 @@ def render_page(title: str, about: str, names: Sequence[str], plots: Sequence[Pl
         "</main>",
     ]
     return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{HTML_LANGUAGES[language_in_use()]}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
@@ -90,9 +95,11 @@ def _plots(report: BenchReport) -> list[Plot]:
     has_bars = len(report.settings.lengths) == 1
     smallest = 0.0 if has_bars else _MIN_DRAWN_ERROR
     of_case: dict[str, tuple[Callable[[BenchCase], float | None], Callable[[float], str]]] = {
-        "Time of a call": (lambda case: None if case.time is None else case.time.median, format_seconds),
-        "Peak memory of a call": (lambda case: case.peak_bytes, format_bytes),
-        "Output error against exact attention" + ("" if has_bars else "; smaller ones are drawn at 0.1 %"): (
+        translate("Time of a call"): (lambda case: None if case.time is None else case.time.median, format_seconds),
+        translate("Peak memory of a call"): (lambda case: case.peak_bytes, format_bytes),
+        translate("Output error against exact attention")
+        if has_bars
+        else translate("Output error against exact attention; smaller ones are drawn at 0.1 %"): (
             lambda case: None if case.error is None else max(case.error.output_error, smallest),
             format_error,
         ),
@@ -126,11 +133,11 @@ def _render_boxes(names: Sequence[str]) -> str:
         f'<svg class="key {line_classes(number)}" viewBox="0 0 28 8"><path d="M0 4h28"/></svg>{_text(name)}</label>'
         for number, name in enumerate(names)
     ]
-    return f"<fieldset><legend>Show</legend>{''.join(boxes)}</fieldset>"
+    return f"<fieldset><legend>{translate('Show')}</legend>{''.join(boxes)}</fieldset>"
 
 
 def _render_table(table: Table) -> str:
-    is_text = [name in ("what", "reason") for name in table.header]
+    is_text = [number in table.text_columns for number in range(len(table.header))]
     head = "".join(
         f'<th scope="col"{" class=text" if text else ""}>{_text(name)}</th>'
         for name, text in zip(table.header, is_text, strict=True)
@@ -170,7 +177,7 @@ def draw_bars(name: str, series: Sequence[Series], format_value: Callable[[float
 def _draw_bar(bar: Series, largest: float, format_value: Callable[[float], str]) -> str:
     length, value = bar.points[0]
     return (
-        f'<li class="s{bar.number} {line_classes(bar.number)}" title="{length:,} tokens">'
+        f'<li class="s{bar.number} {line_classes(bar.number)}" title="{translate_count(length, "token")}">'
         f"<span>{html.escape(bar.name)}</span>"
         f'<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect width="{100 * value / largest:.3f}" height="1"/></svg>'

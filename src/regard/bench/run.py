@@ -82,7 +82,7 @@ def measure(
     if advance is not None:
         advance(len(cases))
     described = tuple(_describe(choice, settings) for choice in choices)
-    return BenchReport(settings, machine, errors.tokens, described, tuple(cases))
+    return BenchReport(settings, machine, errors.tokens_note, described, tuple(cases))
 
 
 def _check_buildable(choice: MechanismChoice, settings: BenchSettings) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from regard.language import translate, translate_count
+
 _LEFT, _TOP, _BOTTOM = 70, 14, 46
 _RIGHT = 22
 """Pixels at the right of the lines, where half of the last length needs some."""
@@ -88,7 +90,9 @@ def _draw_plot(
         for x, text in _length_labels(lengths, across)
     ]
     middle = _LEFT + shape.width / 2
-    parts.append(f'<text class="tick" x="{middle:.0f}" y="{bottom + 40:.0f}" text-anchor="middle">tokens</text>')
+    parts.append(
+        f'<text class="tick" x="{middle:.0f}" y="{bottom + 40:.0f}" text-anchor="middle">{translate("tokens")}</text>'
+    )
     names = _label_places([(upward.place(drawn.points[-1][1]), drawn) for drawn in series], bottom + _BOTTOM)
     for drawn in series:
         line, end = _draw_line(drawn, across, upward, format_value)
@@ -115,14 +119,18 @@ def _draw_line(
     """The line with its points, in a group that is still open, and the place where it ends."""
     places = [(across.place(length), upward.place(value)) for length, value in drawn.points]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    name = html.escape(drawn.name)
     points = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4">'
-        f"<title>{name}, {length:,} tokens: {format_value(value)}</title></circle>"
+        f"<title>{html.escape(name_point(drawn.name, length, format_value(value)))}</title></circle>"
         for (x, y), (length, value) in zip(places, drawn.points, strict=True)
     )
     line = f'<g class="series s{drawn.number} {line_classes(drawn.number)}"><path d="M{path}"/>{points}'
     return line, places[-1]
+
+
+def name_point(name: str, length: int, value: str) -> str:
+    """The title of a point: the name of its line, its length and its value."""
+    return translate("{name}, {tokens}: {value}", name=name, tokens=translate_count(length, "token"), value=value)
 
 
 def _draw_name(drawn: Series, end: tuple[float, float], right: float, y: float) -> str:

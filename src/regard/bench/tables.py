@@ -6,13 +6,14 @@ Numbers of a benchmark as text: seconds, bytes, shares, errors, lengths.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
 from regard.bench.choose_mechanisms import EXACT
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.format_share import format_share
+from regard.language import join_sentences, translate, translate_count, translate_message
 
 _OWN_EQUATION, _UNTRAINED, _LEFT_OUT, _CAUSAL = "*", "†", "‡", "§"
 _UNSTEADY = 2.0
@@ -22,12 +23,16 @@ _UNSTEADY = 2.0
 @final
 @dataclass(frozen=True)
 class Table:
-    """A table: its title, the header, rows of as many cells, and what its numbers mean."""
+    """A table in the language in use: its title, the header, rows of as many cells, and what its numbers mean.
+
+    The columns of the numbers ``text_columns`` hold sentences, and the first one a name.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     explanation: str
+    text_columns: tuple[int, ...] = ()
 
 
 def report_tables(report: BenchReport) -> tuple[Table, ...]:
@@ -40,11 +45,22 @@ def describe_settings(report: BenchReport) -> str:
     """Describe the shape, dtype and machine in a line."""
     settings, machine = report.settings, report.machine
     parts = [
-        f"batch {settings.batch}, {settings.heads} {'head' if settings.heads == 1 else 'heads'} of "
-        f"{settings.head_dim}, {settings.dtype}",
-        "causal" if settings.causal else "without a mask",
-        "forward and backward" if settings.backward else "forward",
-        f"{settings.device}: {machine['processor']}, {machine['threads']} of {machine['cores']} threads",
+        translate(
+            "batch {batch}, {heads} of {size}, {dtype}",
+            batch=settings.batch,
+            heads=translate_count(settings.heads, "head"),
+            size=settings.head_dim,
+            dtype=settings.dtype,
+        ),
+        translate("causal") if settings.causal else translate("without a mask"),
+        translate("forward and backward") if settings.backward else translate("forward"),
+        translate(
+            "{device}: {processor}, {threads} of {cores}",
+            device=settings.device,
+            processor=machine["processor"],
+            threads=machine["threads"],
+            cores=translate_count(int(machine["cores"]), "thread"),
+        ),
     ]
     return " · ".join(parts)
 
@@ -53,7 +69,9 @@ def _time_table(report: BenchReport) -> Table:
     def cell(case: BenchCase) -> str:
         if case.time is not None:
             return format_seconds(case.time.median)
-        return f"> {case.stopped:g} s" if case.stopped is not None else "refused" if case.refused is not None else "–"
+        if case.stopped is not None:
+            return f"> {case.stopped:g} s"
+        return translate("refused") if case.refused is not None else "–"
 
     lengths = report.settings.lengths
     rows = tuple(
@@ -64,14 +82,22 @@ def _time_table(report: BenchReport) -> Table:
         )
         for mechanism in report.mechanisms
     )
-    calls = "a call with its gradients" if report.settings.backward else "a call"
-    return Table(
-        "Time",
-        ("mechanism", *(f"{length:,}" for length in lengths), f"faster than {EXACT}"),
-        rows,
-        f"Median time of {calls}, by number of tokens. The last column is the length from which it is faster than "
-        "exact attention, interpolated between measured lengths on logarithmic scales." + _warn_of_other_load(report),
-    )
+    explanation = [
+        translate("Median time of a call with its gradients, by number of tokens.")
+        if report.settings.backward
+        else translate("Median time of a call, by number of tokens."),
+        translate(
+            "The last column is the length from which it is faster than exact attention, interpolated between measured "
+            "lengths on logarithmic scales."
+        ),
+        _warn_of_other_load(report),
+    ]
+    header = (translate("mechanism"), *_length_columns(report), translate("faster than {name}", name=EXACT))
+    return Table(translate("Time"), header, rows, join_sentences(explanation))
+
+
+def _length_columns(report: BenchReport) -> tuple[str, ...]:
+    return tuple(f"{length:,}" for length in report.settings.lengths)
 
 
 def _warn_of_other_load(report: BenchReport) -> str:
@@ -80,14 +106,15 @@ def _warn_of_other_load(report: BenchReport) -> str:
     unsteady = sum(time.high > _UNSTEADY * time.low for time in times)
     if not unsteady:
         return ""
-    return (
-        f" {unsteady} of {len(times)} times are unsteady: a quarter of the turns took more than twice as long as "
-        "another. Other programs use the processor; repeat it when they have ended, or for more seconds."
+    return translate(
+        "{unsteady} of {times} times are unsteady: a quarter of the turns took more than twice as long as another. "
+        "Other programs use the processor; repeat it when they have ended, or for more seconds.",
+        unsteady=unsteady,
+        times=len(times),
     )
 
 
 def _memory_table(report: BenchReport) -> Table:
-    lengths = report.settings.lengths
     rows = tuple(
         (
             mechanism.label,
@@ -95,13 +122,18 @@ def _memory_table(report: BenchReport) -> Table:
         )
         for mechanism in report.mechanisms
     )
-    where = "GPU memory" if report.settings.device.startswith("cuda") else "resident memory of a new process"
-    return Table(
-        "Peak memory",
-        ("mechanism", *(f"{length:,}" for length in lengths)),
-        rows,
-        f"What one call adds to the {where} at its highest point: the output and temporary memory, but not the tokens.",
+    explanation = (
+        translate(
+            "What one call adds to the GPU memory at its highest point: the output and temporary memory, but not the "
+            "tokens."
+        )
+        if report.settings.device.startswith("cuda")
+        else translate(
+            "What one call adds to the resident memory of a new process at its highest point: the output and temporary "
+            "memory, but not the tokens."
+        )
     )
+    return Table(translate("Peak memory"), (translate("mechanism"), *_length_columns(report)), rows, explanation)
 
 
 def _error_table(report: BenchReport) -> Table:
@@ -128,32 +160,49 @@ def _error_table(report: BenchReport) -> Table:
         )
     top = report.settings.top
     explanation = [
-        f"At the longest length measured, for up to {report.settings.rows} queries of a text.",
-        "Output error: |o' - o| / |o|. Mass kept: the sum of min(exact weight, weight), 100 % if they are equal.",
-        f"Top {top}: how many of the {top} keys with the largest exact weights are among its own.",
-        report.tokens,
+        translate(
+            "At the longest length measured, for up to {queries} of a text.",
+            queries=translate_count(report.settings.rows, "query"),
+        ),
+        translate(
+            "Output error: |o' - o| / |o|. Mass kept: the sum of min(exact weight, weight), 100 % if they are equal."
+        ),
+        translate(
+            "Top {top}: the share of the {top} keys with the largest exact weights that are among its own.", top=top
+        ),
+        translate_message(report.tokens),
+        *_explain_marks(report, marks),
     ]
+    header = (
+        translate("mechanism"),
+        translate("tokens"),
+        translate("output error"),
+        translate("mass kept"),
+        translate("top {count}", count=top),
+    )
+    return Table(translate("Error against exact attention"), header, tuple(rows), join_sentences(explanation))
+
+
+def _explain_marks(report: BenchReport, marks: Collection[str]) -> Iterator[str]:
+    """A sentence for each mark behind the name of a mechanism."""
     if _OWN_EQUATION in marks:
-        explanation.append(f"{_OWN_EQUATION} It computes an equation of its own, and does not approximate {EXACT}.")
+        text = translate("It computes an equation of its own, and does not approximate {name}.", name=EXACT)
+        yield f"{_OWN_EQUATION} {text}"
     if _UNTRAINED in marks:
-        explanation.append(f"{_UNTRAINED} It has parameters, which are random here, and would be trained.")
+        yield f"{_UNTRAINED} {translate('It has parameters, which are random here, and would be trained.')}"
     if _LEFT_OUT in marks:
         left_out = "; ".join(
             f"{mechanism.label} {', '.join(mechanism.left_out)}"
             for mechanism in report.mechanisms
             if mechanism.left_out
         )
-        explanation.append(f"{_LEFT_OUT} It is measured without its inputs beside query, key and value: {left_out}.")
+        text = translate("It is measured without its inputs beside query, key and value: {inputs}.", inputs=left_out)
+        yield f"{_LEFT_OUT} {text}"
     if _CAUSAL in marks:
-        explanation.append(
-            f"{_CAUSAL} It hides later keys from a query, which {EXACT} sees here: compare it with a causal mask."
+        text = translate(
+            "It hides later keys from a query, which {name} sees here: compare it with a causal mask.", name=EXACT
         )
-    return Table(
-        "Error against exact attention",
-        ("mechanism", "tokens", "output error", "mass kept", f"top {top}"),
-        tuple(rows),
-        " ".join(explanation),
-    )
+        yield f"{_CAUSAL} {text}"
 
 
 def _missing_table(report: BenchReport) -> Table:
@@ -164,16 +213,19 @@ def _missing_table(report: BenchReport) -> Table:
         for what, reason in case.missing.items():
             by_reason.setdefault(reason, []).append(what)
         for reason, parts in by_reason.items():
-            named = "refused" if case.refused is not None else ", ".join(_NAMES[part] for part in parts)
+            named = translate("refused") if case.refused is not None else _name_parts(parts)
             lengths.setdefault((case.mechanism, named, reason), []).append(case.length)
     rows = tuple(
-        (mechanism, ", ".join(f"{length:,}" for length in found), what, reason)
+        (mechanism, ", ".join(f"{length:,}" for length in found), what, translate_message(reason))
         for (mechanism, what, reason), found in lengths.items()
     )
-    return Table("Not measured", ("mechanism", "tokens", "what", "reason"), rows, "")
+    header = (translate("mechanism"), translate("tokens"), translate("what"), translate("reason"))
+    return Table(translate("Not measured"), header, rows, "", text_columns=(2, 3))
 
 
-_NAMES = {"time": "time", "peak_bytes": "memory", "error": "error"}
+def _name_parts(parts: Iterable[str]) -> str:
+    names = {"time": translate("time"), "peak_bytes": translate("memory"), "error": translate("error")}
+    return translate(", ").join(names[part] for part in parts)
 
 
 def _cells(

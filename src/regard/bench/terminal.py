@@ -19,7 +19,6 @@ _LEAST_TEXT = 24
 """Cells that a column of text gets at least; longer texts are wrapped."""
 _LEAST_NAME = 8
 """Cells of the first column at least."""
-_TEXTS = ("reason", "what")
 
 
 def print_tables(heading: str, tables: Iterable[Table], console: Console) -> None:
@@ -65,7 +64,7 @@ def _total(widths: Iterable[int]) -> int:
 def _draw(table: Table, widths: Mapping[int, int]) -> RichTable:
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, width in widths.items():
-        of_text = number == 0 or table.header[number] in _TEXTS
+        of_text = number == 0 or number in table.text_columns
         drawn.add_column(
             Text(table.header[number]), justify="left" if of_text else "right", overflow="fold", width=width
         )
@@ -82,6 +81,6 @@ def _full_width(table: Table, number: int) -> int:
 def _least_width(table: Table, number: int) -> int:
     """The cells that a column needs: a number and its unit, and a word, stay on one line."""
     name = table.header[number]
-    if name in _TEXTS:
+    if number in table.text_columns:
         return min(_full_width(table, number), _LEAST_TEXT)
     return max(cell_len(cell) for cell in (*name.split(), *(row[number] for row in table.rows)))

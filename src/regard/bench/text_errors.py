@@ -51,7 +51,7 @@ class TextErrors(ErrorSource):
 
     def __init__(self, model: Encoder, windows: TextWindows, settings: BenchSettings, name: str) -> None:
         self.heads: list[HeadError] = []
-        self.tokens = (
+        self.tokens_note = (
             f"Errors are those of {name} on the text: queries, keys and values of all its layers, in up to {_WINDOWS} "
             "windows. Times and memory were measured with random tokens of the same shape."
         )

@@ -11,6 +11,10 @@ from regard.bench.run_on_text import TextReport
 from regard.bench.tables import Table, format_error, format_seconds, report_tables
 from regard.bench.text_errors import HeadError
 from regard.format_share import format_share
+from regard.language import join_sentences, translate, translate_count, translate_message
+
+_NEIGHBOURS = 5
+"""The number of the column of the nearest texts, in the table of vectors."""
 
 
 def text_report_tables(report: TextReport) -> tuple[Table, ...]:
@@ -21,7 +25,13 @@ def text_report_tables(report: TextReport) -> tuple[Table, ...]:
 
 def describe_text(report: TextReport) -> str:
     """Describe the model and the windows in a line."""
-    return f"{report.model} on {report.texts:,} of {report.available:,} windows of {report.length:,} tokens of the text"
+    return translate(
+        "{model} on {texts} of {windows} of {tokens} of the text",
+        model=report.model,
+        texts=f"{report.texts:,}",
+        windows=translate_count(report.available, "window"),
+        tokens=translate_count(report.length, "token"),
+    )
 
 
 def _vector_table(report: TextReport) -> Table:
@@ -51,28 +61,37 @@ def _vector_table(report: TextReport) -> Table:
         )
     between = report.cosine_between_texts
     explanation = [
-        f"{report.model} with each mechanism in place of its own, without training, on the same texts. Cosine: between "
-        "the vectors of a text by both models, 1 if nothing changed.",
-        "" if between is None else f"The vectors of different texts here have a mean cosine of {between:.3f}.",
-        "Token error: |h' - h| / |h| of the last hidden states, the mean. Nearest: texts whose nearest other text is "
-        "the same.",
-        "" if count == 1 else f"Nearest {count}: how many of the {count} nearest remain.",
-        "Rank: Spearman's correlation of the cosines with all other texts.",
+        translate(
+            "{model} with each mechanism in place of its own, without training, on the same texts. Cosine: between the "
+            "vectors of a text by both models, 1 if nothing changed.",
+            model=report.model,
+        ),
+        ""
+        if between is None
+        else translate("The vectors of different texts here have a mean cosine of {mean}.", mean=f"{between:.3f}"),
+        translate(
+            "Token error: |h' - h| / |h| of the last hidden states, the mean. Nearest: texts whose nearest other text "
+            "is the same."
+        ),
+        "" if count == 1 else translate("Nearest {count}: how many of the {count} nearest remain.", count=count),
+        translate("Rank: Spearman's correlation of the cosines with all other texts."),
     ]
     header: tuple[str, ...] = (
-        "mechanism",
-        "cosine",
-        "least",
-        "token error",
-        "nearest",
-        f"nearest {count}",
-        "rank",
-        "time of a text",
+        translate("mechanism"),
+        translate("cosine"),
+        translate("least"),
+        translate("token error"),
+        translate("nearest"),
+        translate("nearest {count}", count=count),
+        translate("rank"),
+        translate("time of a text"),
     )
     if count == 1:
-        at = header.index("nearest 1")
-        header, rows = header[:at] + header[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
-    return Table("Vectors of the model", header, tuple(rows), " ".join(filter(None, explanation)))
+        header, rows = (
+            (*header[:_NEIGHBOURS], *header[_NEIGHBOURS + 1 :]),
+            [(*row[:_NEIGHBOURS], *row[_NEIGHBOURS + 1 :]) for row in rows],
+        )
+    return Table(translate("Vectors of the model"), header, tuple(rows), join_sentences(explanation))
 
 
 def _layer_table(report: TextReport) -> Table:
@@ -96,13 +115,20 @@ def _layer_table(report: TextReport) -> Table:
                 f"{known[-1].layer}.{known[-1].head}: {format_error(known[-1].measures.output_error)}",
             )
         )
-    header = ("mechanism", "best layer", "worst layer", "best head", "worst head")
-    explanation = (
-        "Output error in each layer (the mean of its heads) and head, on the queries, keys and values of the model "
-        f"itself, in windows of {report.length:,} tokens. Layers and heads are counted from 0; 3.1 is head 1 of layer "
-        "3. The JSON output has all of them."
+    header = (
+        translate("mechanism"),
+        translate("best layer"),
+        translate("worst layer"),
+        translate("best head"),
+        translate("worst head"),
     )
-    return Table("Output error by layer and head", header, tuple(rows), explanation)
+    explanation = translate(
+        "Output error in each layer (the mean of its heads) and head, on the queries, keys and values of the model "
+        "itself, in windows of {tokens}. Layers and heads are counted from 0; 3.1 is head 1 of layer 3. The JSON "
+        "output has all of them.",
+        tokens=translate_count(report.length, "token"),
+    )
+    return Table(translate("Output error by layer and head"), header, tuple(rows), explanation)
 
 
 def _mean_error(heads: Sequence[HeadError], layer: int) -> float:
@@ -119,8 +145,9 @@ def _notes_table(report: TextReport) -> Table:
         if replacement.missing is not None and (replacement.mechanism, replacement.missing) not in listed:
             notes.append(f"not used: {replacement.missing}")
         if notes:
-            rows.append((replacement.mechanism, "; ".join(notes)))
-    return Table("What the model has no trained weights for", ("mechanism", "reason"), tuple(rows), "")
+            rows.append((replacement.mechanism, translate("; ").join(map(translate_message, notes))))
+    header = (translate("mechanism"), translate("reason"))
+    return Table(translate("What the model has no trained weights for"), header, tuple(rows), "", text_columns=(1,))
 
 
 def _share(share: float | None) -> str:

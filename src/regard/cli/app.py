@@ -34,8 +34,7 @@ from regard.cli import (
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
-from regard.cli.help_language import find_language, help_in_language, typer_in_language, usage_errors_in_language
-from regard.cli.shared_options import Language
+from regard.cli.help_language import find_language, typer_in_language, usage_errors_in_language, with_language
 from regard.cli.stderr import error_in_language, say
 from regard.cli.verb import name_types
 from regard.errors import LABELS, OutputError, RefusedError, RegardError, first_line, write_error
@@ -44,7 +43,7 @@ from regard.log import notes_to
 
 
 @final
-@help_in_language
+@with_language
 class VerbGroup(TyperGroup):
     """Group of all verbs: exits quietly on a broken pipe, and with a message on an interruption."""
 
@@ -99,10 +98,9 @@ def global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
-    lang: Language = None,
 ) -> None:
     """Options that precede the verb."""
-    del version, lang  # handled by the callback _print_version, and by main
+    del version  # handled by the callback _print_version
 
 
 view.register(app)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from regard.cli.shared_options import make_language_option
 from regard.language import LANGUAGES, language_in_use, translate, translate_message
 
 Command = TypeVar("Command", bound=TyperCommand | TyperGroup)
@@ -61,14 +62,14 @@ FIXED_STRINGS = (
 
 
 def find_language(arguments: Sequence[str]) -> str | None:
-    """The value of ``--lang`` among the arguments of the command; None if it is not given, or unknown.
+    """The last value of ``--lang`` among the arguments of the command; None if it is not given, or unknown.
 
     It is read before the options are, so that it holds for help and for all errors.
     """
     options = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
-    values = [value for name, value in pairwise([*options, ""]) if name == "--lang"]
-    values += [word.partition("=")[2] for word in options if word.startswith("--lang=")]
-    return next((value for value in values if value in LANGUAGES), None)
+    joined = (f"{word}={value}" if word == "--lang" else word for word, value in pairwise([*options, ""]))
+    values = [word.removeprefix("--lang=") for word in joined if word.startswith("--lang=")]
+    return next((value for value in reversed(values) if value in LANGUAGES), None)
 
 
 def help_paragraphs(text: str | None) -> Iterator[str]:
@@ -96,9 +97,13 @@ def _in_language(command: Any) -> Any:
     return shown
 
 
-def help_in_language(kind: type[Command]) -> type[Command]:
-    """Decorate a class of commands: its help and its line of usage are in the language in use."""
-    format_help, get_usage = kind.format_help, kind.get_usage
+def with_language(kind: type[Command]) -> type[Command]:
+    """Decorate a class of commands: they have ``--lang``, and their help and usage are in the language in use."""
+    initialize, format_help, get_usage = kind.__init__, kind.format_help, kind.get_usage
+
+    def initialize_with_option(self: Any, *arguments: Any, **facts: Any) -> None:
+        initialize(self, *arguments, **facts)
+        self.params.append(make_language_option())
 
     def format_translated(self: Any, ctx: Any, formatter: Any) -> None:
         format_help(_in_language(self), ctx, formatter)
@@ -106,6 +111,7 @@ def help_in_language(kind: type[Command]) -> type[Command]:
     def get_translated(self: Any, ctx: Any) -> str:
         return get_usage(self, ctx).replace("Usage: ", translate("Usage: "), 1)
 
+    kind.__init__ = initialize_with_option  # type: ignore[method-assign]
     kind.format_help, kind.get_usage = format_translated, get_translated  # type: ignore[method-assign]
     return kind
 

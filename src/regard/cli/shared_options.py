@@ -139,7 +139,7 @@ def _check_language(name: str | None) -> str | None:
     return name
 
 
-Language = Annotated[
+_Language = Annotated[
     str | None,
     option(
         "--lang",
@@ -147,9 +147,20 @@ Language = Annotated[
         metavar="LANGUAGE",
         autocompletion=choice_completer(LANGUAGES),
         callback=_check_language,
+        expose_value=False,
     ),
 ]
-"""``main`` reads it first, since it holds for errors and help, too."""
+
+
+def make_language_option() -> Any:
+    """``--lang``, which all commands have. ``main`` reads its value first, since it holds for errors and help, too."""
+    declaring = typer.Typer(add_completion=False)
+
+    @declaring.command()
+    def declare(lang: _Language = None) -> None: ...
+
+    (made,) = typer.main.get_command(declaring).params
+    return made
 
 
 def check_resume(*, resume: bool, overwrite: bool) -> None:

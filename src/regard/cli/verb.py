@@ -12,7 +12,7 @@ from typing import Any, final
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from regard.cli.argument_options import use_options_of
-from regard.cli.help_language import help_in_language
+from regard.cli.help_language import with_language
 from regard.errors import OptionError
 
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
@@ -24,7 +24,7 @@ def _join_lines(text: str) -> str:
 
 
 @final
-@help_in_language
+@with_language
 class Verb(TyperCommand):
     """Command of a verb, or of one of its tasks."""
 
@@ -87,7 +87,7 @@ class Verb(TyperCommand):
 
 
 @final
-@help_in_language
+@with_language
 class TaskGroup(TyperGroup):
     """Verb with one command per task."""
 

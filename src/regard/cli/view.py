@@ -10,7 +10,7 @@ import typer
 from regard.chinese_words import CHINESE_WORDS, ChineseWords, check_chinese_words
 from regard.cli.completion import choice_completer
 from regard.cli.option_group import expand_option_groups
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, Language, ModelName, Truncate, option
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Truncate, option
 from regard.cli.verb import Verb
 from regard.cli.view_comparison import ComparisonOptions, compare_media, compare_texts, compare_translations
 from regard.cli.view_corpus import check_summary_options, summarize_texts
@@ -120,7 +120,6 @@ def view(
     summary: Summary = False,
     output: OutputOptions,
     drawing: DrawingOptions,
-    lang: Language = None,
 ) -> None:
     """Show what every head of a model attends to: a summary in the terminal, and with --out an interactive page.
 
@@ -138,7 +137,6 @@ def view(
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere. With
     -o head.svg the output is a figure for a paper, with -o heads.csv a table.
     """
-    del lang  # main has read it, for errors and help, too
     check_chinese_words(chinese_words)
     for_texts = {
         "--data": data, "--field": field, "--truncate": truncate, "--summary": summary, "--chinese-words": chinese_words

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import plural, translate
+from regard.language import translate, translate_count
 from regard.view.long_reading import LongPair, LongReading
 from regard.view.terminal_tables import Column, fitted_table
 from regard.view.terminal_words import print_named_heads
@@ -26,9 +26,9 @@ def print_long_texts(readings: Sequence[LongReading], console: Console) -> None:
         title = escape_text(reading.title[:_TITLE]) + ("…" if len(reading.title) > _TITLE else "")
         console.print(Text(title, style="bold"))
         counts = (
-            plural(tokens, "{count} tokens"),
-            plural(len(reading.layers), "{count} layers"),
-            plural(heads, "{count} heads"),
+            translate_count(tokens, "token"),
+            translate_count(len(reading.layers), "layer"),
+            translate_count(heads, "head"),
         )
         console.print(translate("{tokens}, {layers}, {heads}.", tokens=counts[0], layers=counts[1], heads=counts[2]))
         if reading.dropped:

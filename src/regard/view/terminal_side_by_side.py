@@ -12,7 +12,7 @@ from rich.text import Text
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import plural, translate, translate_message
+from regard.language import translate, translate_count, translate_message
 from regard.view.findings import findings
 from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_tables import Column, bar, fitted_table
@@ -57,7 +57,7 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
             "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
             "the shortest of several, on {threads}. Top {top}: how many of the largest weights are of the same keys. "
             "Short texts say little about speed.",
-            threads=plural(readings[0].threads, "{count} CPU threads"),
+            threads=translate_count(readings[0].threads, "CPU thread"),
             top=readings[0].top,
         ),
         style="dim",
