@@ -40,23 +40,8 @@ ENDS = {
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
 SHOWN_NAMES = frozenset(
-<<<<<<< HEAD
-    {"no_steps_reason", "no_rollout_reason", "timing", "noun", "reasons", "notes", "note", "fitted_sizes"}
-    | {"UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
-=======
-    {
-        "no_steps_reason",
-        "no_rollout_reason",
-        "tokens_note",
-        "timing",
-        "noun",
-        "reasons",
-        "notes",
-        "note",
-        "fitted_sizes",
-    }
-    | {"DISTRIBUTION", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE", "MASKS_PER_HEAD"}
->>>>>>> a4afff25 (The bench speaks Chinese: tables, reasons and page)
+    {"no_steps_reason", "no_rollout_reason", "tokens_note", "missing", "timing", "noun", "reasons", "notes", "note"}
+    | {"fitted_sizes", "DISTRIBUTION", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
@@ -77,7 +62,7 @@ _COUNTED += " second sound step subword text time token translation vector weigh
 COUNTS = {f"{{0}} {noun}s" for noun in _COUNTED.split()}
 COUNTS |= {"{0} right", "{0} wrong", "{0} refused", "{0} not tried"}
 """Counts of nouns, which code makes of a number and a noun in several ways."""
-TRANSLATING = ("translate", "translate_message")
+TRANSLATING = ("translate", "translate_on_figure", "translate_message")
 """Functions whose results are in the reader's language already."""
 COUNTING = ("count_noun", "translate_count")
 """Functions that put a number before a noun; the catalogue has the plural."""
