@@ -43,7 +43,7 @@ def test_every_command_takes_the_language_and_the_last_one_counts(run_here):
     assert find_language(["--lang", "zh", "embed", "x", "--lang=en"]) == "en"
     assert find_language(["embed", "--lang", "zh", "--", "--lang", "en"]) == "zh"
     result = run_here("embed", "x", "--lang", "zh", "--dtype", "float33")
-    assert (result.returncode, "未知的精度 'float33'" in result.stderr) == (2, True), result.stderr
+    assert (result.returncode, "未知的数值精度 'float33'" in result.stderr) == (2, True), result.stderr
 
 
 def test_errors_of_usage(run_here):
