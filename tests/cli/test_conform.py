@@ -88,19 +88,46 @@ def test_model_of_onnx(tmp_path):
 
 
 def test_doctor(monkeypatch):
-    """NaN for a query that sees no key is known of one of two calls of torch, and there is advice."""
+    """NaN for a query that sees no key is known of two of three calls of torch, and there is advice for each."""
     from regard.conformance import torch_calls
 
-    chosen = [call for call in torch_calls.CALLS if call.name.startswith("nn.MultiheadAttention")]
+    layer = "nn.MultiheadAttention, "
+    names = [f"{layer}need_weights=False", f"{layer}need_weights=True", f"{layer}inference, need_weights=False"]
+    chosen = [call for call in torch_calls.CALLS if call.name in names]
     monkeypatch.setattr(torch_calls, "CALLS", chosen)
     result = run("doctor", "--json")
     assert result.exit_code == 1, result.output
-    calls = {call["call"].rpartition("=")[2]: call for call in json.loads(result.stdout)["calls"]}
-    assert calls["True"]["counts"]["right"] < calls["False"]["counts"]["right"]
-    (empty,) = (row for row in calls["True"]["advice"] if "sees no key" in row["fault"])
-    assert "need_weights=False" in empty["do"]
-    assert empty["issue"].endswith("160064")
+    calls = {call["call"]: call for call in json.loads(result.stdout)["calls"]}
+    assert calls[names[1]]["counts"]["right"] < calls[names[0]]["counts"]["right"]
+    for name, do, issue in (
+        (names[1], "need_weights=False", "160064"),
+        (names[2], "set_fastpath_enabled(False)", "190486"),
+    ):
+        (empty,) = (row for row in calls[name]["advice"] if "sees no key" in row["fault"])
+        assert do in empty["do"]
+        assert empty["issue"].endswith(issue)
     assert "instead: set hidden keys and values to 0" in " ".join(run("doctor").stdout.split())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_inference_takes_the_fast_path(monkeypatch):
+    """The kit calls it for each case of self-attention; queries that see no key aside, its results are right."""
+    import torch
+
+    from regard.conformance import check, torch_calls
+
+    taken, compute = [], torch._native_multi_head_attention
+    monkeypatch.setattr(torch, "_native_multi_head_attention", lambda *rest: taken.append(rest) or compute(*rest))
+    for function in (
+        *(torch_calls.fast_path(need_weights=flag) for flag in (False, True)),
+        torch_calls.nested_fast_path,
+    ):
+        taken.clear()
+        report = check(function, framework="torch", strict=True)
+        assert all("sees no key" in cause for cause in report.causes()), report
+        assert len(taken) > report.counts()["right"] > 9
+        reasons = [outcome.reason for outcome in report.outcomes if outcome.verdict == "refused"]
+        assert all("self-attention" in reason or "Inf and NaN" in reason for reason in reasons), reasons
 
 
 @pytest.mark.slow

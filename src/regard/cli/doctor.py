@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 NOTES = """
 [bold]Calls.[/bold] scaled_dot_product_attention with each of its implementations for processors, \
-nn.MultiheadAttention with and without weights, and flex_attention without compilation. Causal masks are tried with \
-the alignment that PyTorch documents. Some results below are choices that PyTorch made on purpose: the issue says why.
+nn.MultiheadAttention with and without weights, its fast path in inference, and flex_attention without compilation. \
+Causal masks are tried with the alignment that PyTorch documents. Some results below are choices that PyTorch made on \
+purpose: the issue says why.
 
 [bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong.
 
@@ -47,7 +48,9 @@ def doctor(as_json: Annotated[bool, option("--json", "Print JSON, for programs."
         warnings.simplefilter("ignore")  # torch warns about prototypes
         found = list(check_torch(lambda done, total: advance(done)))
     if as_json:
-        calls = [{"call": call.name, "advice": _advice(report), **report.to_json()} for call, report in found]
+        calls = [
+            {"call": call.name, "advice": _advice(call.name, report), **report.to_json()} for call, report in found
+        ]
         print(json.dumps({"torch": torch.__version__, "calls": calls}, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _print_calls(torch.__version__, found)
@@ -55,13 +58,13 @@ def doctor(as_json: Annotated[bool, option("--json", "Print JSON, for programs."
         raise typer.Exit(1)
 
 
-def _advice(report: Report) -> list[dict[str, str]]:
+def _advice(call: str, report: Report) -> list[dict[str, str]]:
     """Each fault of a call, and what to do about it."""
     from regard.conformance.torch_calls import find_advice
 
     rows = []
     for cause, cases in report.causes().items():
-        advice = find_advice(cause)
+        advice = find_advice(call, cause)
         rows.append(
             {
                 "fault": cause,
@@ -83,7 +86,7 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
         counts = report.counts()
         tried = counts["right"] + counts["wrong"]
         console.print("\n" + translate_message(f"{call.name}: {counts['right']} of {tried} cases are right"))
-        for row in _advice(report):
+        for row in _advice(call.name, report):
             _print_row(console, row)
         unknown = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
         for outcome in unknown[:4]:

@@ -158,7 +158,7 @@ def _terms_alone() -> Iterator[tuple[str, Shape, Callable[[Layout], Terms]]]:
     yield "window: 2 before, 0 after, fewer queries than keys", FEWER, _constant(window=(2, 0))
     yield "causal window: 3 before", FEWER, _constant(causal=True, window=(3, 0))
     for name, mask in MASKS.items():
-        for shape in (SQUARE, FEWER, GROUPED) if name.startswith("a mask") else (FEWER,):
+        for shape in (SQUARE, FEWER, GROUPED) if name.startswith("a mask") else (SQUARE, FEWER):
             yield f"{name}, {shape.name}", shape, _make_term("mask", mask)
     yield "a mask for each head, lengths over several tiles", LONG, _make_term("mask", _random_mask)
 
@@ -191,6 +191,7 @@ POISONS = {"another number": 7.0, "1e30": 1e30, "inf": np.inf, "nan": np.nan}
 
 
 HIDING = (
+    f"padding on the right, {SQUARE.name}",
     f"padding on the right, {FEWER.name}",
     f"causal, {FEWER.name}",
     f"causal, {LONG_CACHE.name}",
