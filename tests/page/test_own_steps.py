@@ -11,6 +11,7 @@ from browser_page import BrowserPage, make_tokens
 from test_weights_alone import weights_in_titles
 
 import regard
+from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import reformer as reformer_oracle
 from regard.view import layers_of
 from regard.view.reading import Reading
@@ -61,7 +62,7 @@ def test_buckets_and_rounds_of_reformer_are_those_of_the_paper(show: Show, chunk
     query = reading.layers[0].query[head].astype(np.float64)
     rotations = reformer_oracle.draw_rotations(0, HEADS, HEAD_DIM, 3, 2)[head]
     met = meetings(query, rotations, chunk)
-    scores = np.array([query @ reformer_oracle.divided(key) for key in query]).T / np.sqrt(HEAD_DIM)
+    scores = np.array([query @ reformer_oracle.divide_by_rms(key) for key in query]).T / np.sqrt(HEAD_DIM)
     exponentials = met * np.exp(scores)
     weights = exponentials.sum(0) / exponentials.sum((0, 2))[:, None]
     np.testing.assert_allclose(reading.layers[0].weights()[head], weights, atol=1e-6)
@@ -93,3 +94,47 @@ def test_keys_that_a_mechanism_leaves_out_are_not_said_to_be_masked(show: Show) 
     cells = opened.page.locator("#steps table").last.locator("td:nth-child(4)").all_inner_texts()
     assert cells.count("not chosen") == 6
     assert cells.count("masked") == 5
+
+
+def read_mechanism(name: str) -> tuple[Reading, dict[str, np.ndarray]]:
+    """A causal mechanism with random inputs, and these with its parameters in float64."""
+    torch.manual_seed(3)
+    mechanism, tokens = regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM), make_tokens(WORDS)
+    inputs = {side: torch.randn(1, HEADS, len(tokens), HEAD_DIM) for side in ("query", "key", "value")}
+    inputs |= {one.name: torch.randn(1, HEADS, len(tokens), one.size) for one in mechanism.extra_inputs}
+    with torch.no_grad(), regard.record(mechanism) as seen:
+        mechanism(**inputs, mask=regard.masks.causal())
+    arrays = {part: tensor.detach().double().numpy() for part, tensor in {**mechanism.state_dict(), **inputs}.items()}
+    return Reading(tokens, layers_of(seen)), arrays
+
+
+def vector_of(opened: BrowserPage, title: str) -> np.ndarray:
+    """The numbers of the last vector of a step, with all digits."""
+    item = opened.page.locator("#steps > li").filter(has_text=title)
+    cells = item.locator(".vector").last.locator("span").evaluate_all("cells => cells.map((cell) => cell.title)")
+    return np.array([float(cell.partition(": ")[2]) for cell in cells])
+
+
+@pytest.mark.parametrize("name", ["kda", "linear"])
+def test_states_and_what_is_read_are_those_of_the_equation(show: Show, name: str) -> None:
+    reading, arrays = read_mechanism(name)
+    head, token = 2, 9
+    allowed = np.tril(np.ones((len(WORDS) + 2,) * 2, dtype=bool))[None, None]
+    expected = ORACLES[name].forward(*(arrays[side] for side in ("query", "key", "value")), allowed, arrays)
+    opened = show(reading, at=f"#layer=0&head={head}&token={token}&step=2")
+    output = expected[0, head, token]
+    np.testing.assert_allclose(vector_of(opened, "Read: query times state"), output, atol=2e-3 * np.abs(expected).max())
+    maps = opened.page.locator("canvas.state")
+    assert maps.count() == {"kda": 5, "linear": 3}[name]
+    maps.last.hover(position={"x": 2, "y": 2})
+    assert opened.page.locator(".readout").last.inner_text().startswith("row 0, column 0: ")
+    opened.page.get_by_role("button", name="Play the tokens").click()
+    opened.wait_until("location.hash.includes('token=10')")
+    opened.page.locator(".play-tokens").click()
+    assert "step=2" in opened.current_url()
+
+
+def test_states_that_are_too_large_are_said_to_be_left_out(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.view.page_data.MAX_STATE_BYTES", 100)
+    opened = show(read_mechanism("retention")[0], at="#layer=0&head=1&token=3")
+    assert "The states are not on this page: it would be too large." in opened.page.inner_text("#steps")

@@ -38,7 +38,7 @@ from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State, wrong_state_error
-from regard.mechanisms.steps import Factors, Steps
+from regard.mechanisms.steps import Factors, States, Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
 from regard.validation import check_tokens, check_top, make_request, query_rows
 
@@ -212,6 +212,11 @@ class Mechanism(nn.Module, ABC):
 
     def weight_factors(self, request: Request) -> Factors | None:
         """Return the factors whose products are the weights of a call without ``steps``; None if there are none."""
+        del request
+        return None
+
+    def states(self, request: Request) -> States | None:
+        """Return the updates of the state that the queries of a call read, token by token; None if there are none."""
         del request
         return None
 

@@ -25,7 +25,7 @@ from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
-from regard.mechanisms.steps import Factors
+from regard.mechanisms.steps import Factors, States
 from regard.tensors import is_traced
 
 _BLOCK = 2**20
@@ -102,6 +102,13 @@ class FeatureMechanism(LinearStateMechanism):
             features = features * (log_weight - log_weight.amax(-1, keepdim=True)).exp()[..., None]
         of_key = features.repeat_interleave(request.group, dim=1)
         return Factors("features", self.map_queries(request.query.to(dtype)), of_key, is_divided=True)
+
+    @final
+    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
+        """Return the features of ``weight_factors``, and values with a 1 appended: the sums of all earlier tokens."""
+        tokens, factors = _clean_tokens(request, visible_keys), self.weight_factors(request)
+        key = fill_zeros(factors.of_key, tokens.excluded)
+        return States(factors.of_query, key, tokens.value, is_divided=True)
 
     @final
     def state_size(self, value_dim: int) -> tuple[int, int]:

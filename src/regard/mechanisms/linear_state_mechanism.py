@@ -28,6 +28,7 @@ from regard.masks.causal_parts import CausalParts, causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.state import State, wrong_state_error
+from regard.mechanisms.steps import States
 from regard.validation import check_mask
 
 NextState: TypeAlias = Callable[[], LinearState]
@@ -97,6 +98,19 @@ class LinearStateMechanism(Mechanism):
             visible = parts.visible_keys(frame, request.device)
             output, _ = self.continue_from(LinearState(), request, visible, self.last_key(parts, frame), impl)
             return output.to(request.query.dtype)
+
+    @final
+    def states(self, request: Request) -> States | None:
+        """Return the updates of the state; None unless each query reads it after its own token."""
+        frame, parts = request.frame, causal_parts(request.mask, request.frame)
+        if frame.queries != frame.keys or parts is None or self.last_key(parts, frame) != 0:
+            return None
+        with disable_autocast(request.device):
+            return self.make_states(request, parts.visible_keys(frame, request.device))
+
+    @abstractmethod
+    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
+        """Compute what ``states`` returns for finite tokens of a causal call."""
 
     @final
     def empty_state(self) -> LinearState:

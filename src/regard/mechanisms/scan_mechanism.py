@@ -35,6 +35,7 @@ from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
+from regard.mechanisms.steps import States
 from regard.validation import check_scale
 
 
@@ -109,6 +110,22 @@ class ScanMechanism(LinearStateMechanism):
         tokens = _clean_tokens(request, visible_keys)
         output, matrix = self._scan(tokens, state, last_key, impl)
         return output, partial(state.extended, request.frame.keys, matrix, tokens.bad_key, tokens.visible_keys)
+
+    @final
+    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
+        """Return what is scanned, with the factor that ``make_scan`` gives a value."""
+        tokens = _clean_tokens(request, visible_keys)
+        scan = self.make_scan(tokens.query, tokens.key, torch.ones_like(tokens.value[..., :1]), tokens.inputs)
+        hidden = tokens.excluded[..., None]
+        return States(
+            query=scan.query,
+            key=scan.key,
+            value=tokens.value,
+            scale=self.scale,
+            decay=None if scan.log_decay is None else scan.log_decay.masked_fill(hidden, 0.0).exp(),
+            beta=None if scan.beta is None else scan.beta.masked_fill(hidden, 0.0),
+            gain=None if bool((scan.value == 1).all()) else scan.value,
+        )
 
     def _scan(
         self, tokens: _CleanTokens, state: LinearState, high: int, impl: str

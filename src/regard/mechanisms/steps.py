@@ -13,13 +13,19 @@ through something in the middle, such as features or landmarks, returns these (`
 
     weights = of_query . of_key / sum over keys                      the sum only if they are divided by it
 
+One whose queries read a state that each token decays and updates returns its updates (``Mechanism.states``):
+
+    S_t = (I - beta_t k_t k_t^T) D_t S_(t-1) + beta_t k_t (gain_t v_t)^T        D_t = diag(decay_t)
+    o_t = scale S_t^T q_t
+
 Others have weights only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,6 +35,7 @@ from regard.contract import Frame
 from regard.fields import repr_of_fields
 from regard.kernels.implementations.mlp_score import MLPScore
 from regard.kernels.reference.attention import compute_weights, make_problem
+from regard.kernels.reference.scan import ScanRequest, scan_tokens
 from regard.kernels.request import Terms
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
@@ -180,6 +187,54 @@ class Factors:
     def weights(self, visible: Bool[Tensor, "#batch #heads queries keys"]) -> Float[Tensor, "batch heads queries keys"]:
         """Compute the weights of all queries, of which ``visible`` are pairs that may attend."""
         products = (self.of_query @ self.of_key.mT) * visible
+        return products / products.sum(-1, keepdim=True) if self.is_divided else products
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class States:
+    """The updates of a state by each token: no later token has an influence, and a hidden token changes nothing.
+
+    ``query`` and ``key`` are those that the state meets, after a norm or a feature map. ``decay`` has one number for
+    each head and token, or for each channel of the key; None: nothing decays. ``beta`` are the rates of the delta rule;
+    None: nothing is erased. ``gain`` is the factor of a value when it is written; None: 1. With ``is_divided`` the last
+    column of the state sums a value of 1, and the output is divided by it.
+    """
+
+    __repr__ = repr_of_fields
+
+    query: Float[Tensor, "batch heads tokens rows"]
+    key: Float[Tensor, "batch heads tokens rows"]
+    value: Float[Tensor, "batch heads tokens columns"]
+    scale: float = 1.0
+    decay: Float[Tensor, "batch heads tokens one_or_rows"] | None = None
+    beta: Float[Tensor, "batch heads tokens 1"] | None = None
+    gain: Float[Tensor, "batch heads tokens 1"] | None = None
+    is_divided: bool = False
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors that there are, by their names."""
+        names = ("query", "key", "value", "decay", "beta", "gain")
+        return {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> States:
+        """The updates with each tensor changed."""
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in self.tensors.items()}
+        return replace(self, **changed)
+
+    def outputs(
+        self, value: Float[Tensor, "batch heads tokens columns"]
+    ) -> Float[Tensor, "batch heads tokens columns"]:
+        """Compute what each token reads from the state, for any values, before a division."""
+        log_decay = None if self.decay is None else self.decay.log()
+        written = value if self.gain is None else self.gain * value
+        return scan_tokens(ScanRequest(self.query, self.key, written, log_decay, self.beta, scale=self.scale)).output
+
+    def weights(self) -> Float[Tensor, "batch heads tokens tokens"]:
+        """Compute the weights of all queries."""
+        batch, heads, tokens, _ = self.key.shape
+        products = self.outputs(torch.eye(tokens).to(self.key).expand(batch, heads, -1, -1))
         return products / products.sum(-1, keepdim=True) if self.is_divided else products
 
 

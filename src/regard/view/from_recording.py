@@ -20,7 +20,7 @@ from regard.contract import Frame
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
-from regard.mechanisms.steps import Factors, Steps
+from regard.mechanisms.steps import Factors, States, Steps
 from regard.positions.base import DistanceTerms, PairBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
@@ -154,9 +154,10 @@ def _is_dot_product(steps: Steps, request: Request) -> bool:
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
-    """Convert a call without steps to its weights, and the factors of its mechanism."""
+    """Convert a call without steps to its weights, and the factors or states of its mechanism."""
     weights = to_float32(call.weights()[0])
-    return LayerWeights(call.name, weights, call.mechanism.weights_are, reason, _factors_of(call, weights))
+    own = _factors_of(call, weights), _states_of(call, weights)
+    return LayerWeights(call.name, weights, call.mechanism.weights_are, reason, *own)
 
 
 def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"]) -> Factors | None:
@@ -166,8 +167,22 @@ def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"])
     if found is None:
         return None
     factors = replace(found, of_query=to_float32(found.of_query), of_key=to_float32(found.of_key))
-    is_exact = torch.allclose(factors.weights(weights[None] != 0)[0], weights, rtol=1e-3, atol=1e-4)
-    return factors if is_exact else None
+    return factors if _are_equal(factors.weights(weights[None] != 0)[0], weights) else None
+
+
+def _states_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"]) -> States | None:
+    """The updates of the state of a call, if they give its weights."""
+    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
+    found = call.mechanism.states(request)
+    if found is None:
+        return None
+    states = found.map_tensors(to_float32)
+    return states if _are_equal(states.weights()[0], weights) else None
+
+
+def _are_equal(computed: Tensor, weights: Tensor) -> bool:
+    """Whether weights are those of the call, up to rounding."""
+    return torch.allclose(computed, weights, rtol=1e-3, atol=1e-4)
 
 
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:

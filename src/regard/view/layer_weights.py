@@ -15,7 +15,7 @@ from regard.arguments import explain_arguments
 from regard.errors import check_choice
 from regard.fields import repr_of_fields
 from regard.language import translate_message
-from regard.mechanisms.steps import Factors
+from regard.mechanisms.steps import Factors, States
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import Json, pack_heads, round_to_fixed
 
@@ -30,8 +30,8 @@ class LayerWeights(AttentionLayer):
     """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.
 
     ``reason`` explains in one sentence why only the weights are shown. ``factors`` are those of a mechanism without
-    scores, if it has some, for a batch of one in float32 on the CPU. Raises OptionError for another kind, DataError if
-    a number is not finite.
+    scores, and ``states`` the updates of its state, if it has some, for a batch of one in float32 on the CPU. Raises
+    OptionError for another kind, DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -41,6 +41,7 @@ class LayerWeights(AttentionLayer):
     weights_are: WeightsAre
     reason: str
     factors: Factors | None = None
+    states: States | None = None
 
     def __post_init__(self) -> None:
         check_choice("kind of weights", self.weights_are, get_args(WeightsAre))

@@ -17,7 +17,9 @@ from regard.view.head_patterns import HeadPattern, pattern_label
 from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
 from regard.view.head_weights import opening_place
 from regard.view.layer_reading import LayerReading
+from regard.view.layer_weights import LayerWeights
 from regard.view.pack import ALPHABET, Json
+from regard.view.pack_own_steps import MAX_STATE_BYTES, bytes_of_states, pack_states
 from regard.view.projections import LETTERS, MAX_BYTES
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
@@ -60,6 +62,8 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
     layers = [layer for shown in readings for reading in shown.attentions.values() for layer in reading.layers]
     projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
     fit = sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
+    states = [layer.states for layer in layers if isinstance(layer, LayerWeights)]
+    states_fit = sum(bytes_of_states(known) for known in states if known is not None) <= MAX_STATE_BYTES
     for kind in dict.fromkeys(kind for reading in readings for kind in reading.attentions):
         own = {
             number: reading.attentions[kind] for number, reading in enumerate(readings) if kind in reading.attentions
@@ -68,7 +72,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         for number, reading in own.items():
             data = attention_data(reading, letters)
             for packed, layer in zip(data["layers"], reading.layers, strict=True):
-                packed |= _projection_data(layer, fit=fit)
+                packed |= _projection_data(layer, fit=fit) | _state_data(layer, fit=states_fit)
             opening = opening_data(readings[number], reading)
             texts[number]["attentions"].append(
                 {"kind": kind, **data, **opening, "findings": findings_data(number, pairs)}
@@ -89,6 +93,13 @@ def _projection_data(layer: AttentionLayer, *, fit: bool) -> Json:
     if layer.projections is None or not fit:
         return {"unread": "unknown" if layer.projections is None else "size"}
     return {"read": layer.projections.pack()}
+
+
+def _state_data(layer: AttentionLayer, *, fit: bool) -> Json:
+    """Encode the updates of a state, or that they are too large."""
+    if not isinstance(layer, LayerWeights) or layer.states is None:
+        return {}
+    return {"states": pack_states(layer.states)} if fit else {"unstated": "size"}
 
 
 def opening_data(reading: Reading | PairReading, shown: Reading) -> Json:

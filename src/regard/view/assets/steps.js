@@ -53,7 +53,7 @@ function showSteps() {
 
 function headSteps(text, key) {
   const { layer, head, query } = state;
-  if (isAlone(text, layer)) return [...factorSteps(text, key), aloneStep(text, key), ...(state.words ? wordStep(text, key) : [])];
+  if (isAlone(text, layer)) return [...factorSteps(text, key), ...stateSteps(text), aloneStep(text, key), ...(state.words ? wordStep(text, key) : [])];
   const seen = headOf(text, layer, head);
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];

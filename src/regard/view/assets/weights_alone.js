@@ -9,11 +9,13 @@ const WEIGHTS_ARE = {
 
 function aloneStep(text, key) {
   const { layer, head, query } = state;
-  const [{ reason, weights_are: are, factors }, n] = [text.layers[layer], keysOf(text).length];
+  const [{ reason, weights_are: are, factors, states }, n] = [text.layers[layer], keysOf(text).length];
+  const hasOwn = factors || states;
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
-    factors ? translate`The weights` : translate`Weights only`, translate`${n} weights`,
-    make("p", {}, factors ? translate`${reason} Here are the weights of all tokens, as the model computed them. ${WEIGHTS_ARE[are]}` : translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
+    hasOwn ? translate`The weights` : translate`Weights only`, translate`${n} weights`,
+    make("p", {}, hasOwn ? translate`${reason} Here are the weights of all tokens, as the model computed them. ${WEIGHTS_ARE[are]}` : translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
+    ...unstatedNote(text),
     formula(...translateNodes`w of ${word(text.tokens[query].surface)} on ${word(keysOf(text)[key].surface)} = `, result(number(weights[key], 4))),
     keyTable(text, key, weights),
   );
