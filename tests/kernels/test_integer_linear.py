@@ -1,7 +1,7 @@
 """Linear layers with weights of few bits: the native kernels against float64, at sizes that divide nothing.
 
 A token is rounded by groups of inputs as the equations say, here in float64, and multiplied by the weights that the
-stored ones stand for. What is left are sums of one float32 product a group: (groups + 6) eps of the sum of their sizes.
+stored ones stand for. What is left are sums of one float32 product a group: (groups + 8) eps of the sum of their sizes.
 A number within 1e-4 of the middle between two bytes may be rounded to either.
 """
 
@@ -22,8 +22,8 @@ from sampled_parameters import parametrize_sample
 pytestmark = pytest.mark.skipif(native is None, reason="the kernels are not built")
 
 EPS = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
-GROUP = {Int8Linear: 256, Int4Linear: 64}
-FORMATS = list(GROUP)
+GROUP = 64
+FORMATS = [Int8Linear, Int4Linear]
 KERNELS = {
     "few": lambda *arrays, **options: native.project(*arrays, **options),
     "many": lambda *arrays, **options: native.linear(*arrays, **options),
@@ -51,7 +51,7 @@ def dense(layer):
     """The weights in float64, by what the class says of its bytes."""
     stored, scale = layer.weight.numpy(), layer.scale.double().numpy()
     if isinstance(layer, Int8Linear):
-        return stored.astype(np.float64) * scale[:, None]
+        return np.array([[w[k] * s[0, k // GROUP] for k in range(len(w))] for w, s in zip(stored, scale, strict=True)])
     rows = []
     for row, (scales, minima) in zip(stored, scale, strict=True):
         numbers = [number for pair in row.reshape(-1, 64) for number in (*(pair & 15), *(pair >> 4))]
@@ -59,27 +59,27 @@ def dense(layer):
     return np.array(rows).reshape(len(stored), layer.in_features)
 
 
-def round_tokens(tokens, group):
+def round_tokens(tokens):
     """The rounded tokens, and how far a number that is near the middle of two bytes may be from them."""
     x = tokens.double().numpy()
     rounded, doubt = np.zeros_like(x), np.zeros_like(x)
-    for first in range(0, x.shape[1], group):
-        part = x[:, first : first + group]
+    for first in range(0, x.shape[1], GROUP):
+        part = x[:, first : first + GROUP]
         step = np.abs(part).max(axis=1, keepdims=True) / 127
         numbers = np.divide(part, step, out=np.zeros_like(part), where=step > 0)
-        rounded[:, first : first + group] = np.rint(numbers) * step
-        doubt[:, first : first + group] = (np.abs(np.abs(numbers - np.trunc(numbers)) - 0.5) < 1e-4) * step
+        rounded[:, first : first + GROUP] = np.rint(numbers) * step
+        doubt[:, first : first + GROUP] = (np.abs(np.abs(numbers - np.trunc(numbers)) - 0.5) < 1e-4) * step
     return rounded, doubt
 
 
 def check(kernel, tokens, layer, found=None):
-    group, matrix = GROUP[type(layer)], dense(layer)
-    rounded, doubt = round_tokens(tokens, group)
+    matrix = dense(layer)
+    rounded, doubt = round_tokens(tokens)
     added = 0 if layer.bias is None else layer.bias.double().numpy()
     expected = rounded @ matrix.T + added
-    # int4 sums s q w and m q apart: the sizes of its terms are those of the two parts, not of their sum.
-    size = np.abs(rounded) @ (np.abs(matrix.T) + 2 * np.abs(matrix).max()) + np.abs(added)
-    bound = (tokens.shape[1] / group + 6) * 2.0**-23 * size + doubt @ np.abs(matrix.T)
+    # Two parts are summed apart, such as s q (w + 128) and -128 s q: the sizes of the terms are those of the parts.
+    size = np.abs(rounded) @ (np.abs(matrix.T) + 3 * np.abs(matrix).max()) + np.abs(added)
+    bound = (tokens.shape[1] / GROUP + 8) * 2.0**-23 * size + doubt @ np.abs(matrix.T)
     bound = bound + (EPS[tokens.dtype] * np.abs(expected) if tokens.dtype == torch.bfloat16 else 0)
     output = (run_native(kernel, tokens, layer) if found is None else found).double().numpy()
     assert (np.abs(output - expected) <= bound).all()
@@ -207,7 +207,8 @@ def test_arguments_that_do_not_fit(kernel):
     for weight, scale, message in (
         (int8.weight, None, "scale"),
         (int8.weight, int8.scale[1:], "scale"),
-        (int8.weight, int8.scale.double(), "scale"),
+        (int8.weight, int8.scale[..., 1:].contiguous(), "scale"),
+        (int8.weight, int8.scale.float(), "scale"),
         (int8.weight, int4.scale, "scale"),
         (int8.weight[:, 1:].contiguous(), int8.scale, "weight"),
         (int8.weight.t().contiguous().t(), int8.scale, "weight"),

@@ -462,9 +462,9 @@ def project(
     """Compute output (rows, outputs) = tokens weight^T + bias of tokens (rows, inputs), all contiguous.
 
     Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is int8 with
-    scale (outputs) in float32, or int4: uint8 (outputs, 64 pairs of groups) with scales and minima (outputs, 2, groups)
-    in bfloat16. With the last two, tokens are rounded to bytes. Sums are float32, and rounded once. It is made for few
-    rows.
+    scales (outputs, 1, groups) in bfloat16, or int4: uint8 (outputs, 64 pairs of groups) with scales and minima
+    (outputs, 2, groups) in bfloat16. A group is of 64 inputs. With the last two, tokens are rounded to bytes. Sums are
+    float32, and rounded once. It is made for few rows.
     """
 
 def linear(

@@ -1,12 +1,14 @@
 """Linear layers whose weights are stored in few bits.
 
-    int8    s_o = max_k |W_ok| / 127,  w_ok = round(W_ok / s_o)                    W_ok ~ s_o w_ok
+    int8    s_og = max_{k in g} |W_ok| / 127,  w_ok = round(W_ok / s_og)           W_ok ~ s_og w_ok
     int4    m_og = min_{k in g} W_ok,  s_og = (max_{k in g} W_ok - m_og) / 15,
             w_ok = round((W_ok - m_og) / s_og)                                     W_ok ~ s_og w_ok + m_og
+            or of a smaller range, where that makes the squared error of the group smaller
 
-int8 has one scale for each row of weights, int4 a scale and a minimum, in bfloat16, for each group of 64 inputs: Nagel
-et al. 2021, "A white paper on neural network quantization", sections 2.2 and 2.4.2. The error of a weight is at most
-half of its scale. 4.5 bits a weight are an eighth of float32.
+Each group g of 64 inputs of a row of weights has a scale, and with int4 a minimum, in bfloat16: Nagel et al. 2021, "A
+white paper on neural network quantization", sections 2.2 and 2.4.2. The error of a weight is at most half of its scale.
+A weight takes 8.25 bits with int8, and 4.5 with int4. One scale for a whole row would double the error of a sentence's
+vector (MiniLM, int8).
 
 A decoding step takes as long as reading the weights, and other calls as long as multiplying. So the native kernels
 round tokens as well, and multiply bytes (``kernels.operators.integer_linear_op``). Where they do not compute, as under
@@ -20,16 +22,18 @@ from abc import abstractmethod
 from typing import Self, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import BFloat16, Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import RefusedError
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
-from regard.kernels.operators.integer_linear_op import INT4_GROUP, can_multiply_integers, is_few, multiply_integers
+from regard.kernels.operators.integer_linear_op import GROUP, can_multiply_integers, is_few, multiply_integers
 
 _LARGEST_INT8, _LARGEST_INT4 = 127, 15
 """Largest stored weights; the int8 -128 is not used, so that the range is symmetric."""
+_ROUNDED_UP = 1 + 2**-8
+"""Makes scales so much larger that in bfloat16 none is too small for the largest weight of its group."""
 
 
 class QuantizedLinear(nn.Module):
@@ -99,19 +103,23 @@ class QuantizedLinear(nn.Module):
 
 @final
 class Int8Linear(QuantizedLinear):
-    """A linear layer with int8 ``weight`` (out, in) and float32 ``scale`` (out)."""
+    """A linear layer with int8 ``weight`` (out, in) and ``scale`` (out, 1, groups) bfloat16."""
 
     format_name = "int8"
 
     @staticmethod
     def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
-        scale = weight.abs().amax(dim=1) / _LARGEST_INT8
-        divisor = torch.where(scale > 0, scale, 1.0)[:, None]  # a row of zeros stays zeros
-        return (weight / divisor).round().clamp(-_LARGEST_INT8, _LARGEST_INT8).to(torch.int8), scale
+        outputs, inputs = weight.shape
+        groups = -(-inputs // GROUP)
+        grouped = functional.pad(weight, (0, groups * GROUP - inputs)).view(outputs, groups, GROUP)
+        scale = (grouped.abs().amax(dim=2) / _LARGEST_INT8 * _ROUNDED_UP).bfloat16()
+        divisor = torch.where(scale > 0, scale.float(), 1.0)[..., None]  # a group of zeros stays zeros
+        numbers = (grouped / divisor).round().clamp(-_LARGEST_INT8, _LARGEST_INT8).to(torch.int8)
+        return numbers.view(outputs, -1)[:, :inputs].contiguous(), scale[:, None]
 
     def dense_weight(self) -> Float[Tensor, "out in"]:
-        """Compute s_o w_ok, in float32."""
-        return self.weight.float() * self.scale.float()[:, None]
+        """Compute s_og w_ok, in float32."""
+        return self.weight.float() * self.scale.float()[:, 0].repeat_interleave(GROUP, dim=1)[:, : self.in_features]
 
 
 @final
@@ -126,23 +134,54 @@ class Int4Linear(QuantizedLinear):
     @staticmethod
     def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
         outputs, inputs = weight.shape
-        pairs, groups = -(-inputs // (2 * INT4_GROUP)), -(-inputs // INT4_GROUP)
+        pairs, groups = -(-inputs // (2 * GROUP)), -(-inputs // GROUP)
         # The last weight is repeated, so that what fills the last group up changes neither its minimum nor its maximum.
-        filled = functional.pad(weight[None], (0, 2 * pairs * INT4_GROUP - inputs), mode="replicate")[0]
-        grouped = filled.view(outputs, 2 * pairs, INT4_GROUP)
-        minimum = grouped.amin(dim=2).bfloat16()
-        rest = (grouped.amax(dim=2) - minimum.float()).clamp_min(0)
-        scale = (rest / _LARGEST_INT4).bfloat16()
-        divisor = torch.where(scale > 0, scale.float(), 1.0)[..., None]
-        numbers = ((grouped - minimum.float()[..., None]) / divisor).round().clamp(0, _LARGEST_INT4).to(torch.uint8)
-        first, second = numbers.view(outputs, pairs, 2, INT4_GROUP).unbind(dim=2)
-        stored = (first | second << 4).reshape(outputs, pairs * INT4_GROUP)
+        filled = functional.pad(weight[None], (0, 2 * pairs * GROUP - inputs), mode="replicate")[0]
+        grouped = filled.view(outputs, 2 * pairs, GROUP)
+        scale, minimum, numbers = _round_groups(grouped)
+        first, second = numbers.view(outputs, pairs, 2, GROUP).unbind(dim=2)
+        stored = (first | second << 4).reshape(outputs, pairs * GROUP)
         return stored, torch.stack([scale[:, :groups], minimum[:, :groups]], dim=1).contiguous()
 
     def dense_weight(self) -> Float[Tensor, "out in"]:
         """Compute s_og w_ok + m_og, in float32."""
-        bytes_of_pairs = self.weight.view(self.out_features, -1, INT4_GROUP)
+        bytes_of_pairs = self.weight.view(self.out_features, -1, GROUP)
         numbers = torch.stack([bytes_of_pairs & 15, bytes_of_pairs >> 4], dim=2).flatten(1, 2)
         scale, minimum = self.scale.float()[..., None].unbind(dim=1)
         grouped = numbers[:, : scale.shape[1]].float() * scale + minimum
         return grouped.flatten(1)[:, : self.in_features]
+
+
+_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
+"""Shares of the range of a group's weights that the sixteen numbers of int4 may cover."""
+
+
+def _round_groups(
+    weight: Float[Tensor, "out groups inputs"],
+) -> tuple[BFloat16[Tensor, "out groups"], BFloat16[Tensor, "out groups"], UInt8[Tensor, "out groups inputs"]]:
+    """Return scales, minima and numbers of int4, of each group those of the share with the least squared error.
+
+    A smaller step between numbers may gain more for the many weights in the middle than it costs the few at the ends.
+    """
+    lower, upper = weight.amin(dim=2), weight.amax(dim=2)
+    best: tuple[Tensor, Tensor, Tensor] | None = None
+    smallest = torch.full_like(lower, torch.inf)
+    for share in _SHARES:
+        left_out = (upper - lower) * ((1 - share) / 2)
+        minimum = (lower + left_out).bfloat16()
+        scale = ((upper - left_out - minimum.float()).clamp_min(0) / _LARGEST_INT4).bfloat16()
+        divisor = torch.where(scale > 0, scale.float(), 1.0)[..., None]
+        numbers = ((weight - minimum.float()[..., None]) / divisor).round().clamp(0, _LARGEST_INT4)
+        error = (numbers * scale.float()[..., None] + minimum.float()[..., None] - weight).square().sum(dim=2)
+        tried = scale, minimum, numbers.to(torch.uint8)
+        if best is None:
+            best = tried
+        better = error < smallest
+        smallest = torch.where(better, error, smallest)
+        best = (
+            torch.where(better, tried[0], best[0]),
+            torch.where(better, tried[1], best[1]),
+            torch.where(better[..., None], tried[2], best[2]),
+        )
+    assert best is not None, "there are shares"
+    return best

@@ -46,11 +46,8 @@ from regard.mechanisms.state import State
 from regard.positions.base import DistanceBias, Rotation
 from regard.validation import check_mask
 
-_QUANTIZED_DTYPES: dict[type[nn.Module], tuple[torch.dtype, torch.dtype]] = {
-    Int8Linear: (torch.int8, torch.float32),
-    Int4Linear: (torch.uint8, torch.bfloat16),
-}
-"""The dtypes of weight and scale of layers with weights of few bits."""
+_QUANTIZED_DTYPES: dict[type[nn.Module], torch.dtype] = {Int8Linear: torch.int8, Int4Linear: torch.uint8}
+"""The dtype of the stored weight of layers with weights of few bits."""
 
 
 def can_step(tokens: Tensor) -> bool:
@@ -216,9 +213,9 @@ def _read_linear(layer: nn.Module | None, dtype: torch.dtype, inputs: int | None
     if kind is nn.Linear:
         weight_dtype: torch.dtype = dtype
     elif kind in _QUANTIZED_DTYPES:
-        weight_dtype, scale_dtype = _QUANTIZED_DTYPES[kind]
+        weight_dtype = _QUANTIZED_DTYPES[kind]
         scale = stored.get("scale")
-        if scale is None or not can_read(scale, scale_dtype):
+        if scale is None or not can_read(scale, torch.bfloat16):
             return None
     else:
         return None

@@ -1,8 +1,9 @@
 """A linear layer with weights of few bits by the native kernels, in products of integers.
 
-    y_ro = s_o sum_g t_rg sum_{k in g} q_rk w_ok + b_o                                 int8, groups of 256 inputs
-    y_ro = sum_g t_rg (s_og sum_{k in g} q_rk w_ok + m_og sum_{k in g} q_rk) + b_o     int4, groups of 64 inputs
-    t_rg = max_{k in g} |x_rk| / 127,   q_rk = round(x_rk / t_rg)                      x (.., inputs) -> y (.., outputs)
+    y_ro = sum_g t_rg (s_og sum_{k in g} q_rk w_ok + m_og sum_{k in g} q_rk) + b_o     x (.., inputs) -> y (.., outputs)
+    t_rg = max_{k in g} |x_rk| / 127,   q_rk = round(x_rk / t_rg)
+
+Groups g are of 64 inputs. int8 has a scale s for each group of a row of weights, int4 also a minimum m.
 
 Tokens are rounded to bytes too, each group of inputs by its largest number: a processor multiplies four pairs of bytes
 in the time of one pair of float32. Dettmers et al. 2022, "LLM.int8()", section 2; Yao et al. 2022, "ZeroQuant", section
@@ -13,14 +14,14 @@ on the number of threads. A token with NaN or infinity has NaN in all outputs. T
 from __future__ import annotations
 
 import torch
-from jaxtyping import BFloat16, Float, Float32, Int8, UInt8
+from jaxtyping import BFloat16, Float, Int8, UInt8
 from torch import Tensor
 
 from regard.kernels.extension import native
 from regard.kernels.operators.projection_op import DTYPES, MAX_TOKENS, are_dense, is_fast
 from regard.kernels.tracing import any_requires_grad, is_plain_call
 
-INT8_GROUP, INT4_GROUP = 256, 64
+GROUP = 64
 """Inputs of a group."""
 
 
@@ -42,15 +43,15 @@ def can_multiply_integers(tokens: Tensor, inputs: int, weight: Tensor, scale: Te
 def multiply_integers(
     tokens: Float[Tensor, "*rows inputs"],
     weight: Int8[Tensor, "outputs inputs"] | UInt8[Tensor, "outputs bytes"],
-    scale: Float32[Tensor, " outputs"] | BFloat16[Tensor, "outputs 2 groups"],
+    scale: BFloat16[Tensor, "outputs kinds groups"],
     bias: Float[Tensor, " outputs"] | None,
     activation: str = "identity",
 ) -> Float[Tensor, "*rows outputs"]:
     """Compute a call for which ``can_multiply_integers`` holds.
 
     The bytes of ``weight`` (outputs, 64 pairs of groups) are two numbers of int4: byte j of a pair has number j of its
-    first group in the lower four bits, and number j of the second one in the upper. ``scale`` holds scales and minima.
-    The activation applies to more than ``MAX_TOKENS`` tokens only.
+    first group in the lower four bits, and number j of the second one in the upper. ``scale`` holds scales, and with
+    int4 minima. The activation applies to more than ``MAX_TOKENS`` tokens only.
     """
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
     output, threads = rows.new_empty(rows.shape[0], weight.shape[0]), torch.get_num_threads()

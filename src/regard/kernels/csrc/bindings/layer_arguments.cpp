@@ -35,13 +35,13 @@ ProjectionArguments read_weight(Call& call, nb::handle weight, nb::handle scale,
     require(format == Dtype::int8 || format == Dtype::uint8 || format == dtype,
             "weight: expected int8, uint8, or the dtype of the tokens");
     given.inputs = inputs, given.outputs = outputs < 0 ? stored.shape[2] : outputs;
-    const int64_t groups = ceil_div(inputs, int4_group);
+    const int64_t groups = ceil_div(inputs, integer_group);
+    const bool has_minima = format == Dtype::uint8;
     given.weight = call.read_contiguous(
-        weight, name, {given.outputs, format == Dtype::uint8 ? ceil_div(groups, 2) * int4_group : inputs}, format);
+        weight, name, {given.outputs, has_minima ? ceil_div(groups, 2) * integer_group : inputs}, format);
     require((format != dtype) != scale.is_none(), "scale: expected with weights of few bits, and only with them");
-    given.scale = format == Dtype::uint8
-                      ? call.read_contiguous(scale, "scale", {given.outputs, 2, groups}, Dtype::bfloat16)
-                      : call.read_contiguous(scale, "scale", {given.outputs}, Dtype::float32, accept);
+    if (format != dtype)
+        given.scale = call.read_contiguous(scale, "scale", {given.outputs, has_minima ? 2 : 1, groups}, Dtype::bfloat16);
     given.bias = call.read_contiguous(bias, "bias", {given.outputs}, dtype, accept);
     return given;
 }

@@ -27,13 +27,12 @@ struct Bytes : OfVectors {
 template <class T, class W>
 struct IntegerLinear {
     static constexpr int64_t n = lanes<float>, panel = panel_vectors * n, per_unit = 4;
-    static constexpr int64_t group_units = W::group / per_unit;
+    static constexpr int64_t group_units = group / per_unit, numbers_of_group = W::has_minimum ? 2 : 1;
     static constexpr int64_t height = 48;  // rows whose sums wait
-    typedef void (*Finish)(const float* sums, const float* scale, const float* bias, int64_t rows, int64_t columns, T* to,
-                           int64_t stride);
+    typedef void (*Finish)(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride);
 
-    static int64_t groups(int64_t inputs) { return ceil_div(inputs, W::group); }
-    static int64_t units(int64_t inputs) { return ceil_div(inputs, per_unit); }
+    static int64_t groups(int64_t inputs) { return ceil_div(inputs, group); }
+    static int64_t units(int64_t inputs) { return groups(inputs) * group_units; }
     // A rounded token: its numbers, then for each group the factor, what integer sums start with, and factor times sum.
     static int64_t token_units(int64_t inputs) { return units(inputs) + 3 * groups(inputs); }
     static size_t token_bytes(int64_t inputs) { return sizeof(uint32_t) * (size_t)token_units(inputs); }
@@ -42,26 +41,21 @@ struct IntegerLinear {
         for (; row < stop; ++row) {
             const T* from = (const T*)given.tokens.data + row * given.inputs;
             auto* token = (uint32_t*)(to + row * (int64_t)token_bytes(given.inputs));
-            token[units(given.inputs) - 1] = 0;
             auto* factors = (float*)(token + units(given.inputs));
             auto* starts = (int32_t*)(factors + groups(given.inputs));
             auto* of_sums = (float*)(starts + groups(given.inputs));
-            for (int64_t g = 0; g < groups(given.inputs); ++g) {
-                const int64_t count = min_of(given.inputs - g * W::group, W::group);
-                auto* numbers = (int8_t*)(token + g * group_units);
-                factors[g] = round_to_bytes(from + g * W::group, count, numbers);
-                int32_t sum = 0;
-                for (int64_t k = 0; k < count; ++k) sum += numbers[k];
-                starts[g] = -W::offset * sum;
-                of_sums[g] = factors[g] * (float)sum;
-            }
+            round_token(from, given.inputs, (int8_t*)token, [=](int64_t g, RoundedGroup rounded) {
+                factors[g] = rounded.factor;
+                starts[g] = start_bits - W::offset * rounded.sum;
+                of_sums[g] = rounded.factor * (float)rounded.sum;
+            });
         }
     }
 
     static int64_t padded_units(int64_t inputs) { return ceil_div(units(inputs), n) * n; }
     static size_t scratch_bytes(int64_t inputs) {
         return sizeof(uint32_t) * (size_t)(padded_units(inputs) * panel) +
-               sizeof(float) * (size_t)((height + 2 + (W::has_minimum ? 2 * groups(inputs) : 0)) * panel);
+               sizeof(float) * (size_t)((height + 1 + numbers_of_group * groups(inputs)) * panel);
     }
 
     // The tokens of `given` are rounded ones.
@@ -70,17 +64,15 @@ struct IntegerLinear {
         const int64_t inputs = given.inputs, columns = min_of(given.outputs - first, panel), all_groups = groups(inputs);
         auto* packed = (uint32_t*)scratch;
         auto* sums = (float*)(packed + padded_units(inputs) * panel);
-        float *bias = sums + height * panel, *scale = bias + panel, *group_scale = scale + panel;
+        float *bias = sums + height * panel, *scales = bias + panel;
         pack((const uint8_t*)given.weight.data + first * W::row_bytes(inputs), columns, inputs, packed);
+        const int64_t scales_each = numbers_of_group * all_groups;
+        const bfloat16* from_scale = (const bfloat16*)given.scale.data + first * scales_each;
         for (int64_t o = 0; o < panel; ++o) {
             bias[o] = given.bias && o < columns ? widen(((const T*)given.bias.data)[first + o]) : 0.0f;
-            if constexpr (!W::has_minimum) scale[o] = o < columns ? ((const float*)given.scale.data)[first + o] : 0.0f;
+            for (int64_t g = 0; g < scales_each; ++g)
+                scales[g * panel + o] = o < columns ? widen(from_scale[o * scales_each + g]) : 0.0f;
         }
-        if constexpr (W::has_minimum)
-            for (int64_t o = 0; o < panel; ++o)
-                for (int64_t g = 0; g < 2 * all_groups; ++g)
-                    group_scale[g * panel + o] =
-                        o < columns ? widen(((const bfloat16*)given.scale.data)[(first + o) * 2 * all_groups + g]) : 0.0f;
         const Finish finish = choose_finish(given.activation);
         const int64_t stride = token_units(inputs);
         for_panels(0, ceil_div(columns, n), [&](int64_t vector, auto vectors) {
@@ -89,9 +81,8 @@ struct IntegerLinear {
                 const int64_t rows = min_of(stop - at, height);
                 const uint32_t* tokens = (const uint32_t*)given.tokens.data + at * stride;
                 for (int64_t g = 0; g < all_groups; ++g)
-                    add_group<decltype(vectors)::value>(tokens, inputs, rows, packed, g, group_scale, sums);
-                finish(sums, scale, bias, rows, columns, (T*)given.output.data + at * given.outputs + first,
-                       given.outputs);
+                    add_group<decltype(vectors)::value>(tokens, inputs, rows, packed, g, scales, sums);
+                finish(sums, bias, rows, columns, (T*)given.output.data + at * given.outputs + first, given.outputs);
             }
         });
     }
@@ -100,10 +91,9 @@ private:
     // Adds the products of a group to the sums of `rows` rows. The first group sets them.
     template <int vectors>
     static void add_group(const uint32_t* tokens, int64_t inputs, int64_t rows, const uint32_t* packed, int64_t g,
-                          const float* group_scale, float* sums) {
+                          const float* scales, float* sums) {
         const int64_t stride = token_units(inputs), all_groups = groups(inputs), first = g * group_units;
-        const int64_t depth = min_of(units(inputs) - first, group_units);
-        const float *scale = group_scale + g * panel, *minimum = scale + all_groups * panel;
+        const float *scale = scales + g * panel, *minimum = scale + all_groups * panel;
         for_strips(rows, [&](int64_t row, auto strip) {
             constexpr int height_of_strip = decltype(strip)::value;
             const uint32_t* token = tokens + row * stride;
@@ -112,15 +102,14 @@ private:
             const auto* of_sums = (const float*)(starts + all_groups);
             float* to = sums + row * panel;
             Sums<Bytes, height_of_strip, vectors> s;
-            s.each([&](int r, int, vint& sum) { sum = W::offset ? broadcast(starts[r * stride]) : vint{}; });
-            REGARD_ISA_NAMESPACE::multiply(s, token + first, stride, 1, packed + first * panel, panel, depth);
+            s.each([&](int r, int, vint& sum) { sum = W::offset ? broadcast(starts[r * stride]) : make_sum(); });
+            REGARD_ISA_NAMESPACE::multiply(s, token + first, stride, 1, packed + first * panel, panel, group_units);
             s.each([&](int r, int v, vint& sum) {
                 float* place = to + r * panel + v * n;
-                vfloat total = g == 0 ? vfloat{} : load(place), products = to_float(sum);
-                if constexpr (W::has_minimum) {
-                    products *= load(scale + v * n);
+                const vfloat products = to_float(sum) * load(scale + v * n);
+                vfloat total = g == 0 ? vfloat{} : load(place);
+                if constexpr (W::has_minimum)
                     total = multiply_add(load(minimum + v * n), broadcast(of_sums[r * stride]), total);
-                }
                 store(place, multiply_add(products, broadcast(factors[r * stride]), total));
             });
         });
@@ -148,18 +137,15 @@ private:
     }
 
     template <Activation activation>
-    static void finish(const float* sums, const float* scale, const float* bias, int64_t rows, int64_t columns, T* to,
-                       int64_t stride) {
+    static void finish(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride) {
         for (int64_t row = 0; row < rows; ++row, sums += panel, to += stride)
             for (int64_t o = 0; o < columns; o += n) {
-                const vfloat factor = W::has_minimum ? broadcast(1.0f) : load(scale + o);
-                const vfloat y = multiply_add(load(sums + o), factor, load(bias + o));
-                const vfloat active = SublayerFunctions<T>::template apply<activation>(y);
+                const vfloat y = SublayerFunctions<T>::template apply<activation>(load(sums + o) + load(bias + o));
                 if (columns - o >= n) {
-                    store_rounded(to + o, active);
+                    store_rounded(to + o, y);
                 } else {
                     T last[n];
-                    store_rounded(last, active);
+                    store_rounded(last, y);
                     memcpy((void*)(to + o), last, sizeof(T) * (size_t)(columns - o));
                 }
             }

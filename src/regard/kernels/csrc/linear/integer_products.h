@@ -6,8 +6,8 @@
 // A *group* is of adjacent inputs, so that one large number rounds none but its neighbours. Sums of products are exact
 // in 32 bits. A product of 32 bits is four products of bytes:
 //
-//     VNNI       one instruction, of unsigned and signed bytes. So 128 is added to signed weights, and 128 sum_k q_k is
-//                what each sum starts below zero.
+//     VNNI       one instruction, of unsigned and signed bytes. So 128 is added to signed weights, and 128 sum_k q_k
+//                taken from the sum.
 //     AVX-512, AVX2     the sign of the weight goes to the token: |w| times it, in pairs, exact since both are at most 127
 //     others     bytes as 16 bits
 #pragma once
@@ -78,46 +78,92 @@ struct IntegerProducts {
 #endif
 };
 
-REGARD_INLINE vfloat to_float(vint x) { return __builtin_convertvector(x, vfloat); }
+REGARD_INLINE void keep_in_register(vbits& v) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(v));
+#else
+    (void)v;
+#endif
+}
+
+// Sums of integers start at the bits of 1.5 * 2^23, and are then the low bits of that number plus the sum: a subtraction
+// takes a fraction of the time of a conversion. The sum of a group is at most 64 * 255 * 127 < 2^22.
+constexpr float start_of_sums = 12582912;
+constexpr int32_t start_bits = 0x4b400000;
+REGARD_INLINE vint make_sum() { return broadcast(start_bits); }
+REGARD_INLINE vfloat to_float(vint sum) { return (vfloat)sum - broadcast(start_of_sums); }
+
+constexpr int64_t group = integer_group;  // inputs
+
+REGARD_INLINE int32_t largest_lane(vint v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_epi32((__m512i)v);
+#else
+    return max_lane<int32_t>(v);
+#endif
+}
+REGARD_INLINE int32_t add_lanes(vint v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)v);
+#else
+    return sum_lanes<int32_t>(v);
+#endif
+}
 
 typedef int8_t signed_bytes __attribute__((vector_size(vector_bytes / 4)));  // as many lanes as vint
 
-// Rounds `count` numbers to bytes, and returns the factor t. A group with NaN or Inf has the factor NaN and zeros; one
-// whose numbers are all below 2^-100 is a group of zeros.
+struct RoundedGroup {
+    float factor;
+    int32_t sum;  // of the bytes
+};
+
+alignas(64) static constexpr float zeros[integer_group] = {};
+
+// Rounds a group of numbers to bytes. One with NaN or Inf has the factor NaN and zeros; one whose numbers are all below
+// 2^-100 is a group of zeros.
 template <class T>
-static __attribute__((noinline)) float round_to_bytes(const T* from, int64_t count, int8_t* to) {
+static REGARD_INLINE RoundedGroup round_to_bytes(const T* from, int8_t* to) {
     constexpr int n = lanes<float>;
-    const auto read = [=](int64_t k) {
-        if (count - k >= n) return load_wide(from + k);
-        T last[n] = {};
-        memcpy((void*)last, from + k, sizeof(T) * (size_t)(count - k));
-        return load_wide(last);
-    };
-    vint largest = {};
-    for (int64_t k = 0; k < count; k += n) {
-        const vint size = (vint)((vbits)read(k) & 0x7fffffffu);  // ordered as the numbers are, and NaN above all
+    vint largest = {}, sum = {};
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < group; k += n) {
+        const vint size = (vint)((vbits)load_wide(from + k) & 0x7fffffffu);  // ordered as the numbers are, NaN above all
         largest = size > largest ? size : largest;
     }
-    const int32_t bits = max_lane<int32_t>(largest);
+    const int32_t bits = largest_lane(largest);
     float most;
     memcpy(&most, &bits, sizeof most);
-    const bool finite = bits < 0x7f800000, rounds = finite && most >= 0x1p-100f;
-    const vfloat factor = broadcast(rounds ? 127 / most : 0.0f), magic = broadcast(12582912.0f);  // 1.5 * 2^23
-    for (int64_t k = 0; k < count; k += n) {
+    const bool is_finite = bits < 0x7f800000, is_rounded = is_finite && most >= 0x1p-100f;
+    if (!is_rounded) from = (const T*)zeros, most = is_finite ? 0 : __builtin_nanf("");
+    const vfloat factor = broadcast(is_rounded ? 127 / most : 0.0f), start = broadcast(start_of_sums);
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < group; k += n) {
         // The rounded number is in the low bits of the sum.
-        const vint rounded = (vint)multiply_add(read(k), factor, magic) - (vint)magic;
-        const signed_bytes narrow = __builtin_convertvector(rounds ? rounded : vint{}, signed_bytes);
-        memcpy(to + k, &narrow, (size_t)(count - k >= n ? n : count - k));
+        const vint rounded = (vint)multiply_add(load_wide(from + k), factor, start) - (vint)start;
+        const signed_bytes narrow = __builtin_convertvector(rounded, signed_bytes);
+        memcpy(to + k, &narrow, sizeof narrow);
+        sum += rounded;
     }
-    return !finite ? __builtin_nanf("") : rounds ? most / 127 : 0;
+    return {most / 127, add_lanes(sum)};
+}
+
+// Calls body(group, RoundedGroup) for all groups of a token, whose bytes are written to `to`: whole groups, with zeros at
+// the end of the last one.
+template <class T, class Body>
+static REGARD_INLINE void round_token(const T* from, int64_t inputs, int8_t* to, Body body) {
+    int64_t g = 0;
+    for (; (g + 1) * group <= inputs; ++g) body(g, round_to_bytes(from + g * group, to + g * group));
+    if (g * group == inputs) return;
+    T last[group] = {};
+    memcpy((void*)last, from + g * group, sizeof(T) * (size_t)(inputs - g * group));
+    body(g, round_to_bytes(last, to + g * group));
 }
 
 // Formats of stored weights. load: as many weights as a vector has bytes, from number k of a row on, as bytes.
 struct Int8Weights {
-    static constexpr int64_t group = 256;       // inputs
-    static constexpr bool has_minimum = false;  // W_ok = s_o w_ok, with one scale for each row
+    static constexpr bool has_minimum = false;  // W_ok = s_og w_ok, with w of -127 .. 127
     static constexpr int offset = IntegerProducts::offset;
-    static REGARD_INLINE int64_t row_bytes(int64_t inputs) { return inputs; }
+    static REGARD_INLINE constexpr int64_t row_bytes(int64_t inputs) { return inputs; }
     static constexpr int groups_side_by_side = 1;
     static REGARD_INLINE vbits load(const uint8_t* row, int64_t k) {
         return REGARD_ISA_NAMESPACE::load((const uint32_t*)(row + k));
@@ -134,10 +180,10 @@ struct Int8Weights {
 
 // Two in a byte: number j of a group, and number j of the next one. The last two groups are filled up.
 struct Int4Weights {
-    static constexpr int64_t group = int4_group, pair = 2 * group;
+    static constexpr int64_t pair = 2 * group;
     static constexpr bool has_minimum = true;  // W_ok = s_og w_ok + m_og, with w of 0 .. 15
     static constexpr int offset = 0;
-    static REGARD_INLINE int64_t row_bytes(int64_t inputs) { return ceil_div(inputs, pair) * group; }
+    static REGARD_INLINE constexpr int64_t row_bytes(int64_t inputs) { return (inputs + pair - 1) / pair * group; }
     static constexpr int groups_side_by_side = 2;
     static REGARD_INLINE vbits load(const uint8_t* row, int64_t k) {
         const vbits both = REGARD_ISA_NAMESPACE::load((const uint32_t*)(row + k / pair * group + k % group));

@@ -10,9 +10,9 @@ namespace regard {
 // tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype; bias (outputs) in
 // the dtype of the tokens, or absent. All are contiguous. Weights of few bits (integer_products.h) are
 //
-//     int8     weight (outputs, inputs), scale (outputs) float32
-//     int4     weight (outputs, 32 groups, an even number) uint8, scale (outputs, 2, groups) bfloat16, scales and minima of groups
-constexpr int64_t int4_group = 64;  // inputs
+//     int8     weight (outputs, inputs), scale (outputs, 1, groups) bfloat16
+//     int4     weight (outputs, 64 pairs of groups) uint8, scale (outputs, 2, groups) bfloat16: scales and minima
+constexpr int64_t integer_group = 64;  // inputs with one scale
 struct ProjectionArguments {
     Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;
