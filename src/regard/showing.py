@@ -35,11 +35,11 @@ from regard.translation import Translator
 from regard.view import read, read_file, read_pair
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
+from regard.view.fit_page import AnyReading
 from regard.view.from_picture import read_picture_layers
 from regard.view.from_recording import layers_of
 from regard.view.from_weights import layers_of_weights, name_tokens, read_layers
 from regard.view.layer_weights import WeightsAre
-from regard.view.page import AnyReading
 from regard.view.read import TextModel, make_reading
 from regard.view.read_speech import SpeechModel
 from regard.view.reading import PairReading, Reading

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import view, view_texts
+from regard.cli import view
 from regard.errors import DataError, OptionError
+from regard.view import fit_page
 from shell_command import error_message, output, run
 
 ANIMALS = ["cat", "dog", "bird", "horse"]
@@ -18,7 +19,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A file of 21 sentences, one more than a page holds here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(view, "MAX_TEXTS", 20)
-    monkeypatch.setattr(view_texts, "ANNOUNCED_MEGABYTES", 1)
+    monkeypatch.setattr(fit_page, "ANNOUNCED_BYTES", 1_000_000)
     texts = [f"The {ANIMALS[n % 4]} saw the {ANIMALS[n % 3]} in street {n}." for n in range(21)]
     Path("corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     return texts
@@ -44,7 +45,7 @@ def test_says_how_large_a_page_will_be(corpus: list[str]) -> None:
     """Within a third: the sentences have about the same length."""
     Path("some.txt").write_text("\n".join(corpus[:8]) + "\n", encoding="utf-8")
     result = run("view", "--data", "some.txt", "-o", "page.html")
-    said = re.search(r"The page of 8 texts will have about ([\d.]+) MB\.", result.stderr)
+    said = re.search(r"The page has about ([\d.]+) MB\.", result.stderr)
     assert said is not None
     assert float(said[1]) == pytest.approx(Path("page.html").stat().st_size / 1e6, rel=1 / 3)
 

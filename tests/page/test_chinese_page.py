@@ -25,8 +25,9 @@ from regard.bench.problem import DISTRIBUTION
 from regard.comparison import parse_choices
 from regard.language import use_language
 from regard.view import compare_readings, read_side_by_side
+from regard.view.fit_page import AnyReading
 from regard.view.long_reading import summarize_long
-from regard.view.page import AnyReading, render_page
+from regard.view.page import render_page
 
 Show = Callable[..., BrowserPage]
 WORDS, OTHER = ["我", "吃", "了", "一个", "苹果"], ["我", "买", "了", "一个", "手机"]

@@ -189,7 +189,7 @@ def view(
     if summary:
         show_summary(summarize_texts(reader, lines, **reading), output)
         return
-    readings = _read(reader, lines, choices, comparison, announces_page=output.is_page, **reading)
+    readings = _read(reader, lines, choices, comparison, **reading)
     show_readings(readings, str(reader), output, drawing)
 
 
@@ -198,8 +198,6 @@ def _read(
     lines: list[Line],
     choices: Sequence[MechanismChoice],
     comparison: ComparisonOptions,
-    *,
-    announces_page: bool,
     **reading: Any,
 ) -> Sequence[PrintedReading]:
     """Read texts: alone, under several mechanisms, or compared with one another."""
@@ -208,7 +206,7 @@ def _read(
         return [made for side in sides for made in side.comparisons] if comparison.compare else sides
     if comparison.are_given:
         return compare_texts(reader, lines, comparison, **reading)
-    return read_texts(reader, lines, announces_page=announces_page, **reading)
+    return read_texts(reader, lines, **reading)
 
 
 def _check_only_texts(option: str, others: dict[str, Any]) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, final
 
 import typer
 
-from regard.cli.progress import indeterminate_progress, track
+from regard.cli.progress import count_progress, indeterminate_progress, track
 from regard.cli.shared_options import Overwrite
+from regard.cli.stderr import say
 from regard.cli.view_corpus import print_summary
 from regard.cli.view_drawing import DrawingOptions, is_drawing
-from regard.cli.view_texts import serve_texts, shorten_texts
+from regard.cli.view_texts import serve_texts
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.language import translate_message
@@ -85,7 +86,8 @@ def show_readings(
     Without a file, tell how to write a page, such as ``example``.
     """
     from regard.cli.broken_pipe import PipedConsole
-    from regard.view.page import write_page
+    from regard.view.fit_page import plan_page
+    from regard.view.page import save_page
     from regard.view.page_size import has_many_tokens
     from regard.view.reading import Reading
     from regard.view.terminal import print_readings
@@ -93,16 +95,20 @@ def show_readings(
     written = ""
     # The size of a page does not concern the terminal, which shows a summary of too many tokens alone.
     in_few_words = output.serve or any(map(has_many_tokens, readings))
+    plan = plan_page(readings, always_summarize=output.serve)
     shown: Sequence[Any] = readings
     if in_few_words or output.is_page:
-        shown = shorten_texts(readings, always=output.serve)
+        if plan.sentence:
+            say(plan.sentence)
+        with count_progress(1000 * len(readings), "thousandths of a page") as advance:
+            shown = plan.make(advance)
     printed = shown if in_few_words else readings
     _compare_words(printed)
     if output.path is not None and not output.is_page:
         written = drawing.write(readings, output.path, overwrite=output.overwrite)
     elif output.path is not None:
         with indeterminate_progress("writing the page"):
-            path = write_page(shown, output.path, model=model, overwrite=output.overwrite)
+            path = save_page(shown, output.path, model=model, notice=plan.notice)
         written = f"Page: {path} ({path.stat().st_size / 1000:,.0f} kB); open it in any browser."
     console = PipedConsole(highlight=False, markup=False)
     print_readings(printed, console)

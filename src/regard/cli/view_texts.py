@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from regard.cli.progress import count_progress, track
+from regard.cli.progress import track
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.errors import DataError, OptionError
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from regard.models.model import Model
     from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
-    from regard.view.page import AnyReading
+    from regard.view.fit_page import AnyReading
     from regard.view.read import TextModel
     from regard.view.reading import Reading
 
 
-ANNOUNCED_MEGABYTES = 5
-"""Size of a page, in megabytes, from which it is said before the texts are read."""
 MAX_TEXTS = 200
 """Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
@@ -35,13 +33,8 @@ def read_texts(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None = None,
-    announces_page: bool = False,
 ) -> list[Reading]:
-    """Read texts with an encoder or a language model, in order.
-
-    With ``announces_page`` the size of a large page of them is said after the first text.
-    """
-    from regard.view.page_size import is_summarized
+    """Read texts with an encoder or a language model, in order."""
     from regard.view.read import read
     from regard.view.word_grouping import group_chinese_words
 
@@ -51,44 +44,7 @@ def read_texts(
         for line in tracked:
             reading = read(loaded, line.text, truncate=truncate, name=line.name)
             readings.append(group_chinese_words(reading, chinese_words))
-            if announces_page and len(readings) == 1 and not is_summarized(readings[0]):
-                _announce_size(readings[0], lines)
     return readings
-
-
-def shorten_texts(readings: Sequence[AnyReading], *, always: bool = False) -> Sequence[AnyReading]:
-    """Summarize texts if one is too large for a page with every weight, with progress; say why, size and time before.
-
-    ``always`` summarizes texts of any length.
-    """
-    from regard.view.long_reading import estimate_seconds
-    from regard.view.page import shorten
-    from regard.view.page_size import (
-        MAX_WHOLE_BYTES,
-        MAX_WHOLE_TOKENS,
-        bytes_of_summary,
-        bytes_of_whole,
-        has_many_tokens,
-        is_summarized,
-    )
-    from regard.view.reading import Reading
-
-    texts = [reading for reading in readings if isinstance(reading, Reading)]
-    large = [text for text in texts if is_summarized(text)]
-    if not always and not large:
-        return readings
-    if large:
-        seconds, megabytes = sum(map(estimate_seconds, texts)), sum(map(bytes_of_summary, texts)) / 1e6
-        time = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, seconds):.0f} s"
-        reason = (
-            f"A text has more than {MAX_WHOLE_TOKENS:,} tokens"
-            if any(map(has_many_tokens, large))
-            else f"A page with every weight of a text would have {max(map(bytes_of_whole, large)) / 1e6:.0f} MB, more "
-            f"than {MAX_WHOLE_BYTES / 1e6:.0f} MB"
-        )
-        say(f"{reason}: each head is summarized, which takes about {time}. A page has {megabytes:.1f} MB.")
-    with count_progress(1000 * len(readings), "thousandths of a text") as advance:
-        return shorten(readings, advance, always=always)
 
 
 def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], model: str, *, opens: bool) -> None:
@@ -105,15 +61,6 @@ def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], mo
         typer.launch(server.address)
     with suppress(KeyboardInterrupt):
         server.serve()
-
-
-def _announce_size(first: Reading, lines: Sequence[Line]) -> None:
-    """Say how large the page will be, about, by the first text and the lengths of all."""
-    from regard.view.page_size import bytes_of_whole
-
-    megabytes = bytes_of_whole(first) * sum(len(line.text) for line in lines) / max(1, len(lines[0].text)) / 1e6
-    if megabytes >= ANNOUNCED_MEGABYTES:
-        say(f"The page of {len(lines)} texts will have about {megabytes:.{1 if megabytes < 10 else 0}f} MB.")
 
 
 def load_text_reader(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:

@@ -16,7 +16,8 @@ from regard.errors import DataError, check_count, check_kind
 from regard.language import check_language, translate, use_language
 from regard.view.figures.draw import FigureKind, Heads, draw_figure
 from regard.view.figures.figure import COLUMN, Figure
-from regard.view.page import AnyReading, render_page, write_page
+from regard.view.fit_page import AnyReading
+from regard.view.page import render_page, write_page
 from regard.view.tables import Table, TableKind, make_table
 
 _FRAME = (

@@ -17,6 +17,7 @@ from regard.fields import repr_of_fields
 from regard.language import translate_message
 from regard.mechanisms.steps import Factors, States
 from regard.view.attention_layer import AttentionLayer, check_finite
+from regard.view.layer_reading import LayerReading
 from regard.view.pack import Json, pack_heads, round_to_fixed
 
 WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
@@ -104,3 +105,15 @@ class LayerWeights(AttentionLayer):
                 "divided": factors.is_divided,
             }
         return packed
+
+
+def weights_alone(
+    layer: AttentionLayer, reason: str, matrices: Float64[np.ndarray, "heads queries keys"] | None = None
+) -> LayerWeights:
+    """The weights of a layer without its steps, or others of the same kind, and the reason why steps are missing."""
+    if isinstance(layer, LayerWeights):
+        kind = layer.weights_are
+    else:
+        kind = "non-negative" if isinstance(layer, LayerReading) and layer.steps.gate is not None else "distribution"
+    weights = layer.weights() if matrices is None else matrices
+    return LayerWeights(layer.name, torch.from_numpy(weights.astype(np.float32)), kind, reason)

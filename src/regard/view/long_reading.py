@@ -107,12 +107,17 @@ class LongReading:
 
 def estimate_seconds(reading: Reading) -> float:
     """The time that ``summarize_long`` takes, about, on a core of a laptop."""
-    return 15e-9 * reading.heads * len(reading.tokens) * len(reading.key_tokens)
+    return reading.heads * (6e-3 + 15e-9 * len(reading.tokens) * len(reading.key_tokens))
 
 
-def summarize_long(reading: Reading, advance: Callable[[int], None] = lambda done: None) -> LongReading:
-    """Compute the few numbers of a text. ``advance`` is called with the share of the work done, in thousandths."""
-    pairs, words, detail = PatternPairs(reading), _WordPlaces(reading), choose_detail(reading)
+def summarize_long(
+    reading: Reading, advance: Callable[[int], None] = lambda done: None, *, texts: int = 1
+) -> LongReading:
+    """Compute the few numbers of one of so many texts on a page.
+
+    ``advance`` is called with the share of the work done, in thousandths.
+    """
+    pairs, words, detail = PatternPairs(reading), _WordPlaces(reading), choose_detail(reading, texts)
     edges = [_edges(len(tokens), detail.patches) for tokens in (reading.tokens, reading.key_tokens)]
     heads: list[_HeadParts] = []
     for number, layer in enumerate(reading.layers):

@@ -23,12 +23,12 @@ from regard.language import use_language
 from regard.view.comparison_data import build_comparisons_data
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
+from regard.view.fit_page import AnyReading, plan_page
 from regard.view.long_data import build_long_data
-from regard.view.long_reading import LongReading, summarize_long
+from regard.view.long_reading import LongReading
 from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
-from regard.view.page_size import is_summarized
 from regard.view.page_template import Page, fill_template
 from regard.view.picture_comparison import PictureComparison
 from regard.view.picture_data import build_picture_comparisons_data, build_pictures_data
@@ -44,18 +44,6 @@ MAX_VECTOR_CHARACTERS = 880_000
 
 _Build: TypeAlias = Callable[[Sequence[Any], str, int], Json]
 """Builds the data of a page from its readings, the name of the model, and the characters of vectors that fit."""
-AnyReading: TypeAlias = (
-    Reading
-    | LongReading
-    | PairReading
-    | PictureReading
-    | SideBySide
-    | ReadingComparison
-    | PictureComparison
-    | EpisodeReading
-)
-"""Readings of texts, translations, pictures and other files, texts under several mechanisms, comparisons, episodes."""
-
 
 _BASE = ("language", "decode", "colour", "dom", "views")
 _WEIGHTS = (*_BASE, "attention", "other_head")
@@ -193,17 +181,25 @@ def write_page(
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, PAGE, overwrite=overwrite)
-    write_text_file(render_page(several, model=model, language=language), path, what=f"the page {path}")
-    return path
+    with use_language(language):
+        plan = plan_page(several)
+        return save_page(plan.make(lambda done: None), path, model=model, notice=plan.notice)
 
 
 def render_page(readings: Sequence[AnyReading], *, model: str = "", language: str | None = None) -> str:
     """Render the page as HTML text. Raises as ``write_page``, and DataError for a reading without layers."""
     with use_language(language):
-        return _render_page(shorten(readings), model)
+        plan = plan_page(readings)
+        return _render_page(plan.make(lambda done: None), model, plan.notice)
 
 
-def _render_page(readings: Sequence[AnyReading], model: str) -> str:
+def save_page(readings: Sequence[AnyReading], path: Path, *, model: str, notice: str) -> Path:
+    """Write the page of readings in the form that a ``PagePlan`` made, with its notice."""
+    write_text_file(_render_page(readings, model, notice), path, what=f"the page {path}")
+    return path
+
+
+def _render_page(readings: Sequence[AnyReading], model: str, notice: str) -> str:
     if not readings:
         raise DataError("there is nothing to show", expected="at least one reading", got="none", do="pass a reading")
     kinds = {id(_PAGES[type(reading)][0]): type(reading).__name__ for reading in readings}
@@ -224,23 +220,5 @@ def _render_page(readings: Sequence[AnyReading], model: str) -> str:
     page, build = _PAGES[type(readings[0])]
     if isinstance(readings[0], LongReading) and readings[0].is_served:
         page = _SERVED
-    return fill_template(page, title=readings[0].title, data=build(readings, model, MAX_VECTOR_CHARACTERS))
-
-
-def shorten(
-    readings: Sequence[AnyReading], advance: Callable[[int], None] = lambda done: None, *, always: bool = False
-) -> Sequence[AnyReading]:
-    """Summarize all texts if one of them is too large for a page with every weight, and no text is a translation.
-
-    ``advance`` is called with the work done, in thousandths of a text. ``always`` summarizes texts of any length.
-    """
-    if not (always or any(map(is_summarized, readings))) or any(
-        isinstance(reading, PairReading) for reading in readings
-    ):
-        return readings
-    return [
-        summarize_long(reading, lambda done, before=1000 * number: advance(before + done))  # type: ignore[misc]
-        if isinstance(reading, Reading)
-        else reading
-        for number, reading in enumerate(readings)
-    ]
+    data = build(readings, model, MAX_VECTOR_CHARACTERS)
+    return fill_template(page, title=readings[0].title, data=data, notice=notice)

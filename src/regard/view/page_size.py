@@ -1,12 +1,11 @@
-"""The size of the page of a text, predicted before it is built: whether it holds every weight, or a summary of heads.
+"""The predicted size of a page: of queries, keys and values, of weights, of pictures, and of summaries of texts.
 
-    whole       two characters for each number of queries, keys and values, or each weight of a layer without steps
+    numbers     two characters for each number of queries, keys and values, or of the weights of a layer without steps
     summary     of each head an overview of patches x patches, two characters each; of the chosen queries the strongest
                 keys, ``ROW_BYTES`` each; and its statistics
 
-A text is summarized if it has too many tokens to draw, or if the whole page would exceed ``MAX_WHOLE_BYTES``. Up to
-``MAX_PATCHES`` tokens a summary would have every pair of tokens, too, and be hardly smaller, so that such a text is
-whole whatever its model. A summary of many heads is coarser, to stay within ``MAX_SUMMARY_BYTES``.
+A summary of many heads or texts is coarser, to stay within ``MAX_SUMMARY_BYTES`` and its part of ``MAX_PAGE_BYTES``.
+``fit_page`` chooses the form of a page.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.fields import repr_of_fields
+from regard.view.picture_reading import PictureReading
 from regard.view.reading import Reading
 
-MAX_WHOLE_BYTES = 32_000_000
-"""Size of the data of one text with every weight, at most: a BERT base with the 512 tokens that it reads has 28 MB."""
+MAX_PAGE_BYTES = 32_000_000
+"""Size of the data of a page, at most: a BERT base with the 512 tokens that it reads has 28 MB."""
 MAX_SUMMARY_BYTES = 8_000_000
 """Size of the summary of one text, at most, if its heads allow it: it fits into a mail."""
 MAX_WHOLE_TOKENS = 1024
@@ -32,8 +32,12 @@ MAX_PAIRS = 24
 ROW_KEYS = 16
 """Keys of such a query that are stored, at most."""
 ROW_BYTES = 5 * ROW_KEYS
+_BYTES_OF_NUMBER = 2
+_HEAD_BYTES = 300
+"""Statistics of a head on a whole page."""
 _STATISTICS_BYTES = 600
 _TOKEN_BYTES = 4.5
+_MAX_PICTURE_BYTES = 270_000
 
 
 @final
@@ -53,39 +57,32 @@ class SummaryDetail:
         return 2 * self.patches**2 + ROW_BYTES * (self.queries + self.pairs)
 
 
-def choose_detail(reading: Reading) -> SummaryDetail:
-    """Choose the most detailed summary of a text within ``MAX_SUMMARY_BYTES``: a share of each part if need be."""
-    finest = SummaryDetail()
-    room = (MAX_SUMMARY_BYTES - _TOKEN_BYTES * len(reading.tokens)) / max(1, reading.heads) - _STATISTICS_BYTES
+def choose_detail(reading: Reading, texts: int = 1) -> SummaryDetail:
+    """Choose the most detailed summary of one of so many texts that fits: a share of each part if need be."""
+    finest, limit = SummaryDetail(), min(MAX_SUMMARY_BYTES, MAX_PAGE_BYTES / max(1, texts))
+    room = (limit - _TOKEN_BYTES * len(reading.tokens)) / max(1, reading.heads) - _STATISTICS_BYTES
     share = min(1.0, max(0.0, room / finest.bytes_of_head))
     parts = (MAX_PATCHES * share**0.5, MAX_QUERIES * share, MAX_PAIRS * share)
     return SummaryDetail(*(max(1, int(part)) for part in parts))
 
 
-def bytes_of_whole(reading: Reading) -> int:
-    """The size of all vectors and weights of a text on a large page, about."""
-    return 2 * sum(layer.size for layer in reading.layers)
-
-
-def bytes_of_summary(reading: Reading) -> float:
-    """The size of the summary of a text, about."""
-    head = choose_detail(reading).bytes_of_head + _STATISTICS_BYTES
+def bytes_of_summary(reading: Reading, texts: int = 1) -> float:
+    """The size of the summary of one of so many texts, about."""
+    head = choose_detail(reading, texts).bytes_of_head + _STATISTICS_BYTES
     return head * reading.heads + _TOKEN_BYTES * len(reading.tokens)
+
+
+def bytes_of_numbers(numbers: int, heads: int) -> float:
+    """The size of so many numbers, and of the statistics of so many heads, on a large page, about."""
+    return _BYTES_OF_NUMBER * numbers + _HEAD_BYTES * heads
+
+
+def bytes_of_picture(reading: PictureReading) -> float:
+    """The size of a picture and of the rollout of its layers, about."""
+    rollout = 0 if reading.rollout is None else 3 * reading.rollout.size
+    return min(1.4 * reading.pixels.size, _MAX_PICTURE_BYTES) + rollout
 
 
 def has_many_tokens(reading: object) -> bool:
     """Whether a reading is of one text, and of too many tokens to show every weight."""
-    return isinstance(reading, Reading) and _longest(reading) > MAX_WHOLE_TOKENS
-
-
-def is_summarized(reading: object) -> bool:
-    """Whether a reading is of one text, and too large for a page with all of its weights."""
-    if has_many_tokens(reading):
-        return True
-    return (
-        isinstance(reading, Reading) and _longest(reading) > MAX_PATCHES and bytes_of_whole(reading) > MAX_WHOLE_BYTES
-    )
-
-
-def _longest(reading: Reading) -> int:
-    return max(len(reading.tokens), len(reading.key_tokens))
+    return isinstance(reading, Reading) and max(len(reading.tokens), len(reading.key_tokens)) > MAX_WHOLE_TOKENS

@@ -43,8 +43,8 @@ class Page:
     """Where the page may ask for data, besides its own."""
 
 
-def fill_template(page: Page, *, title: str, data: Json) -> str:
-    """Fill the template with the page's main part, style and script, the title and the data."""
+def fill_template(page: Page, *, title: str, data: Json, notice: str = "") -> str:
+    """Fill the template with the page's main part, style and script, title and data, and a notice for its reader."""
     style = "".join(_read_asset(f"{name}.css") for name in page.styles)
     scripts = "\n".join(_read_asset(f"{name}.js") for name in page.scripts)
     script = '"use strict";\n(() => {\n' + scripts + "})();\n"
@@ -64,6 +64,7 @@ def fill_template(page: Page, *, title: str, data: Json) -> str:
         "script": script,
         "body": page.body,
         "skip": "" if page.has_heat_map else " hidden",
+        "notice": f'<p class="notice" id="notice">{html.escape(notice)}</p>' if notice else "",
         "language": HTML_LANGUAGES[language_in_use()],
         "translations": _translations_of(script),
     }

@@ -15,19 +15,19 @@ from regard.contract import Frame
 from regard.mechanisms.steps import Steps
 from regard.view import LayerReading, LayerWeights, print_readings, statistics_of
 from regard.view.attention_layer import AttentionLayer
+from regard.view.fit_page import plan_page
 from regard.view.long_data import build_long_data
 from regard.view.long_reading import summarize_long
 from regard.view.pack import ALPHABET, pack_integers, pack_logarithms
-from regard.view.page import render_page, shorten
+from regard.view.page import render_page
 from regard.view.page_size import (
+    MAX_PAGE_BYTES,
     MAX_PATCHES,
     MAX_SUMMARY_BYTES,
     ROW_KEYS,
     SummaryDetail,
     bytes_of_summary,
-    bytes_of_whole,
     choose_detail,
-    is_summarized,
 )
 from regard.view.reading import Reading, Tokens
 
@@ -103,7 +103,7 @@ def test_a_text_of_many_tokens_forms_no_matrix() -> None:
     np.testing.assert_allclose(weights, layer.weights_of(0, range(100, 120))[:, :120], atol=1e-6)
     assert layer.allowed_of(range(5, 7)).sum(axis=1).tolist() == [6, 7]
     assert mask.band(Frame(length, length)) is not None
-    assert is_summarized(Reading(tokens_of_words(length), (layer,), sink=0))
+    assert "is summarized" in plan_page([Reading(tokens_of_words(length), (layer,), sink=0)]).sentence
 
 
 def test_data_of_a_page_is_small_and_decodes() -> None:
@@ -124,13 +124,20 @@ def test_a_page_holds_every_weight_unless_it_would_be_too_large() -> None:
             tokens_of_words(tokens), (LayerReading("layer", Steps(vectors, vectors, None, 1.0), vectors[0]),)
         )
 
+    def said(*readings: Reading) -> str:
+        return plan_page(readings).sentence
+
     minilm, gpt2, llama = 72, 144, 1024
-    assert not is_summarized(reading_of(256, minilm, 32))
-    assert not is_summarized(reading_of(512, gpt2))
-    assert is_summarized(reading_of(1024, gpt2))
-    assert is_summarized(reading_of(1025, 1))
-    assert not is_summarized(reading_of(MAX_PATCHES, llama))  # a summary would hardly be smaller
-    assert bytes_of_whole(reading_of(256, minilm, 32)) == 2 * 3 * 256 * 72 * 32
+    assert said(reading_of(20, minilm, 32)) == ""
+    assert plan_page([reading_of(256, minilm, 32)]).size == 2 * 3 * 256 * 72 * 32 + 300 * 72
+    assert said(reading_of(512, gpt2)) == "The page has about 28 MB."
+    assert "57 MB, more than 32 MB. Each head is summarized" in said(reading_of(1024, gpt2))
+    assert "more than 1,024 tokens. Each head is summarized" in said(reading_of(1025, 1))
+    assert "It leaves out values" in said(*[reading_of(100, minilm, 32)] * 30)
+    assert "It has the weights alone" in said(*[reading_of(16, minilm, 32)] * 200)
+    assert "It has the weights alone" in said(reading_of(MAX_PATCHES, 2 * llama))
+    assert "Each head is summarized" in said(*[reading_of(300, minilm, 32)] * 30)
+    assert sum(bytes_of_summary(reading_of(300, llama), 30) for _ in range(30)) <= MAX_PAGE_BYTES
     assert choose_detail(reading_of(1024, gpt2)) == SummaryDetail()
     assert all(bytes_of_summary(reading_of(300, heads)) <= MAX_SUMMARY_BYTES for heads in (340, llama, 5120))
 
@@ -170,10 +177,10 @@ def test_one_long_text_makes_all_texts_short_in_numbers(monkeypatch: pytest.Monk
         Reading(tokens_of_words(length), (layer_reading("layer", *[np.ones((1, length, 4))] * 3, 1.0),))
         for length in (12, 30)
     ]
-    assert shorten(readings) is readings
+    assert plan_page(readings).make(lambda done: None) is readings
     monkeypatch.setattr("regard.view.page_size.MAX_WHOLE_TOKENS", 20)
     done: list[int] = []
-    shortened = shorten(readings, done.append)
+    shortened = plan_page(readings).make(done.append)
     assert [type(reading).__name__ for reading in shortened] == ["LongReading"] * 2
     assert done == [1000, 2000]
     assert "long-text" in render_page(readings)
