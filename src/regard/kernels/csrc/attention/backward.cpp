@@ -18,6 +18,9 @@ namespace regard {
 
 namespace {
 
+// Heads for each thread from which a thread computes a whole head.
+constexpr int64_t heads_per_thread = 4;
+
 struct Run {
     const Problem& p;
     const TileKernels& k;
@@ -59,13 +62,37 @@ struct Run {
         int64_t head = member % p.key_heads * p.group() + in_group;
         k.backward_prepare_queries(p, inputs, tiles, batch, head, in_group, t, scratch);
     }
+    // The terms of each range are `step` bytes apart; with a step of 0 their sum is in place of those of range 0.
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
         int64_t head = member % p.key_heads * p.group() + in_group;
         const Ranges of_tile = ranges_of(member / p.key_heads, head, t);
+        const int64_t terms = of_tile.past - of_tile.first;
         k.backward_finish_queries(p, member / p.key_heads, head, t,
                                   buffers + layout.size.grad_query * (size_t)n + step * (size_t)of_tile.first, step,
-                                  of_tile.past - of_tile.first, g.query);
+                                  step == 0 ? std::min<int64_t>(terms, 1) : terms, g.query);
+    }
+    // Adds the terms of dQ of a range to the sum of those of the ranges before it: in the order of finish_queries.
+    void add_terms(int64_t member, int64_t range, const char* terms, char* sum) const {
+        const TileRange reach = query_reach(range);
+        const int64_t batch = member / p.key_heads, first_head = member % p.key_heads * p.group();
+        for (int64_t h = 0; h < p.group(); ++h)
+            for (int64_t t = reach.first; t < reach.past; ++t) {
+                const Ranges of_tile = ranges_of(batch, first_head + h, t);
+                if (range < of_tile.first || of_tile.past <= range) continue;
+                const size_t at = layout.size.grad_query * (size_t)(h * p.query_tiles() + t);
+                const size_t bytes = layout.size.grad_query / tile * (size_t)p.queries_in(t);
+                if (range == of_tile.first) {
+                    memcpy(sum + at, terms + at, bytes);
+                    continue;
+                }
+                with_type_of_sums(p.query.dtype, [&](auto number) {
+                    typedef decltype(number) Number;
+                    const auto* from = (const Number*)(terms + at);
+                    auto* to = (Number*)(sum + at);
+                    for (size_t i = 0; i < bytes / sizeof(Number); ++i) to[i] += from[i];
+                });
+            }
     }
     // Sets the terms of dQ of a range to 0, for the query tiles that have any. The others are neither written nor read:
     // a buffer may be larger than all tokens.
@@ -138,6 +165,7 @@ struct Run {
     void run_by_range() const {
         const int64_t all = p.batch * p.key_heads;
         const size_t one = layout.bytes();
+        if (split.has_own_gradients() && all >= heads_per_thread * threads) return run_by_head_and_range();
         const int64_t least_heads = ceil_div(4 * (int64_t)threads, split.ranges);
         const int64_t round_heads =
             split.has_own_gradients() ? heads_per_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
@@ -145,6 +173,28 @@ struct Run {
         const ScratchParts sums(round_heads, (size_t)split.ranges * grad_query);
         for_rounds(all, round_heads,
                    [&](int64_t first, int64_t count) { process_round(first, count, packed, sums, scratch); });
+    }
+
+    // The same with few threads: one computes all ranges of a head, and adds up the terms of dQ as it goes. They stay in the
+    // second cache, where a buffer for each range goes through memory. The bits are the same.
+    void run_by_head_and_range() const {
+        const size_t one = layout.bytes();
+        const ScratchParts scratch(threads, one + 2 * grad_query + work);
+        parallel_for(p.batch * p.key_heads, threads, [&](int64_t member, int thread) {
+            const BackwardTiles tiles = layout.at(scratch[thread]);
+            char *terms = scratch[thread] + one, *sum = terms + grad_query, *rest = sum + grad_query;
+            for (int64_t t = 0; t < (int64_t)layout.key_tiles; ++t) pack_keys(member, t, tiles, rest);
+            for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
+            if (has_preparation())
+                for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
+            for (int64_t range = 0; range < split.ranges; ++range) {
+                clear_queries(member, range, terms);
+                k.backward(p, inputs, tiles, results(terms, query_reach(range), split.copy_index(member, range)),
+                           member / p.key_heads, member % p.key_heads, range_start(range), range_start(range + 1), rest);
+                add_terms(member, range, terms, sum);
+            }
+            for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, sum, 0);
+        });
     }
 
     void process_round(int64_t first_member, int64_t count, const ScratchParts& packed, const ScratchParts& sums,

@@ -79,9 +79,9 @@ struct BackwardSplit {
     }
 
   private:
-    static constexpr int64_t min_tasks = 32;
-    static constexpr int64_t max_ranges = 8;
-    static constexpr int64_t min_range_tiles = 4;  // key tiles in a range
+    static constexpr int64_t min_tasks = 128;
+    static constexpr int64_t max_ranges = 16;
+    static constexpr int64_t min_range_tiles = 2;  // key tiles in a range
     static constexpr int64_t max_copies_bytes = (int64_t)64 << 20;
     int64_t cuts_ = 1;
     bool by_range_ = false;

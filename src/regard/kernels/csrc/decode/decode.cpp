@@ -19,12 +19,12 @@ constexpr int64_t min_chunk_tiles = 8;  // key tiles
 constexpr int64_t max_cached_rows = 512;  // rows x key tiles whose scores fit the L2 cache
 
 // Number of key tiles in a chunk of a sequence. A chunk reads its keys from memory, then its values, and each switch
-// waits for memory. So chunks are long if there are enough of them for a few dozen cores. The number does not depend on
+// waits for memory. So chunks are long if there are enough of them for a hundred cores. The number does not depend on
 // other sequences of the batch, so a sequence has the same bits in any batch.
 int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
     const int64_t tiles = ceil_div(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
     const int64_t most = std::clamp(max_cached_rows / rows, min_chunk_tiles, max_chunk_tiles);
-    return std::clamp(p.key_heads * tiles / 32, min_chunk_tiles, most);
+    return std::clamp(p.key_heads * tiles / 128, min_chunk_tiles, most);
 }
 
 // Computes every chunk, then merges the chunks. `lengths` are the numbers of keys of each batch entry; null: p.keys.

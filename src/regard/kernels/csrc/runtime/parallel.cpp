@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "runtime/floating_point.h"
@@ -31,7 +32,8 @@ namespace {
 
 constexpr size_t alignment = 64;
 constexpr size_t page = 4096;
-constexpr size_t max_pool_bytes = size_t{64} << 20;
+// What a call needs grows with the number of its threads.
+const size_t max_pool_bytes = (size_t{64} << 20) + (size_t{8} << 20) * std::min(std::thread::hardware_concurrency(), 128u);
 constexpr int max_pool_blocks = 32;
 
 void* allocate(size_t bytes) {
@@ -43,7 +45,7 @@ void* allocate(size_t bytes) {
 }
 void release(void* data) { ::operator delete(data, std::align_val_t{alignment}); }
 
-// Cache of unused blocks, at most 64 MiB in total.
+// Cache of unused blocks, at most max_pool_bytes in total.
 class Pool {
 public:
     // A block of at least ``bytes`` and at most twice that, or null.
