@@ -177,9 +177,9 @@ def _build_cases(mechanism: str, suite: str, sizes: Sizes, align: str, *, with_s
         return packed_cases(sizes, align)
     if mechanism == "dot_product":
         return attention_cases(sizes, align)
-    return (
-        scan_cases(mechanism, sizes, with_scale=with_scale) if mechanism in SCANS else mechanism_cases(mechanism, sizes)
-    )
+    scans = scan_cases(mechanism, sizes, with_scale=with_scale) if mechanism in SCANS else ()
+    is_gated = mechanism in SCANS and mechanism != "retention"  # kernels take decays, the mechanism what its gates read
+    return scans if is_gated else (*mechanism_cases(mechanism, sizes), *scans)
 
 
 def _cases(kernel: Kernel, mechanism: str, sizes: Sizes) -> tuple[Case, ...]:

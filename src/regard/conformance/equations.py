@@ -23,6 +23,7 @@ from regard.conformance.tolerance import attention_bounds, relative_bound
 if TYPE_CHECKING:
     from regard.conformance.cases import Case
 
+SCAN_INPUTS = ("query", "key", "value", "log_decay", "beta", "state")
 DIRECTIONS = 3
 """Directions along which gradients are compared that no formula gives."""
 Arguments = Mapping[str, Any]
@@ -46,6 +47,8 @@ class Equation(ABC):
 
     inputs: tuple[str, ...]
     """Arguments that are arrays with gradients."""
+    fixed: tuple[str, ...] = ()
+    """Arguments of cases that belong to the mechanism, and that no function takes."""
 
     @abstractmethod
     def compute(self, arguments: Arguments, upstream: np.ndarray) -> Expected:
@@ -173,7 +176,9 @@ def texts(cu_seqlens: np.ndarray) -> list[slice]:
 class ScanEquation(Equation):
     """The scan family: a state that decays and is written to, with or without the delta rule."""
 
-    inputs = ("query", "key", "value", "log_decay", "beta", "state")
+    def __init__(self, fixed: tuple[str, ...] = ()) -> None:
+        self.fixed = fixed
+        self.inputs = tuple(name for name in SCAN_INPUTS if name not in fixed)
 
     def compute(self, arguments: Arguments, upstream: np.ndarray) -> Expected:
         """Return the output and the final state."""
@@ -189,7 +194,7 @@ class ScanEquation(Equation):
 
 def scan_texts(arguments: Arguments) -> tuple[np.ndarray, np.ndarray]:
     """The output and the final state of a scan; with ``cu_seqlens_q``, each text of the row has a state of its own."""
-    inputs = {name: array for name in ScanEquation.inputs if (array := arguments.get(name)) is not None}
+    inputs = {name: array for name in SCAN_INPUTS if (array := arguments.get(name)) is not None}
     scale, cu_seqlens = arguments.get("scale", 1.0), arguments.get("cu_seqlens_q")
     if cu_seqlens is None:
         return scan.scan(**inputs, scale=scale)

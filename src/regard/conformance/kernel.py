@@ -94,7 +94,7 @@ class Kernel:
 
     def _is_passed(self, case: Case, name: str) -> bool:
         """Whether an argument of a case is passed. A function of one ``cu_seqlens`` has it for queries and keys."""
-        if name in (*INTERNAL, *self.fixed):
+        if name in (*INTERNAL, *self.fixed, *case.equation.fixed):
             return False
         is_shared = name == "cu_seqlens_k" and np.array_equal(case.arguments[name], case.arguments["cu_seqlens_q"])
         return self.signature.takes(name) or not (name in OPTIONAL or is_shared)

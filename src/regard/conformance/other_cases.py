@@ -19,8 +19,12 @@ SCANS = {
     "kda": ("log_decay of a channel", "beta"),
     "gated_linear": ("log_decay of a channel",),
     "mamba2": ("log_decay of a token",),
+    "retention": ("log_decay of a head",),
 }
-"""Mechanisms whose kernels take logarithms of decays, after their gates, and the rate beta of the delta rule."""
+"""Mechanisms whose kernels take logarithms of decays, after their gates, and the rate beta of the delta rule.
+
+The decays of retention are constants of its heads, and no argument.
+"""
 
 SCAN_LENGTHS = (1, 7, 17, 67, 131)
 SCAN_TEXTS = {
@@ -50,6 +54,9 @@ def _scan_arguments(name: str, layout: Layout, *, states: int) -> dict[str, np.n
     channels = layout.head_dim if "log_decay of a channel" in SCANS[name] else 1
     shape = (layout.batch, layout.heads, layout.keys)
     tensors["log_decay"] = -np.abs(sixteenths(random, *shape, channels, size=0.5))
+    if "log_decay of a head" in SCANS[name]:  # Sun et al. 2023, equation 8
+        decays = np.log(1 - 2.0 ** (-5 - np.arange(layout.heads)))
+        tensors["log_decay"] = np.broadcast_to(decays[None, :, None, None], (*shape, 1)).copy()
     if "beta" in SCANS[name]:
         tensors["beta"] = random.integers(1, 16, shape) / 16
     if states:
@@ -60,10 +67,13 @@ def _scan_arguments(name: str, layout: Layout, *, states: int) -> dict[str, np.n
 @cache
 def scan_cases(name: str, sizes: Sizes, *, with_scale: bool) -> tuple[Case, ...]:
     """All cases of a mechanism of the scan family; ``with_scale``: the function takes the scale as an argument."""
-    equation, cases = ScanEquation(), []
+    is_fixed, cases = "log_decay of a head" in SCANS[name], []
+    fixed = ("log_decay", *(() if with_scale else ("scale",))) if is_fixed else ()
+    equation = ScanEquation(fixed)
 
     def add(title: str, layout: Layout, arguments: dict[str, np.ndarray], *, every_dtype: bool = False) -> None:
-        scale = {"scale": 0.4375} if with_scale else {}
+        default = {"scale": layout.head_dim**-0.5} if is_fixed else {}
+        scale = {"scale": 0.4375} if with_scale else default
         cases.append(Case(title, equation, layout, {**arguments, **scale}, every_dtype=every_dtype))
 
     for length in SCAN_LENGTHS:
@@ -80,6 +90,8 @@ def scan_cases(name: str, sizes: Sizes, *, with_scale: bool) -> tuple[Case, ...]
     short = sizes.layout(3, 3, 17, 17)
     wide = short._replace(value_dim=2 * sizes.head_dim + 1)
     add("values of another size than keys", wide, _scan_arguments(name, wide, states=wide.batch))
+    if is_fixed:
+        return tuple(cases)
     arguments = _scan_arguments(name, short, states=short.batch)
     add("no decay", short, {**arguments, "log_decay": np.zeros_like(arguments["log_decay"])})
     add("decays to nearly 0", short, {**arguments, "log_decay": 16 * arguments["log_decay"]})

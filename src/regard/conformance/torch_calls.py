@@ -47,7 +47,7 @@ ADVICE = (
     ),
     Advice(
         "sees no key",
-        "let each query see a key, or call torch.backends.mha.set_fastpath_enabled(False), which gives 0",
+        "let each query see a key, or use need_weights=False and torch.backends.mha.set_fastpath_enabled(False)",
         "https://github.com/pytorch/pytorch/pull/190486",
         "inference",
     ),

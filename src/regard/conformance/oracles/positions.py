@@ -4,6 +4,8 @@
     ALiBi        Press 2022, section 3          (heads, queries, keys), added to the scores
     Shaw         Shaw 2018, equations 3 and 4   terms added to keys and to values
     T5           Raffel 2020, section 2.1       (queries, keys): which learned scalar is added to the score
+    XL           Dai 2019, section 3.3          sinusoids of the distance, projected, scored against each query
+    Fourier      Jaegle 2021, section 3.2       (positions, features) of samples, pixels or voxels
 
 With fewer queries than keys, query i is at position i + keys - queries.
 """
@@ -111,3 +113,34 @@ def t5_buckets(
     """The bucket of each pair: (queries, keys)."""
     pairs = distances(queries, keys)
     return np.array([[t5_bucket(int(pair), bidirectional, buckets, max_distance) for pair in row] for row in pairs])
+
+
+def relative_sinusoidal(
+    query: np.ndarray, weight: np.ndarray, query_bias: np.ndarray, keys: int, scale: float
+) -> np.ndarray:
+    """scale (q_i + c) . W_h s(i - j), with s the sinusoids of the distance: (batch, heads, queries, keys).
+
+    query (batch, heads, queries, head_dim), weight (heads head_dim, width), query_bias (heads, head_dim).
+    """
+    batch, heads, queries, head_dim = query.shape
+    result = np.zeros((batch, heads, queries, keys))
+    for b, h, i, j in np.ndindex(result.shape):
+        distance, width = i + keys - queries - j, weight.shape[1]
+        angles = np.array([distance / 10_000.0 ** (2 * (column // 2) / width) for column in range(width)])
+        sinusoids = np.where(np.arange(width) % 2 == 0, np.sin(angles), np.cos(angles))
+        projected = weight[h * head_dim : (h + 1) * head_dim] @ sinusoids
+        result[b, h, i, j] = scale * (query[b, h, i] + query_bias[h]) @ projected
+    return result
+
+
+def fourier_features(position: np.ndarray, resolution: tuple[int, ...], bands: int) -> np.ndarray:
+    """The position, its sines and its cosines: (d + 2 d bands,), of a position (d,) in [-1, 1]^d.
+
+    The frequencies of an axis go from 1 to half its resolution in equal steps, and are multiplied by pi.
+    """
+    angles = []
+    for coordinate, size in zip(position, resolution, strict=True):
+        for band in range(bands):
+            frequency = 1 + (size / 2 - 1) * (band / (bands - 1) if bands > 1 else 0)
+            angles.append(np.pi * frequency * coordinate)
+    return np.array([*position, *np.sin(angles), *np.cos(angles)])

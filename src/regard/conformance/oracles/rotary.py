@@ -132,3 +132,13 @@ def llama3(
             share = (turns - low) / (high - low)
             result.append((1 - share) * theta / factor + share * theta)
     return np.array(result)
+
+
+def long_rope(head_dim: int, factors: tuple[float, ...], base: float = 10_000.0) -> np.ndarray:
+    """LongRoPE (Ding 2024, section 3): each frequency is divided by a factor of its own, which a search found."""
+    return np.array([theta / factor for theta, factor in zip(frequencies(head_dim, base), factors, strict=True)])
+
+
+def long_rope_magnitude(factor: float, trained_length: int) -> float:
+    """The factor of queries and of keys, as in the authors' code: sqrt(1 + ln s / ln L)."""
+    return float(np.sqrt(1 + np.log(factor) / np.log(trained_length)))
