@@ -12,17 +12,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from regard.auditing.cache_causes import explain_cache
 from regard.auditing.calls import Call, Comparison, Span
-from regard.auditing.compare import Outcome, compare_all
+from regard.auditing.compare import Outcome
 from regard.auditing.influence import measure_influence
 from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
-from regard.auditing.properties.cache import in_parts
 from regard.auditing.properties.packed import leaks_without_ones, reads_no_other_text
 from regard.auditing.properties.padding import Side, pad, positions_of
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
-from regard.auditing.subject import Row, Subject
+from regard.auditing.subject import Subject
 
 _ACROSS_POSITIONS = "computes its statistics over all positions: a norm over the last dimension alone does not"
 
@@ -257,36 +257,6 @@ def _explain_batch(subject: Subject, module: nn.Module | None, outcome: Outcome,
     return "the rows of the batch are mixed: an operation runs over the dimension of the batch"
 
 
-def _explain_cache(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
-    """The cause by experiments: give the positions, read in single tokens, read in parts of several."""
-    length, rows = subject.stream.length, [Row(subject.text(1))]
-    whole = subject.call(rows)
-    singles, parts = (5, *(1 for _ in range(length - 5))), (5, length - 5)
-
-    def holds(call: Call) -> bool:
-        return not compare_all(subject, [Comparison(Span(whole), Span(call), length, "")], noise).is_leak
-
-    if outcome.change.endswith("without positions") and holds(in_parts(subject, rows, singles)):
-        return "positions start again with each part: with position_ids of the whole text the outputs agree"
-    by_singles, by_parts = holds(in_parts(subject, rows, singles)), holds(in_parts(subject, rows, parts))
-    if by_singles and not by_parts:
-        return _describe_parts(module)
-    if by_parts and not by_singles:
-        return "a part of several tokens agrees, and parts of one token do not"
-    if by_singles and by_parts:
-        return "two parts agree, and more do not: what is stored after the first is changed by the next ones"
-    return ""
-
-
-def _describe_parts(module: nn.Module | None) -> str:
-    why = (
-        "its mask is aligned with the first key"
-        if module is not None and is_attention(module)
-        else "the state before a part is not read"
-    )
-    return f"parts of one token agree, and parts of several do not: {why}"
-
-
 def _explain_random(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
     del subject, module, outcome, noise
     return "random numbers are drawn in eval mode, as by functional.dropout without training=self.training"
@@ -297,6 +267,6 @@ _EXPLANATIONS: dict[str, Callable[[Subject, nn.Module | None, Outcome, NoiseFloo
     "padding": _explain_padding,
     "packed": _explain_packed,
     "batch": _explain_batch,
-    "cache": _explain_cache,
+    **dict.fromkeys(("cache", "static", "dynamic", "offloaded", "quantized"), explain_cache),
     "random": _explain_random,
 }

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-SMALLER = frozenset({torch.float32, torch.float16, torch.bfloat16})
-"""Types that become float64."""
+SMALLER = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2})
+"""Types that become float64, also where numbers are stored, as in a quantized cache."""
 
 
 @final

@@ -6,12 +6,14 @@ So the matrix is that of the module alone, whatever the layers before it mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.auditing.calls import Call
 from regard.auditing.layers import row_of
 from regard.auditing.noise import largest
 from regard.auditing.subject import Row, Subject, expand_rows
@@ -29,36 +31,50 @@ def measure_reach(
     changed: nn.Module | None = None,
     part: tuple[int, int] = (0, 1),
     arguments: Mapping[str, Any] | None = None,
+    call: Call | None = None,
 ) -> Tensor | None:
     """A matrix (outputs, inputs) of relative changes; None if the module has no inputs or outputs by position.
 
     ``changed`` changes the output of this part instead of the input of the module; ``part`` = (k, n) only the k-th of n
     equal shares of its features, such as the keys of a projection to queries, keys and values. ``arguments`` of one row
-    are passed to the model.
+    are passed to the model. A ``call`` replaces that of a whole text: one row more than positions, in one step or in
+    several with a cache.
     """
-    length = subject.stream.length
-    call = subject.call([Row(subject.text(1))] * (length + 1), **expand_rows(arguments or {}, length + 1))
+    if call is None:
+        length = subject.stream.length
+        call = subject.call([Row(subject.text(1))] * (length + 1), **expand_rows(arguments or {}, length + 1))
+    spans, rows = _spans(call), call.batch
     kept: list[Tensor] = []
     was_changed: list[bool] = []
     if changed is None:
-        handle = module.register_forward_pre_hook(_change_inputs(length, was_changed), with_kwargs=True)
+        handle = module.register_forward_pre_hook(_change_inputs(spans, rows, was_changed), with_kwargs=True)
     else:
-        handle = changed.register_forward_hook(_change_outputs(length, was_changed, part))
-    with handle, module.register_forward_hook(_keep_outputs(kept)):
+        handle = changed.register_forward_hook(_change_outputs(spans, rows, was_changed, part))
+    with handle, module.register_forward_hook(_keep_outputs(kept, len(spans))):
         subject.run(call)
-    rows = [row_of(kept[0], length + 1, length, row) for row in range(length + 1)] if kept else []
-    if not was_changed or not rows or any(row is None for row in rows):
+    if not was_changed or len(kept) < len(spans):
         return None
-    outputs = torch.stack([row for row in rows if row is not None])
+    steps = [
+        [row_of(step, rows, len(span), row) for row in range(rows)] for step, span in zip(kept, spans, strict=True)
+    ]
+    if any(row is None for step in steps for row in step):
+        return None
+    outputs = torch.cat([torch.stack([row for row in step if row is not None]) for step in steps], 1)
     changes = (outputs[1:] - outputs[:1]).abs().amax(-1).T / (largest(outputs[0]) or 1.0)
     return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
-def _keep_outputs(kept: list[Tensor]) -> Callable[..., None]:
+def _spans(call: Call) -> list[range]:
+    """The positions of each step of a call."""
+    ends = [0, *itertools.accumulate(step.length for step in call.steps)]
+    return [range(start, end) for start, end in itertools.pairwise(ends)]
+
+
+def _keep_outputs(kept: list[Tensor], steps: int) -> Callable[..., None]:
     def hook(module: nn.Module, arguments: Any, result: Any) -> None:
         del module, arguments
         first = next((part for part in _flat(result) if isinstance(part, Tensor) and part.is_floating_point()), None)
-        if first is not None and not kept:
+        if first is not None and len(kept) < steps:
             kept.append(first.detach().clone())
 
     return hook
@@ -70,18 +86,18 @@ def _flat(value: Any) -> list[Any]:
     return [getattr(value, "last_hidden_state", value)]
 
 
-def _change(tensor: Tensor, length: int, part: tuple[int, int] = (0, 1)) -> Tensor | None:
-    """A tensor (length + 1 rows, length, ..) in which row j + 1 is changed at position j; None for other shapes."""
-    shape = tuple(tensor.shape)
+def _change(tensor: Tensor, count: int, span: range, part: tuple[int, int] = (0, 1)) -> Tensor | None:
+    """A tensor (count rows, positions of the span, ..) in which row j + 1 is changed at position j; None for others."""
+    shape, size = tuple(tensor.shape), len(span)
     if not tensor.is_floating_point() or tensor.dim() < 3:
         return None
-    if shape[:2] == (length + 1, length):
+    if shape[:2] == (count, size):
         changed = tensor.clone()
         rows = changed
-    elif shape[:2] == (length, length + 1):
+    elif shape[:2] == (size, count):
         changed = tensor.clone()
         rows = changed.transpose(0, 1)
-    elif tensor.dim() == 3 and shape[0] == length + 1 and shape[2] == length:  # channels first
+    elif tensor.dim() == 3 and shape[0] == count and shape[2] == size:  # channels first
         changed = tensor.clone()
         rows = changed.transpose(1, 2)
     else:
@@ -89,26 +105,30 @@ def _change(tensor: Tensor, length: int, part: tuple[int, int] = (0, 1)) -> Tens
     generator = torch.Generator().manual_seed(5)
     width = rows[0, 0].numel()
     share, shares = part
-    noise = torch.randn(length, width, generator=generator, dtype=torch.float64).to(rows)
+    noise = torch.randn(count - 1, width, generator=generator, dtype=torch.float64).to(rows)[span.start : span.stop]
     keep = torch.zeros(width, dtype=torch.bool)
     keep[share * width // shares : (share + 1) * width // shares] = True
-    noise = (noise * keep).reshape(length, *rows.shape[2:]) * max(largest(tensor), 1.0)
-    index = torch.arange(length)
+    noise = (noise * keep).reshape(size, *rows.shape[2:]) * max(largest(tensor), 1.0)
     with torch.no_grad():
-        rows[index + 1, index] += noise
+        rows[torch.arange(span.start, span.stop) + 1, torch.arange(size)] += noise
     return changed
 
 
-def _change_inputs(length: int, was_changed: list[bool]) -> Callable[..., Any]:
+def _change_inputs(spans: Sequence[range], count: int, was_changed: list[bool]) -> Callable[..., Any]:
+    following = iter(spans)
+
     def hook(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         del module
+        span = next(following, spans[-1])
         values = [*arguments, *keywords.values()]
-        shapes = [value.shape for value in values if isinstance(value, Tensor) and _change(value, length) is not None]
+        shapes = [
+            value.shape for value in values if isinstance(value, Tensor) and _change(value, count, span) is not None
+        ]
         if not shapes:
             return None
 
         def change(value: Any) -> Any:
-            changed = _change(value, length) if isinstance(value, Tensor) and value.shape == shapes[0] else None
+            changed = _change(value, count, span) if isinstance(value, Tensor) and value.shape == shapes[0] else None
             return value if changed is None else changed
 
         was_changed.append(True)
@@ -117,10 +137,15 @@ def _change_inputs(length: int, was_changed: list[bool]) -> Callable[..., Any]:
     return hook
 
 
-def _change_outputs(length: int, was_changed: list[bool], part: tuple[int, int]) -> Callable[..., Any]:
+def _change_outputs(
+    spans: Sequence[range], count: int, was_changed: list[bool], part: tuple[int, int]
+) -> Callable[..., Any]:
+    following = iter(spans)
+
     def hook(module: nn.Module, arguments: Any, result: Any) -> Any:
         del module, arguments
-        changed = _change(result, length, part) if isinstance(result, Tensor) else None
+        span = next(following, spans[-1])
+        changed = _change(result, count, span, part) if isinstance(result, Tensor) else None
         if changed is not None:
             was_changed.append(True)
         return changed

@@ -165,7 +165,7 @@ class Subject:
     def run(self, call: Call, *, gradients: bool = False) -> Tensor:
         """The outputs of a call as (batch, positions, features); a single position if they do not belong to tokens."""
         outputs, cache = [], None
-        with self._running(call, gradients=gradients):
+        with self.running(call, gradients=gradients):
             for step in call.steps:
                 arguments = {name: self._prepare(value) for name, value in step.arguments.items()}
                 if call.steps[0] is not step:
@@ -191,7 +191,7 @@ class Subject:
         return value.to(getattr(torch, self.precision)) if is_number else value
 
     @contextmanager
-    def _running(self, call: Call, *, gradients: bool) -> Iterator[None]:
+    def running(self, call: Call, *, gradients: bool = False) -> Iterator[None]:
         """The state in which the model is called: precision, mode, a seed of its own, and the context of the call."""
         with ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))

@@ -112,6 +112,23 @@ def test_prefixes_by_a_mask(fault, monkeypatch):
         assert regard.audit(audited, only=["prefix"])["prefix by mask"].verdict == ("leaks" if fault else "holds")
 
 
+@pytest.mark.parametrize("name", ["llama", "bart"])
+def test_beams_whose_cache_is_not_reordered(name, monkeypatch):
+    assert regard.audit(TYPES[name].build(), only=["beams", "quantized"]).leaks == ()
+    monkeypatch.setattr(transformers.Cache, "reorder_cache", lambda cache, beams: None)
+    monkeypatch.setattr(transformers.EncoderDecoderCache, "reorder_cache", lambda cache, beams: None)
+    report = regard.audit(TYPES[name].build(), only=["beams"])
+    assert "the rows of the cache do not follow the beams" in report["beams"].leak.cause
+
+
+def test_a_quantized_cache_that_loses_its_past(monkeypatch):
+    layer = transformers.cache_utils.Fp8QuantizedLayer
+    dequantize = layer._dequantize
+    monkeypatch.setattr(layer, "_dequantize", lambda cache, stored: dequantize(cache, stored).roll(1, -2))
+    report = regard.audit(TYPES["llama"].build(), only=["quantized", "dynamic"])
+    assert [result.name for result in report.leaks] == ["quantized cache"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gpt_oss", "deepseek_v3", "t5", "bert", "bart"])
 def test_types_of_transformers_leak_only_where_they_do(name):

@@ -128,21 +128,58 @@ def _in_two_ways(subject: Subject, given: Callable[[int, int], dict[str, Any]] |
     ]
 
 
-def _compare_static(subject: Subject) -> Sequence[Comparison]:
+def _compare_class(make: Callable[[Any, int], Any], words: str) -> Callable[[Subject], Sequence[Comparison]]:
+    """Comparisons with a cache of ``transformers`` that ``make`` makes from a config and a number of tokens."""
+
+    def compare(subject: Subject) -> Sequence[Comparison]:
+        rows = [Row(subject.text(1)), Row(subject.text(2))]
+        length = subject.stream.length
+
+        # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
+        def make_empty() -> Any:
+            from transformers import DynamicCache, EncoderDecoderCache
+
+            cache = make(subject.config.get_text_config(decoder=True), length + 4)
+            return EncoderDecoderCache(cache, DynamicCache()) if len(subject.streams) > 1 else cache
+
+        parts = in_parts(subject, rows, _split(subject, *PARTS), first={"past_key_values": make_empty})
+        whole = subject.call(rows)
+        change = f"the text was read in parts, with {words}"
+        return [Comparison(Span(whole, row), Span(parts, row), length, change) for row in range(2)]
+
+    return compare
+
+
+def _make_static(config: Any, tokens: int) -> Any:
     from transformers import StaticCache
 
-    rows = [Row(subject.text(1)), Row(subject.text(2))]
-    length = subject.stream.length
-    config = subject.config.get_text_config(decoder=True)
-    # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
-    parts = in_parts(
-        subject, rows, _split(subject, *PARTS), first={"past_key_values": lambda: StaticCache(config, length + 4)}
-    )
-    whole = subject.call(rows)
-    return [
-        Comparison(Span(whole, row), Span(parts, row), length, "the text was read in parts, with a static cache")
-        for row in range(2)
-    ]
+    return StaticCache(config, tokens)
+
+
+def _make_plain(config: Any, tokens: int) -> Any:
+    from transformers import DynamicCache
+
+    del config, tokens
+    return DynamicCache()
+
+
+def _make_offloaded(config: Any, tokens: int) -> Any:
+    from transformers import DynamicCache
+
+    del tokens
+    return DynamicCache(config=config, offloading=True)
+
+
+def _make_quantized(config: Any, tokens: int) -> Any:
+    """A cache of 8-bit floating point, which an audit in float64 does not round: its other backends do."""
+    from transformers import QuantizedCache
+
+    del tokens
+    return QuantizedCache("fp8", config)
+
+
+def _has_no_rounding(subject: Subject) -> str | None:
+    return None if subject.precision == "float64" else "the model was not run in float64, so the cache rounds"
 
 
 def _compare_reordered(subject: Subject) -> Sequence[Comparison]:
@@ -232,13 +269,31 @@ CACHE = (
     Property(
         "static cache",
         "a text read in parts with a static cache has the outputs of the whole text",
+        first_reason(has_cache, _is_of_transformers),
+        _compare_class(_make_static, "a static cache"),
+    ),
+    Property(
+        "dynamic cache",
+        "a text read in parts with a dynamic cache that was made without a config has the outputs of the whole text",
+        first_reason(has_cache, _is_of_transformers),
+        _compare_class(_make_plain, "a dynamic cache without a config"),
+    ),
+    Property(
+        "offloaded cache",
+        "a text read in parts with an offloaded cache has the outputs of the whole text",
         first_reason(has_cache, _is_of_transformers, _one_sequence),
-        _compare_static,
+        _compare_class(_make_offloaded, "an offloaded cache"),
+    ),
+    Property(
+        "quantized cache",
+        "a text read in parts with a quantized cache has the outputs of the whole text, but for its rounding",
+        first_reason(has_cache, _is_of_transformers, _has_no_rounding),
+        _compare_class(_make_quantized, "a quantized cache"),
     ),
     Property(
         "cache reordered",
         "a cache whose rows are reordered, as for beams, continues the texts of its rows",
-        first_reason(has_cache, _one_sequence),
+        has_cache,
         _compare_reordered,
     ),
     Property(

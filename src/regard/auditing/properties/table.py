@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.auditing.properties.batch import BATCH
+from regard.auditing.properties.beams import BEAMS_OF_GENERATE
 from regard.auditing.properties.cache import CACHE
 from regard.auditing.properties.causal import CAUSAL
 from regard.auditing.properties.modes import MODES
@@ -21,6 +22,7 @@ PROPERTIES: tuple[Property, ...] = (
     *BATCH,
     *PACKED,
     *CACHE,
+    *BEAMS_OF_GENERATE,
     *VALUES_OF_HIDDEN_TOKENS,
     *MODES,
 )
