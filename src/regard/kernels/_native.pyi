@@ -879,5 +879,8 @@ def isas() -> list[str]:
 def openmp() -> str | None:
     """Return the path of torch's OpenMP runtime if its threads are used; None if the module uses its own."""
 
+def parallel_counts() -> list[int]:
+    """Return how many teams of threads were gathered so far, and how many stages of regions were computed."""
+
 def poison(on: bool) -> None:
     """Turn on or off that scratch memory is filled with NaN (all bits set) before use; for tests."""

@@ -269,10 +269,7 @@ void backward(const Problem& p, const ForwardResults& results, const Gradients& 
                             {0, p.heads * p.queries, p.queries, 1}};
     }
     Run run(p, tile_kernels_in_use(p), inputs, g, threads);
-    if (run.split.ranges == 1)
-        run.run_by_head();
-    else
-        run.run_by_range();
+    in_one_region(threads, [&] { run.split.ranges == 1 ? run.run_by_head() : run.run_by_range(); });
     run.bias.finish();
     run.table.finish();
     if (!g.sinks) return;

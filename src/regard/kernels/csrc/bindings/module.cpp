@@ -53,6 +53,13 @@ NB_MODULE(_native, module) {
         },
         "The file of torch's OpenMP runtime if its threads are used: while they wait, they poll. None if threads of the "
         "module itself are used.");
+    module.def(
+        "parallel_counts",
+        [] {
+            const ParallelCounts counts = parallel_counts();
+            return std::vector<int64_t>{counts.teams, counts.stages};
+        },
+        "The number of teams of threads that were gathered, and of stages that one of them went through, so far.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
 }
 

@@ -21,7 +21,7 @@ Array heads_in(const Scratch& memory, const Problem& p, int64_t size, Dtype dtyp
 
 }  // namespace
 
-void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads) {
+static void run_layers(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads) {
     if (layers.empty() || layers.front().attention.rows == 0) return;
     const Sublayer& first = layers.front().attention;
     const size_t each = dtype_size(first.tokens.dtype);
@@ -46,6 +46,11 @@ void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, int
         tokens = layer.feed_forward.output;
     }
     if (norm) normalize_rows(norm, tokens, first.rows, first.width);
+}
+
+// A step has some six stages for each layer, of some ten microseconds of memory reads each with many cores: one team.
+void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads) {
+    in_one_region(threads, [&] { run_layers(layers, norm, threads); });
 }
 
 }  // namespace regard

@@ -1,5 +1,5 @@
 // Drivers of a decoder's sublayers for few tokens. Each linear layer, or group of layers of the same tokens, is one
-// parallel region; what lies between them is of few numbers, and computed by the calling thread.
+// stage of a region; what lies between them is of few numbers, and computed by the calling thread.
 #include <string.h>
 
 #include <algorithm>
@@ -154,8 +154,7 @@ void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, in
     for (int64_t row = 0; row < rows; ++row) kernels.normalize(norm, each[row], each[row], width);
 }
 
-void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
-    if (s.rows == 0) return;
+static void run_feed_forward(const FeedForwardSublayer& s, int threads) {
     const Dtype dtype = s.tokens.dtype;
     const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const int64_t inner = s.up.outputs;
@@ -183,8 +182,7 @@ void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
     finish(s, kernels, update.as<char>());
 }
 
-void attention_sublayer(const AttentionSublayer& s, const Problem& p, int threads) {
-    if (s.rows == 0) return;
+static void run_attention(const AttentionSublayer& s, const Problem& p, int threads) {
     const Dtype dtype = s.tokens.dtype;
     const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const NormalizedTokens tokens(s, kernels);
@@ -217,6 +215,14 @@ void attention_sublayer(const AttentionSublayer& s, const Problem& p, int thread
         forward(p, results, threads);
     project(with_tokens(s.output_layer, s, s.mixed.data, update.as<char>()), threads);
     finish(s, kernels, update.as<char>());
+}
+
+void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
+    if (s.rows > 0) in_one_region(threads, [&] { run_feed_forward(s, threads); });
+}
+
+void attention_sublayer(const AttentionSublayer& s, const Problem& p, int threads) {
+    if (s.rows > 0) in_one_region(threads, [&] { run_attention(s, p, threads); });
 }
 
 }  // namespace regard

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -126,6 +128,8 @@ bool uses_team_of_torch() {
     return !in_forked_child.load(std::memory_order_relaxed) && openmp::threads_poll() && !load_of_team.is_busy();
 }
 
+std::atomic<int64_t> teams_gathered{0}, stages_run{0};
+
 constexpr int64_t longest_delay = 1000000;  // nanoseconds until a thread of a team is missed
 constexpr int64_t longest_alone = 100000;   // nanoseconds until a caller wakes sleeping workers
 
@@ -148,21 +152,23 @@ public:
     }
 
 private:
-    // Not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
-    void run_on_team_of_torch() {
-        openmp::run_team(threads, &take_tasks, this);
-        const int64_t waited = now() - end_of_caller;
-        if (waited > longest_delay && waited > 2 * longest_task) load_of_team.report_delay();
-    }
-
     // To wake a worker takes longer than many a small region. So where workers sleep, the caller begins alone.
     void run_with_workers() {
+        ++teams_gathered;
         Team team(&take_tasks, this);
         if (load_of_pollers.is_busy())
             pending_team = &team;
         else
             team.gather(helpful_threads(tasks));
         take_tasks(this, 0);
+    }
+
+    // Not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
+    void run_on_team_of_torch() {
+        ++teams_gathered;
+        openmp::run_team(threads, &take_tasks, this);
+        const int64_t waited = now() - end_of_caller;
+        if (waited > longest_delay && waited > 2 * longest_task) load_of_team.report_delay();
     }
 
     int helpful_threads(int64_t tasks_left) const { return static_cast<int>(std::min<int64_t>(threads, tasks_left)); }
@@ -201,6 +207,135 @@ private:
     int64_t longest_task = 0, end_of_caller = 0;  // nanoseconds, of the calling thread
 };
 
+// A region of several stages. Between them its helpers poll, and then sleep.
+class Stages {
+public:
+    // Of a call of in_one_region on this thread, or null.
+    static Stages*& of_caller() {
+        thread_local Stages* current = nullptr;
+        return current;
+    }
+
+    // Called by each helper: computes tasks of all stages that it finds open, until the end.
+    void serve(int thread) {
+        const DefaultFloatingPoint arithmetic;
+        const bool nested = std::exchange(in_task, true);
+        for (uint64_t last = 0;;) {
+            wait([&] { return stage_of(state_.load()) != last; });
+            uint64_t seen = state_.load();
+            last = stage_of(seen);
+            if (last == ended) break;
+            // Counted as a member before it reads what the stage is, unless the stage was closed meanwhile.
+            if (!is_open(seen) || !state_.compare_exchange_strong(seen, seen + 1)) {
+                if (is_open(seen) && stage_of(seen) == last) last = 0;  // another member came first: once more
+                continue;
+            }
+            if (thread < threads_)
+                for (int64_t task = next_++; task < tasks_; task = next_++) run_(context_, task, thread);
+            --state_;
+            wake();
+        }
+        in_task = nested;
+    }
+
+    // Called by the caller: runs a stage, with those helpers that are there.
+    void run(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
+        ++stages_run;
+        run_ = run, context_ = context, tasks_ = tasks, threads_ = threads, next_ = 0;
+        state_.store((stage_ += 2) << member_bits);  // odd: open, without members
+        wake();
+        {
+            const DefaultFloatingPoint arithmetic;
+            const bool nested = std::exchange(in_task, true);
+            for (int64_t task = next_++; task < tasks; task = next_++) run(context, task, 0);
+            in_task = nested;
+        }
+        state_ += uint64_t{1} << member_bits;  // closed
+        wait([this] { return members_of(state_.load()) == 0; });
+    }
+
+    void end() {
+        state_.store(ended << member_bits);
+        wake();
+    }
+
+private:
+    static constexpr int member_bits = 16;
+    static constexpr uint64_t ended = ~uint64_t{0} >> member_bits;
+    static uint64_t stage_of(uint64_t state) { return state >> member_bits; }
+    static uint64_t members_of(uint64_t state) { return state & ((uint64_t{1} << member_bits) - 1); }
+    static bool is_open(uint64_t state) { return stage_of(state) % 2 == 1; }
+
+    // As of a worker (workers.cpp): a sleeper is counted before it reads the condition a last time, and looked for after
+    // the condition is set.
+    template <class Ready>
+    void wait(Ready ready) {
+        if (poll(ready)) return;
+        std::unique_lock<std::mutex> lock(mutex_);
+        ++sleepers_;
+        changed_.wait(lock, ready);
+        --sleepers_;
+    }
+    void wake() {
+        if (sleepers_.load() == 0) return;
+        std::lock_guard<std::mutex> lock(mutex_);
+        changed_.notify_all();
+    }
+
+    alignas(64) std::atomic<uint64_t> state_{0};  // the number of the stage, and of the members that compute it
+    alignas(64) std::atomic<int64_t> next_{0};
+    alignas(64) std::atomic<int> sleepers_{0};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    // Written by the caller while no stage is open.
+    void (*run_)(void*, int64_t, int) = nullptr;
+    void* context_ = nullptr;
+    int64_t tasks_ = 0;
+    int threads_ = 0;
+    uint64_t stage_ = uint64_t(0) - 1;
+};
+
+// A call of in_one_region, on the calling thread of its team.
+class RegionOfStages {
+public:
+    RegionOfStages(int threads, void (*body)(void*), void* context) : threads_(threads), body_(body), context_(context) {}
+
+    void run() {
+        ++teams_gathered;
+        if (uses_team_of_torch()) {
+            openmp::run_team(threads_, &run_member, this);
+        } else {
+            Team team(&run_member, this);
+            team.gather(threads_);
+            call_body();
+        }
+        if (error_) std::rethrow_exception(error_);
+    }
+
+private:
+    static void run_member(void* context, int thread) {
+        RegionOfStages& region = *static_cast<RegionOfStages*>(context);
+        thread == 0 ? region.call_body() : region.stages_.serve(thread);
+    }
+    // An exception must not leave a function that the runtime of OpenMP has called.
+    void call_body() {
+        Stages::of_caller() = &stages_;
+        try {
+            body_(context_);
+        } catch (...) {
+            error_ = std::current_exception();
+        }
+        Stages::of_caller() = nullptr;
+        stages_.end();
+    }
+
+    const int threads_;
+    void (*const body_)(void*);
+    void* const context_;
+    Stages stages_;
+    std::exception_ptr error_;
+};
+
 #if defined(__unix__) || defined(__APPLE__)
 const int fork_handlers = pthread_atfork(
     [] { pool().lock(); },
@@ -216,9 +351,21 @@ const int fork_handlers = pthread_atfork(
 
 void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
     Region region(tasks, threads, run, context);
-    if (threads > 1 && tasks > 1 && !in_task && !openmp::in_parallel()) return region.run_parallel();
-    region.run_serial();
+    if (threads <= 1 || tasks <= 1 || in_task) return region.run_serial();
+    Stages* stages = Stages::of_caller();
+    if (stages != nullptr) return stages->run(tasks, threads, run, context);
+    if (openmp::in_parallel()) return region.run_serial();
+    region.run_parallel();
 }
+
+void detail::in_one_region(int threads, void (*body)(void*), void* context) {
+    const bool is_inside = in_task || Stages::of_caller() != nullptr || openmp::in_parallel();
+    // Where others compete for the cores, helpers would leave at once: each stage gathers a team for itself.
+    if (threads <= 1 || is_inside || load_of_pollers.is_busy()) return body(context);
+    RegionOfStages(threads, body, context).run();
+}
+
+ParallelCounts parallel_counts() { return {teams_gathered.load(), stages_run.load()}; }
 
 Scratch::Scratch(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;

@@ -18,6 +18,7 @@ namespace regard {
 
 namespace detail {
 void parallel_for(int64_t tasks, int threads, void (*run)(void* context, int64_t task, int thread), void* context);
+void in_one_region(int threads, void (*body)(void* context), void* context);
 }
 
 // Calls work(task, thread) for each task of 0 .. tasks - 1, with thread in 0 .. threads - 1; a free thread takes the
@@ -29,6 +30,21 @@ void parallel_for(int64_t tasks, int threads, Work&& work) {
     auto run = [](void* context, int64_t task, int thread) noexcept { (*static_cast<Plain*>(context))(task, thread); };
     detail::parallel_for(tasks, threads, run, const_cast<std::remove_const_t<Plain>*>(std::addressof(work)));
 }
+
+// Calls body(), in which each parallel_for is a stage of one region: a team is gathered once, and its threads go from stage
+// to stage at a barrier. The caller alone runs what is between them. Inside another region it only calls body().
+template <class Body>
+void in_one_region(int threads, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    auto call = [](void* context) { (*static_cast<Plain*>(context))(); };
+    detail::in_one_region(threads, call, const_cast<std::remove_const_t<Plain>*>(std::addressof(body)));
+}
+
+// The number of teams that were gathered, and of stages of regions, since the process began.
+struct ParallelCounts {
+    int64_t teams, stages;
+};
+ParallelCounts parallel_counts();
 
 // Scratch memory for one call, aligned to 64 bytes, uninitialized. Small blocks are cached for the next call: new
 // memory costs a page fault per 4 KiB. Throws std::bad_alloc, also if the product of the sizes overflows.
