@@ -20,7 +20,7 @@ SENTENCE := The animal didn't cross the street because it was too tired.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-as test-huge checks lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
+.PHONY: help demo test test-all test-as test-huge suite style lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,11 +28,11 @@ help:  ## what there is to make
 demo: $(VENV)/.weights $(VENV)/.kernels  ## a real model reads a sentence; see attention.html
 	$(BIN)/regard view "$(SENTENCE)" -o attention.html --overwrite
 
-test: checks browser  ## everything a change can break, set-up included; under 8 minutes on 2 slow cores
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE) and not slow"
+test: style browser  ## everything a change can break, set-up included; under 8 minutes on 2 slow cores
+	@$(MAKE) --no-print-directory --jobs 2 suite types MARKED="$(EVERYWHERE) and not slow"
 
-test-all: checks browser  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE)"
+test-all: style browser  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
+	@$(MAKE) --no-print-directory --jobs 2 suite types MARKED="$(EVERYWHERE)"
 
 test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=any-x86, zen3, skylake, sapphire or zen5
 	.ci/as-processor "$(PROCESSOR)" $(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE) and not slow" $(TESTS)
@@ -40,15 +40,19 @@ test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=an
 test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; by night
 	$(BIN)/python -m pytest -m huge
 
-checks: $(VENV)/.test $(VENV)/.kernels  # style, types and docs, before any test
+suite: $(VENV)/.test $(VENV)/.kernels
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(MARKED)"
+
+style: $(VENV)/.test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+
+# One process, which would leave a core idle for a minute if the tests waited for it.
+types: $(VENV)/.test
 	$(BIN)/python -m mypy
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-lint: $(VENV)/.test  ## style and types, no tests
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
+lint: style  ## style and types, no tests
 	$(BIN)/python -m mypy
 
 format: $(VENV)/.test  ## put files in the project's format

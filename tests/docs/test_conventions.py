@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from docs.pages import ROOT, page_name
 
 SOURCE = ROOT / "src" / "regard"
@@ -107,6 +109,19 @@ def parse(module: Path) -> ast.Module:
     return ast.parse(module.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes_of(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parse(module)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_modules() -> Iterator[None]:
+    """Free a million nodes, which each later collection of garbage would go through."""
+    yield
+    parse.cache_clear()
+    nodes_of.cache_clear()
+
+
 def area_of_module(module: Path) -> str:
     return module.relative_to(SOURCE).with_suffix("").parts[0]
 
@@ -114,7 +129,7 @@ def area_of_module(module: Path) -> str:
 def imported_areas(module: Path) -> set[str]:
     """Return the areas of regard that a module imports from, anywhere in the file."""
     names: list[str] = []
-    for node in ast.walk(parse(module)):
+    for node in nodes_of(module):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{page_name(module)}: imports are absolute"
             inner = [f"{node.module}.{one.name}" for one in node.names] if node.module == "regard" else [node.module]
@@ -212,7 +227,7 @@ def test_names_are_nouns_of_the_field():
     found = [
         f"{page_name(module)}:{node.lineno}: {name}"
         for module in MODULES
-        for node in ast.walk(parse(module))
+        for node in nodes_of(module)
         if (name := stored_name(node)) in EMPTY_NAMES
     ]
     assert found == []
@@ -220,10 +235,10 @@ def test_names_are_nouns_of_the_field():
 
 def strings_of(module: Path) -> Iterator[tuple[int, str]]:
     """The lines and texts of the strings of a module, f-strings with WORD for each value; without docstrings."""
-    tree = parse(module)
-    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    inner |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(module)
+    inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = [part.value if isinstance(part, ast.Constant) else "WORD" for part in node.values]
             yield node.lineno, "".join(map(str, parts))
@@ -242,7 +257,7 @@ def test_the_library_does_not_know_the_options_of_the_shell():
         if area_of_module(module) != "cli":
             declared = {
                 keyword.value.lineno
-                for node in ast.walk(parse(module))
+                for node in nodes_of(module)
                 if isinstance(node, ast.Call)
                 for keyword in node.keywords
                 if keyword.arg == "option"
