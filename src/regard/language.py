@@ -11,9 +11,10 @@ the templates that the finished sentence was made from. Their values are numbere
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -204,7 +205,9 @@ def _translate_message(language: str, text: str, *, is_value: bool) -> str:
             break
         values = pattern.match(text)
         if values is not None:
-            splits_clauses = any(sign in value for value in [*values.values()][:-1] for sign in ("; ", ": "))
+            *inner, (last, end) = [*values.items()] or [("", "")]
+            splits_clauses = any(sign in value for _, value in inner for sign in _JOINTS)
+            splits_clauses |= any(sign in end for sign in ("; ", ", ")) and not translation.endswith(last)
             found.append((_fill(language, translation, values), splits_clauses))
     if "\n" in text:
         lines = [_translate_message(language, line, is_value=is_value) for line in text.split("\n")]
@@ -230,7 +233,10 @@ def _translate_parts(language: str, text: str, *, is_value: bool) -> str:
         if len(parts) > 1 and not (is_value and sign == ": "):
             translated = [_translate_message(language, part, is_value=is_value or sign == ", ") for part in parts]
             unchanged = [part for part, own in zip(parts, translated, strict=True) if part == own]
+            is_name = len(unchanged) == 1 and unchanged[0].count(" ") <= 1
             if not unchanged or (sign == ": " and len(unchanged) == 1):  # before a colon is often a path
+                return joint.join(translated)
+            if sign == ", " and len(parts) > 2 and is_name:  # a list that begins with the name of a model
                 return joint.join(translated)
     return ""
 
@@ -242,4 +248,31 @@ def _fill(language: str, translation: str, values: Mapping[str, str]) -> str:
         value = values.get(hole[0], hole[0])
         return value if hole[0].startswith("`") else _translate_message(language, value, is_value=True)
 
-    return _HOLE.sub(fill, translation)
+    places = [*_HOLE.finditer(translation)]
+    between = zip([0, *(place.end() for place in places)], [*(place.start() for place in places), None], strict=True)
+    literals = [translation[start:end] for start, end in between]
+    return _join_chinese([literals[0], *itertools.chain(*zip(map(fill, places), literals[1:], strict=True))])
+
+
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_FULL_WIDTH = re.compile(r"[\u3000-\u303f\uff00-\uffef“”]")
+_LATIN = re.compile(r"[A-Za-z0-9]")
+
+
+def _join_chinese(parts: Sequence[str]) -> str:
+    """Join parts with a space between Chinese and Latin characters, and none between Chinese ones."""
+    text = ""
+    for part in parts:
+        before, after = text.rstrip(" "), part.lstrip(" ")
+        ends, begins = before[-1:], after[:1]
+        if (
+            (_HAN.match(ends) and _HAN.match(begins))
+            or (begins and _FULL_WIDTH.match(ends))
+            or _FULL_WIDTH.match(begins)
+        ):
+            text = before + after
+        elif (_HAN.match(ends) and _LATIN.match(begins)) or (_LATIN.match(ends) and _HAN.match(begins)):
+            text = f"{before} {after}"
+        else:
+            text += part
+    return text

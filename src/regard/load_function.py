@@ -90,5 +90,6 @@ def describe_user_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError):
         return f"{class_and_line(error, 200)} ({error.filename}, line {error.lineno})"
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
-    return f"{class_and_line(error, 200)}{place}"
+    if not frames:
+        return class_and_line(error, 200)
+    return f"{class_and_line(error, 200)} ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})"

@@ -68,8 +68,8 @@ COUNTING = ("count_noun", "translate_count")
 """Functions that put a number before a noun; the catalogue has the plural."""
 MARKUP = re.compile(r"^data:|^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
 """What only code has: data URIs, HTML, styles, and signatures of operators."""
-SHOWN_RESULTS = "auditing"
-"""The folder whose functions that return text return reasons and causes: a table of them is called, not their names."""
+SHOWN_RESULTS = ("auditing", "conformance")
+"""The folders whose functions that return text return reasons: a table of them is called, not their names."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -192,7 +192,7 @@ class _Reader:
         for call, scope in self.calls["translate_count"]:
             self._follow_once(call, scope)
         for _, inner in itertools.chain(*self.functions.values()):
-            if _is_in(inner.path, SHOWN_RESULTS) and _returns_text(inner.function):
+            if any(_is_in(inner.path, folder) for folder in SHOWN_RESULTS) and _returns_text(inner.function):
                 for value in inner.returns:
                     self._follow_once(value, inner)
         found = -1

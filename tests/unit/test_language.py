@@ -15,6 +15,10 @@ CATALOGUE = {
     "at most {0} of {1}": "{1} 中最多 {0} 个",
     "a {0}": "一个 {0}",
     "`window={0}` is too large": "`window={0}` 过大",
+    "no {0} in {1}": "{1}中没有 {0}",
+    "disk": "磁盘",
+    "disk space": "磁盘空间",
+    "{0} is right": "{0} 是正确的",
 }
 
 
@@ -76,6 +80,9 @@ def test_english_stays_as_the_code_has_it(monkeypatch):
         ("`size=7` is too large", "`size=7` 过大"),
         ("no template fits", "no template fits"),
         ("wrong x\nwrong y", "x 有误\ny 有误"),
+        ("no disk space in disk", "磁盘中没有磁盘空间"),
+        ("no x in y", "y 中没有 x"),
+        ("x is right; free some disk space", "x 是正确的；请释放一些磁盘空间"),
     ],
 )
 def test_messages(message, expected):

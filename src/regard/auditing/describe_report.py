@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.auditing.results import AuditReport, Leak, PropertyResult
+from regard.language import translate, translate_message
 
 _MARKS = {"holds": "holds", "leaks": "LEAKS", "cannot be asked": "-"}
 
@@ -45,10 +46,13 @@ def describe_leak(leak: Leak) -> list[str]:
     return lines
 
 
-def group_reasons(report: AuditReport) -> dict[str, list[str]]:
-    """The names of properties that cannot be asked, by the reason."""
+def describe_reasons(report: AuditReport) -> list[str]:
+    """The properties that cannot be asked, a line for each reason. Their names stay: they are values of ``--only``."""
     groups: dict[str, list[str]] = {}
     for result in report.results:
         if result.verdict == "cannot be asked":
             groups.setdefault(result.reason, []).append(result.name)
-    return groups
+    return [
+        translate("not asked: {names} ({reason})", names=", ".join(names), reason=translate_message(reason))
+        for reason, names in groups.items()
+    ]

@@ -15,7 +15,7 @@ def print_report(report: AuditReport) -> None:
     from rich import box
     from rich.table import Table
 
-    from regard.auditing.describe_report import describe_leak, describe_noise, group_reasons
+    from regard.auditing.describe_report import describe_leak, describe_noise, describe_reasons
     from regard.cli.broken_pipe import PipedConsole
     from regard.escape_text import escape_text
 
@@ -44,8 +44,8 @@ def print_report(report: AuditReport) -> None:
             console.print(escape_text(translate_message(f"LEAK  {result.promise}: not so")), style="bold")
             for line in describe_leak(result.leak):
                 console.print(escape_text(f"      {translate_message(line)}"))
-    for reason, names in group_reasons(report).items():
-        console.print(escape_text(translate_message(f"not asked: {', '.join(names)} ({reason})")))
+    for line in describe_reasons(report):
+        console.print(escape_text(line))
     tried = sum(result.verdict != "cannot be asked" for result in report.results)
     verdict = f"{len(report.leaks)} of {tried} properties leak" if tried else "no property could be asked"
     console.print(translate_message(verdict))

@@ -90,7 +90,7 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
             _print_row(console, row)
         unknown = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
         for outcome in unknown[:4]:
-            console.print(f"  {outcome.case} ({outcome.dtype}): {outcome.findings[0].describe()}")
+            console.print(f"  {outcome.case} ({outcome.dtype}): {translate_message(outcome.findings[0].describe())}")
         refused = {outcome.reason for outcome in report.outcomes if outcome.verdict == "refused"}
         for reason in sorted(refused):
             console.print("  " + translate_message(f"refused: {reason}"), style="dim")
@@ -98,7 +98,7 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
 
 def _print_row(console: Any, row: dict[str, str]) -> None:
     console.print(f"  {translate_message(row['fault'])}")
-    console.print("    " + translate_message(f"in: {row['case']}"), style="dim")
+    console.print("    " + translate_message(f"case: {row['case']}"), style="dim")
     console.print("    " + translate_message(f"instead: {row['do']}"))
     if row["issue"]:
         console.print("    " + translate_message(f"see: {row['issue']}"), style="dim")

@@ -267,7 +267,7 @@ def _confusion_list(scores: ClassificationScores, plural: str) -> Table:
 
 
 def _calibration_table(scores: ClassificationScores) -> Table:
-    table = _make_table(*map(translate_message, ("confidence", "predictions", "mean confidence")), "right")
+    table = _make_table(*map(translate_message, ("confidence", "predictions", "mean confidence", "accuracy")))
     for part in scores.calibration:
         if part.count:
             bounds = f"{part.low:.2f} - {part.high:.2f}"

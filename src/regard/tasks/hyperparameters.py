@@ -27,10 +27,10 @@ def describe_layers(layers: int, width: int) -> str:
     return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
 
 
-def describe_attention(config: Any) -> str:
-    """Describe the attention mechanism of a config, if it is another than the dot product: ", attention linear"."""
+def describe_attention(config: Any) -> list[str]:
+    """Describe the attention mechanism of a config, if it is another than the dot product: ["attention linear"]."""
     mechanism = getattr(config, "mechanism", "dot_product")
-    return "" if mechanism == "dot_product" else f", attention {mechanism}"
+    return [] if mechanism == "dot_product" else [f"attention {mechanism}"]
 
 
 def describe_weights(model: nn.Module) -> str:

@@ -118,5 +118,5 @@ def describe_model(recipe: SoundRecipe, size: Size | None, model: AudioEncoder, 
     """Describe the model in a line."""
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
-    attention = describe_attention(model.config)
-    return f"{name}, {processor.rate:,} samples a second, {model.bands} bands{attention}, {describe_weights(model)}"
+    sound = [f"{processor.rate:,} samples a second", f"{model.bands} bands"]
+    return ", ".join([name, *sound, *describe_attention(model.config), describe_weights(model)])

@@ -134,9 +134,10 @@ def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifi
     config: Any = model.encoder.config
     kind = f"Perceiver {size.name} of bytes" if reads_bytes(recipe.model) else f"Transformer encoder {size.name}"
     name = f"the encoder of {recipe.start}" if recipe.start else kind
-    position = f", positions {config.position}" if hasattr(config, "position") else ""
-    layers = f"{describe_layers(config.layers, config.width)}{describe_attention(config)}{position}"
-    return f"{name}, {layers}, {model.config.pooling} pooling, {describe_weights(model)}"
+    layers = [describe_layers(config.layers, config.width), *describe_attention(config)]
+    if hasattr(config, "position"):
+        layers.append(f"positions {config.position}")
+    return ", ".join([name, *layers, f"{model.config.pooling} pooling", describe_weights(model)])
 
 
 def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoderConfig:

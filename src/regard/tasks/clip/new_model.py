@@ -124,11 +124,9 @@ def describe_model(recipe: ClipRecipe, size: Size | None, model: Clip) -> str:
     vision, text = model.config.vision, model.config.text
     height, width = vision.picture_size
     kind = "grey" if vision.channels == 1 else "RGB"
-    return (
-        f"{name}, {kind} pictures of {height} x {width} in "
-        f"{describe_layers(vision.layers, vision.width)}, texts of at most {text.max_length} tokens in "
-        f"{describe_layers(text.layers, text.width)}, {describe_weights(model)}"
-    )
+    pictures = f"{kind} pictures of {height} x {width} in {describe_layers(vision.layers, vision.width)}"
+    texts = f"texts of at most {text.max_length} tokens in {describe_layers(text.layers, text.width)}"
+    return ", ".join([name, pictures, texts, describe_weights(model)])
 
 
 def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, text: Mapping[str, int]) -> ClipConfig:

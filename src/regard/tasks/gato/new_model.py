@@ -141,10 +141,9 @@ def new_model(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: in
 def describe_model(model: Gato, size: Size) -> str:
     """Describe the model in a line."""
     config = model.config
-    return (
-        f"Gato {size.name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} ids, "
-        f"{describe_weights(model)}; sequences of {config.max_length} tokens"
-    )
+    layers = describe_layers(config.layers, config.width)
+    parts = ", ".join([f"Gato {size.name}", layers, f"{config.vocabulary:,} ids", describe_weights(model)])
+    return f"{parts}; sequences of {config.max_length} tokens"
 
 
 def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> GatoConfig:

@@ -122,11 +122,11 @@ def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: 
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
     height, width = model.picture_size
-    attention = describe_attention(model.config)
-    patches = getattr(model.config, "patch_size", None)
-    shown = "" if patches is None else f" in patches of {patches[0]} x {patches[1]}"
     colours = {1: "grey", 3: "RGB"}.get(model.channels, f"{model.channels} channels")
-    return f"{name}, {colours} pictures of {height} x {width}{shown}{attention}, {describe_weights(model)}"
+    pictures = [f"{colours} pictures of {height} x {width}"]
+    if (patches := getattr(model.config, "patch_size", None)) is not None:
+        pictures.append(f"patches of {patches[0]} x {patches[1]}")
+    return ", ".join([name, *pictures, *describe_attention(model.config), describe_weights(model)])
 
 
 def _build(

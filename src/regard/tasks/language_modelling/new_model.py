@@ -117,12 +117,10 @@ def describe_model(recipe: LanguageModelRecipe, size: Size, model: CausalLanguag
     config = model.config
     name = recipe.start or f"{type(model).__name__} {size.name}"
     mechanisms = getattr(config, "mechanisms", ())
-    attention = f" with {', '.join(_join_runs(mechanisms))}" if mechanisms else ""
-    return (
-        f"{name}, {describe_layers(config.layers, config.width)}{attention}, {config.vocabulary:,} tokens, "
-        f"{describe_weights(model)}; "
-        f"blocks of {block} tokens"
-    )
+    attention = [f"attention {' and '.join(_join_runs(mechanisms))}"] if mechanisms else []
+    layers = [describe_layers(config.layers, config.width), *attention]
+    parts = ", ".join([name, *layers, f"{config.vocabulary:,} tokens", describe_weights(model)])
+    return f"{parts}; blocks of {block} tokens"
 
 
 def _join_runs(names: Sequence[str]) -> Iterator[str]:

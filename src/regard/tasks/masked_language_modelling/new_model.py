@@ -128,11 +128,9 @@ def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedL
     """Describe the model in a line."""
     config = model.config
     name = recipe.start or f"{type(model).__name__} {size.name}"
-    return (
-        f"{name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} tokens, "
-        f"{describe_weights(model)}; "
-        f"blocks of {block} tokens, {100 * recipe.mask_share:g} % masked"
-    )
+    layers = describe_layers(config.layers, config.width)
+    parts = ", ".join([name, layers, f"{config.vocabulary:,} tokens", describe_weights(model)])
+    return f"{parts}; blocks of {block} tokens, {100 * recipe.mask_share:g} % masked"
 
 
 def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) -> MaskedLanguageModel:

@@ -239,9 +239,9 @@ def describe_model(recipe: TranslationRecipe, size: Size, model: EncoderDecoder)
     """Describe the chosen model in a line."""
     weights = describe_weights(model)
     if recipe.model in CELLS:
-        return f"{recipe.model}, attention {model.config.attention}, {weights}"
+        return ", ".join([recipe.model, f"attention {model.config.attention}", weights])
     config = model.config
     if recipe.model == T5_MODEL:
-        return f"T5 {size.name}, {describe_layers(config.layers, config.width)}, {weights}"
-    layers = f"{describe_layers(config.layers, config.width)}, {config.norm}-norm"
-    return f"Transformer {size.name}, {layers}{describe_attention(config)}, {weights}"
+        return ", ".join([f"T5 {size.name}", describe_layers(config.layers, config.width), weights])
+    layers = f"{describe_layers(config.layers, config.width)} ({config.norm}-norm)"
+    return ", ".join([f"Transformer {size.name}", layers, *describe_attention(config), weights])

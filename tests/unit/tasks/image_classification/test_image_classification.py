@@ -189,7 +189,7 @@ def test_new_model_by_the_data(shapes):
         1,
         ("columns", "plain", "rows"),
     )
-    assert "Vit tiny, grey pictures of 12 x 12 in patches of 2 x 2" in said
+    assert "Vit tiny, grey pictures of 12 x 12, patches of 2 x 2" in said
     Image.fromarray(random_pixels(40, 50)).save(shapes / "rows" / "x.png")
     task, _ = prepare(shapes)
     assert (task.model.picture_size, task.model.channels) == ((32, 32), 3)

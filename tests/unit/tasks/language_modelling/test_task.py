@@ -195,7 +195,7 @@ def test_the_warm_up_of_a_short_cosine_is_a_tenth(folder):
 
 def test_the_mechanisms_of_the_layers_are_said_and_what_is_not_trained(folder):
     _, said = prepare(make_recipe(folder, attention="kda,kda,dsa", hyperparameters={"layers": 3}))
-    assert any("3 layers of 128 with 2 x kda, dsa, " in line for line in said)
+    assert any("3 layers of 128, attention 2 x kda and dsa, " in line for line in said)
     assert sum("does not train the indexer of dsa" in line for line in said) == 1
 
 
