@@ -463,6 +463,7 @@ class TestResume:
             (("--batch", "3"), "batch: 32 then, 3 now"),
             (("--tokens",), "tokens"),
             (("--dtype", "bfloat16"), "dtype: 'float32' then, 'bfloat16' now"),
+            (("--weights", "int8"), "weights: None then, 'int8' now"),
             (("--model", "minilm"), "fingerprint"),
         ],
     )

@@ -103,9 +103,14 @@ class MediaClassifier(FilePredictor):
         super().__init__(model, batch=batch)
 
     @classmethod
-    def load(cls, folder: FolderOrName, *, device: str | None = None, batch: int | None = None) -> MediaClassifier:
-        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier of files."""
-        return cls(MediaEncoder.load(folder, device=device), batch=batch)
+    def load(
+        cls, folder: FolderOrName, *, device: str | None = None, weights: str | None = None, batch: int | None = None
+    ) -> MediaClassifier:
+        """Load a classifier from a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+
+        Raises CheckpointError if the folder holds no classifier of files.
+        """
+        return cls(MediaEncoder.load(folder, device=device, weights=weights), batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -56,10 +56,14 @@ class ZeroShotClassifier(FilePredictor):
         *,
         templates: Sequence[str] = (PLACE,),
         device: str | None = None,
+        weights: str | None = None,
         batch: int | None = None,
     ) -> ZeroShotClassifier:
-        """Load the CLIP of a model folder. Raises CheckpointError if the folder holds another model."""
-        return cls(Clip.load(folder, device=device), labels, templates=templates, batch=batch)
+        """Load the CLIP of a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+
+        Raises CheckpointError if the folder holds another model.
+        """
+        return cls(Clip.load(folder, device=device, weights=weights), labels, templates=templates, batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

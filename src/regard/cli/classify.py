@@ -24,6 +24,7 @@ from regard.cli.shared_options import (
     Texts,
     Threshold,
     Truncate,
+    Weights,
     drop_none,
     format_option,
     model_option,
@@ -122,6 +123,7 @@ def classify(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write no label for an unusable line, and report it.")
     ] = False,
+    weights: Weights = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -143,10 +145,10 @@ def classify(
     classifier: Predictor
     read: Callable[[Any, str], Any]
     if medium is TEXTS:
-        classifier = loaded = load_classifier(opened, device, batch_tokens, threshold)
+        classifier = loaded = load_classifier(opened, device, weights, batch_tokens, threshold)
         read = partial(read_text, loaded, truncate=truncate, truncated=truncated)
     else:
-        classifier = files = _load_file_classifier(opened, kind, device, zero_shot)
+        classifier = files = _load_file_classifier(opened, kind, zero_shot, device, weights)
         read = files.read
 
     def answer(inputs: list[MediaInput]) -> list[str]:
@@ -171,14 +173,19 @@ def read_text(
 
 
 def _load_file_classifier(
-    model: str | ModelFolder, kind: ModelKind | None, device: str | None, zero_shot: _ZeroShotOptions
+    model: str | ModelFolder,
+    kind: ModelKind | None,
+    zero_shot: _ZeroShotOptions,
+    device: str | None,
+    weights: str | None,
 ) -> FilePredictor:
     """Load a classifier of files. Raises OptionError for a CLIP without labels, and for templates without labels."""
     from regard.classification import MediaClassifier, ZeroShotClassifier
 
     if zero_shot.labels is not None:
         labels = [label.strip() for label in zero_shot.labels.split(",")]
-        return ZeroShotClassifier.load(model, labels, templates=zero_shot.template or ("{}",), device=device)
+        templates = zero_shot.template or ("{}",)
+        return ZeroShotClassifier.load(model, labels, templates=templates, device=device, weights=weights)
     if zero_shot.template or (kind is not None and kind.texts):
         raise OptionError(
             "a CLIP classifies pictures into labels that are texts, and none is given",
@@ -186,7 +193,7 @@ def _load_file_classifier(
             got="--template alone" if zero_shot.template else "no --labels",
             do='for example --labels "a cat,a dog"',
         )
-    return MediaClassifier.load(model, device=device)
+    return MediaClassifier.load(model, device=device, weights=weights)
 
 
 def _classify(classifier: Predictor, inputs: list[MediaInput]) -> list[Prediction]:

@@ -34,15 +34,16 @@ from regard.cli.shared_options import (
     Resume,
     Texts,
     Truncate,
+    Weights,
     check_resume,
+    drop_none,
     format_option,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_choice
+from regard.errors import OptionError
 from regard.fields import option_field
-from regard.number_formats import PRECISIONS
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
@@ -130,6 +131,7 @@ class _Options:
     ] = None
     model: ModelName = None
     dtype: Dtype = "float32"
+    weights: Weights = None
     tokens: bool = option_field(False, "Write one vector per token instead of one per text.")
     batch: int = option_field(32, "Texts per batch.", minimum=1)
     truncate: Truncate = False
@@ -148,6 +150,12 @@ class _Options:
         return DEFAULT_MODEL if self.model is None else self.model
 
     @property
+    def made_by(self) -> str:
+        """The model and its number formats, if they are not the default."""
+        model = self.model_name if self.dtype == "float32" else f"{self.model_name} in {self.dtype}"
+        return model if self.weights is None else f"{model} with {self.weights} weights"
+
+    @property
     def embedding(self) -> EmbeddingOptions:
         """The options that say which vectors are computed."""
         from regard.text.embedding_job import EmbeddingOptions
@@ -159,7 +167,6 @@ class _Options:
 def embed(texts: Texts = None, *, options: _Options) -> None:
     """Turn texts, pictures or sounds into vectors: one each, or with --tokens one contextual vector per token."""
     texts = texts or []
-    check_choice("numeric precision", options.dtype, PRECISIONS)
     check_text_options(texts, options.data, options.field)
     check_resume(resume=options.resume, overwrite=options.overwrite)
     opened, kind = open_model(options.model_name)
@@ -202,7 +209,7 @@ def _embed_lines(texts: list[str], options: _Options, opened: str | ModelFolder,
             after = start_or_resume(parts, settings, medium, resume=options.resume)
             with explain_early_end(partial(keep_parts, parts), str(out)), line_progress(lines, out) as advance:
                 summary = write_output(parts, lines, embedder, form, advance, after=after)
-            say(f"{out}: {describe_output(summary, options.model_name, options.dtype, embedder)}")
+            say(f"{out}: {describe_output(summary, options.made_by, embedder)}")
     report_summary(summary, out)
 
 
@@ -223,7 +230,7 @@ def _embed_several(options: _Options) -> None:
     with explain_early_end(partial(embed_files.keep_files, left, kept), "the output"):
         total = _embed_left(left, run, address, names_sources=True)
     kept.remove()
-    counts = describe_output(total, options.model_name, options.dtype, run.embedder)
+    counts = describe_output(total, options.made_by, run.embedder)
     say(f"{out}: {format_count(len(left), 'file')}, {counts}")
 
 
@@ -244,7 +251,7 @@ def _embed_on_ray(options: _Options, ray: str) -> None:
     embed_files.start_file(files[0], run.settings, resume=options.resume)
     with explain_early_end(partial(embed_files.keep_files, files, None), "the output"):
         total = _embed_left(files, run, address, names_sources=False)
-    say(f"{options.out}: {describe_output(total, options.model_name, options.dtype, run.embedder)}")
+    say(f"{options.out}: {describe_output(total, options.made_by, run.embedder)}")
 
 
 def _open_parts(out: Path, name: str, options: _Options) -> Shards:
@@ -299,20 +306,21 @@ def _load_embedder(
     from regard.text.embedding_job import TextLines
     from regard.text.vector_files import find_format
 
-    dtype = getattr(torch, options.dtype)
+    formats = {"dtype": getattr(torch, options.dtype), "weights": options.weights}
     embedder: LineEmbedder
     if medium is TEXTS:
-        embedder = texts = TextLines(Embedder(Encoder.load(model, dtype=dtype)), options.embedding)
+        embedder = texts = TextLines(Embedder(Encoder.load(model, **formats)), options.embedding)
         note_if_slower(options.dtype, texts.embedder.model.device)
     else:
-        embedder = files = FileLines(MediaEncoder.load(model, dtype=dtype), options.embedding)
+        embedder = files = FileLines(MediaEncoder.load(model, **formats), options.embedding)
         note_if_slower(options.dtype, files.model.device)
     return embedder, find_format(name)(tokens=options.tokens, width=embedder.width)
 
 
 def _run_settings(name: str, embedder: LineEmbedder, options: _Options) -> dict[str, object]:
     """Settings that a resumed run must share with the interrupted one."""
-    of_model = {"dtype": options.dtype, "fingerprint of the model": embedder.fingerprint()}
+    formats = {"dtype": options.dtype, **drop_none({"weights": options.weights})}
+    of_model = {**formats, "fingerprint of the model": embedder.fingerprint()}
     return {"format": name, "field": options.field, **of_model, **asdict(embedder.options)}
 
 

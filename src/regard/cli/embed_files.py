@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from regard.cli.embed_output import report_fresh_start
 from regard.cli.progress import byte_progress
@@ -235,6 +235,7 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str) -> Su
         files=planned,
         model=str(folder.absolute()) if folder.exists() else run.model,
         dtype=str(run.settings["dtype"]),
+        weights=cast("str | None", run.settings.get("weights")),
         fingerprint=str(run.settings["fingerprint of the model"]),
         form=str(run.settings["format"]),
         field=run.field,

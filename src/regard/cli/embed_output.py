@@ -149,12 +149,11 @@ def keep_parts(parts: Shards) -> str:
     return f"finished parts are kept in {parts.folder}"
 
 
-def describe_output(summary: EmbeddingSummary, model: str, dtype: str, embedder: LineEmbedder) -> str:
+def describe_output(summary: EmbeddingSummary, made_by: str, embedder: LineEmbedder) -> str:
     """Describe an output, for example "3 rows, 3 vectors of 384 float32 (minilm in bfloat16, mean pooling)"."""
     from regard.text.embedding_job import format_count
 
     counts = f"{format_count(summary.rows, 'row')}, {format_count(summary.vectors, 'vector')}"
-    made_by = model if dtype == "float32" else f"{model} in {dtype}"
     return f"{counts} of {embedder.width} float32 ({made_by}, {embedder.how})"
 
 

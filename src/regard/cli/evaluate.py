@@ -20,6 +20,7 @@ from regard.cli.shared_options import (
     Device,
     Prefix,
     ScoreFormat,
+    Weights,
     check_score_format,
     drop_none,
     model_option,
@@ -133,6 +134,7 @@ def translate(
     batch_tokens: BatchTokens = None,
     scoring: _ScoringOptions,
     form: ScoreFormat = "text",
+    weights: Weights = None,
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
@@ -140,13 +142,13 @@ def translate(
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
 
-    loading = drop_none({"device": device, "tokens": batch_tokens, "prefix": prefix})
+    loading = drop_none({"device": device, "weights": weights, "tokens": batch_tokens, "prefix": prefix})
     _check(model, hypotheses, scoring.gold, form)
     _check_unused_options(
         model,
         scoring,
         {"--beam": beam.width, "--length-penalty": beam.length_penalty},
-        {"--device": device, "--batch-tokens": batch_tokens, "--prefix": prefix},
+        {"--weights": weights, "--device": device, "--batch-tokens": batch_tokens, "--prefix": prefix},
     )
     search = make_search(drop_none(vars(beam)))
     keep_freed_memory()

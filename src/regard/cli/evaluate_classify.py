@@ -20,6 +20,7 @@ from regard.cli.shared_options import (
     SkipBad,
     Threshold,
     Truncate,
+    Weights,
     check_score_format,
     drop_none,
     model_option,
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from regard.classification import ClassificationScores, Classifier
+    from regard.classification import ClassificationScores, Classifier, MediaClassifier
     from regard.classification.classifier import Predictor
     from regard.columns import Columns
     from regard.media import Medium
-    from regard.models.model_folder import ModelFolder
 
 _MOST_COLUMNS = 12
 """Labels of a confusion matrix that is printed; of more labels the largest confusions are listed."""
@@ -89,13 +89,14 @@ def classify(
     batch_tokens: ClassifierBatchTokens = None,
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
+    weights: Weights = None,
     device: Device = None,
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_score_format(form)
     parsed = parse_columns(columns)
     opened, model_kind = open_model(model)
-    from regard.classification import score_probabilities
+    from regard.classification import MediaClassifier, score_probabilities
     from regard.columns import LabelFormat
     from regard.media import TEXTS, label_matrix
 
@@ -103,12 +104,13 @@ def classify(
     if medium is TEXTS:
         refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
         LabelFormat(parsed)  # raises before the model is loaded
-        loaded = load_classifier(opened, device, batch_tokens, threshold)
+        loaded = load_classifier(opened, device, weights, batch_tokens, threshold)
         classifier, entries, read = _read_texts(loaded, data, parsed, truncate=truncate)
     else:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), medium.plural, "texts")
-        classifier, entries, read = _read_files(medium, opened, data, parsed, device)
+        files = MediaClassifier.load(opened, device=device, weights=weights)
+        classifier, entries, read = _read_files(files, medium, data, parsed)
     used, probabilities = _predict(classifier, entries, read, medium, skip_bad=skip_bad)
     scores = score_probabilities(
         probabilities,
@@ -140,16 +142,14 @@ def _read_texts(
 
 
 def _read_files(
-    medium: Medium, model: str | ModelFolder, data: list[Path], columns: Columns | None, device: str | None
+    classifier: MediaClassifier, medium: Medium, data: list[Path], columns: Columns | None
 ) -> tuple[Predictor, list[Any], Callable[[Any], Any]]:
     """The classifier, the labelled files, and a function that makes a model input of each.
 
     Raises DataError for labels that the model lacks.
     """
-    from regard.classification import MediaClassifier
     from regard.media import check_labels, read_and_report_labelled
 
-    classifier = MediaClassifier.load(model, device=device)
     files = read_and_report_labelled(data, medium, columns)
     check_labels(files, classifier.labels, "the model", medium)
     return classifier, files, lambda file: classifier.read(file.content, name=file.place)

@@ -14,6 +14,7 @@ from regard.cli.shared_options import (
     ScoreFormat,
     SkipBad,
     TextColumns,
+    Weights,
     check_score_format,
     model_option,
     option,
@@ -60,6 +61,7 @@ def clip(
     columns: TextColumns = None,
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
+    weights: Weights = None,
     device: Device = None,
 ) -> None:
     """Measure how a CLIP finds the texts of pictures, and the pictures of texts: recall@1, 5 and 10."""
@@ -69,7 +71,7 @@ def clip(
     from regard.columns import check_columns
 
     check_columns(parsed, ("path", "text"))
-    found, pairs = _measure(data, model, parsed, skip_bad=skip_bad, device=device)
+    found, pairs = _measure(data, model, parsed, skip_bad=skip_bad, device=device, weights=weights)
     fields = {
         "pairs": pairs,
         "pictures": found.num_pictures,
@@ -87,7 +89,13 @@ def clip(
 
 
 def _measure(
-    data: list[Path], name: str, columns: tuple[str | int, str | int] | None, *, skip_bad: bool, device: str | None
+    data: list[Path],
+    name: str,
+    columns: tuple[str | int, str | int] | None,
+    *,
+    skip_bad: bool,
+    device: str | None,
+    weights: str | None,
 ) -> tuple[Retrieval, int]:
     """Load the model and the data, and return how they find each other, and the number of pairs."""
     from regard.cli.progress import count_progress
@@ -98,7 +106,7 @@ def _measure(
     from regard.vision.augmentation import Augmentation
     from regard.vision.picture_file import PICTURES
 
-    clip = load_with_tokenizer(name, device=device)
+    clip = load_with_tokenizer(name, device=device, weights=weights)
     assert clip.tokenizer is not None
     assert clip.processor is not None
     pairs, _ = decode_pairs(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, final
 
 import typer
 
-from regard.cli.loaded_model import convert_loaded_model, require_model
-from regard.cli.option_group import Before, expand_option_groups
+from regard.cli.loaded_model import require_model
+from regard.cli.option_group import expand_option_groups
 from regard.cli.shared_options import (
     Device,
     Documents,
@@ -21,7 +21,6 @@ from regard.cli.shared_options import (
     TextField,
     TokensPerBatch,
     Weights,
-    check_number_formats,
     check_score_format,
     option,
 )
@@ -32,6 +31,9 @@ from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.generation import LanguageModelScores, MaskedLanguageModelScores
+    from regard.models import Model
+
+AnyModel = TypeVar("AnyModel", bound="Model")
 
 LM_NOTES = """
 [bold]Scores.[/bold] The loss is the mean of a token, in nats, and perplexity its exponential. Both depend on the \
@@ -94,7 +96,18 @@ class _Computation:
     batch_tokens: TokensPerBatch = 8192
     form: ScoreFormat = "text"
     dtype: Dtype = "float32"
+    weights: Weights = None
     device: Device = None
+
+    def load(self, load: Callable[..., AnyModel], model: str) -> AnyModel:
+        """Call ``load`` on a model's name, and report a dtype that is slower on this machine."""
+        import torch
+
+        from regard.layers.precision import note_if_slower
+
+        loaded = load(model, device=self.device, dtype=getattr(torch, self.dtype), weights=self.weights)
+        note_if_slower(self.dtype, loaded.device)
+        return loaded
 
     def measure(self, texts: list[str], score: Callable[..., Any], **options: Any) -> Any:
         """Call ``score`` on the texts, with a progress bar."""
@@ -118,20 +131,14 @@ def lm(
     stride: Annotated[int | None, option("--stride", "Tokens by which it moves. Default: half of it.", min=1)] = None,
     *,
     computation: _Computation,
-    weights: Annotated[Weights, Before("device")] = None,
 ) -> None:
     """Measure a language model: loss, perplexity, bits per byte and per character."""
     check_score_format(computation.form)
-    check_number_formats(computation.dtype, weights)
     require_model(measurement.model, example="regard train lm --data text.txt --out model/")
-    import torch
-
     from regard.generation import score_texts
     from regard.models import CausalLanguageModel
 
-    dtype = getattr(torch, computation.dtype)
-    model = CausalLanguageModel.load(measurement.model, device=computation.device, dtype=dtype)
-    convert_loaded_model(model, computation.dtype, weights)
+    model = computation.load(CausalLanguageModel.load, measurement.model)
     options = {"model": model, "length": measurement.length, "stride": stride}
     scores = computation.measure(measurement.read(), score_texts, **options)
     computation.show(scores, ("loss", "perplexity", "bits_per_byte", "bits_per_character"), _describe)
@@ -152,17 +159,11 @@ def mlm(
 ) -> None:
     """Measure a masked language model: loss, perplexity and accuracy of masked tokens."""
     check_score_format(computation.form)
-    check_number_formats(computation.dtype, None)
     require_model(measurement.model, example="regard train mlm --data text.txt --out model/")
-    import torch
-
     from regard.generation import score_masked_texts
-    from regard.layers.precision import note_if_slower
     from regard.models.masked_language_model import MaskedLanguageModel
 
-    dtype = getattr(torch, computation.dtype)
-    model = MaskedLanguageModel.load(measurement.model, device=computation.device, dtype=dtype)
-    note_if_slower(computation.dtype, model.device)
+    model = computation.load(MaskedLanguageModel.load, measurement.model)
     options = {"model": model, "length": measurement.length, "share": mask_share, "seed": seed}
     scores = computation.measure(measurement.read(), score_masked_texts, **options)
     computation.show(scores, ("loss", "perplexity", "accuracy"), _describe_masked)

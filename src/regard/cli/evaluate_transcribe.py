@@ -16,6 +16,7 @@ from regard.cli.shared_options import (
     ScoreFormat,
     SkipBad,
     TextColumns,
+    Weights,
     check_score_format,
     model_option,
     option,
@@ -75,6 +76,7 @@ def transcribe(
     worst: Annotated[int, option("--worst", "Number of the worst texts to show.", min=0, show_default=True)] = 5,
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
+    weights: Weights = None,
     device: Device = None,
 ) -> None:
     """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
@@ -87,7 +89,7 @@ def transcribe(
 
     check_columns(parsed, ("path", "text"))
     load_jiwer()  # raises before the model is loaded
-    transcriber = load_transcriber(model, device)
+    transcriber = load_transcriber(model, device, weights)
     sounds = read_and_report_files_with_texts(data, SOUNDS, parsed)
     measure, used = _measure(transcriber, sounds, skip_bad=skip_bad)
     scores = measure.score()

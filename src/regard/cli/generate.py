@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.loaded_model import convert_loaded_model, require_model
+from regard.cli.loaded_model import require_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
@@ -23,7 +23,6 @@ from regard.cli.shared_options import (
     Overwrite,
     Texts,
     Weights,
-    check_number_formats,
     drop_none,
     format_option,
     model_option,
@@ -176,11 +175,11 @@ class _LoadingOptions:
 
     def load(self, model: str, device: str | None) -> TextGenerator:
         """Load the model."""
-        check_number_formats(self.dtype, self.weights)
         import torch
 
         from regard.generation import load_generator
         from regard.generation.text_generator import BATCH_TOKENS
+        from regard.layers.precision import note_if_slower
         from regard.train.allocator import keep_freed_memory
 
         keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
@@ -189,11 +188,12 @@ class _LoadingOptions:
                 model,
                 device=device,
                 dtype=getattr(torch, self.dtype),
+                weights=self.weights,
                 tokens=self.batch_tokens or BATCH_TOKENS,
                 cache_bytes=None if self.cache_memory is None else self.cache_memory * 2**20,
                 prefix_cache_bytes=self.prefix_memory * 2**20,
             )
-        convert_loaded_model(generator.model, self.dtype, self.weights)
+        note_if_slower(self.dtype, generator.model.device)
         return generator
 
 

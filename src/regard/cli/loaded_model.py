@@ -11,7 +11,6 @@ from regard.errors import OptionError, RegardError
 
 if TYPE_CHECKING:
     from regard.classification import Classifier
-    from regard.models import CausalLanguageModel, EncoderDecoder
     from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
 
@@ -40,24 +39,15 @@ def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind |
         return model, None
 
 
-def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:
-    """Convert the weights of a model to ``--weights``, and report a ``--dtype`` that is slower on this machine."""
-    from regard.layers.precision import note_if_slower
-    from regard.models.weight_formats import convert_weights
-
-    if weights is not None:
-        convert_weights(model, weights)
-    note_if_slower(dtype, model.device)
-
-
 def load_classifier(
-    folder: str | ModelFolder, device: str | None, tokens: int | None, threshold: float | None
+    folder: str | ModelFolder, device: str | None, weights: str | None, tokens: int | None, threshold: float | None
 ) -> Classifier:
     """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
     require_model(folder, example="regard train classify --data texts.csv --out model/")
     from regard.classification import Classifier
 
-    classifier = Classifier.load(folder, device=device, **drop_none({"tokens": tokens, "threshold": threshold}))
+    given = drop_none({"tokens": tokens, "threshold": threshold})
+    classifier = Classifier.load(folder, device=device, weights=weights, **given)
     if threshold is not None and not classifier.model.config.several:
         raise OptionError(
             "--threshold has no effect: this model gives each text its most probable label",

@@ -13,7 +13,7 @@ from regard.cli.completion import model_completer
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import count_progress
-from regard.cli.shared_options import Device, Overwrite
+from regard.cli.shared_options import Device, Overwrite, Weights
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError
@@ -72,6 +72,7 @@ class _Options:
     view: Path | None = option_field(None, "Write the first episode as a page, with its attention.", metavar="FILE")
     as_json: bool = option_field(False, "Print JSON, for programs.", option="--json")
     out: Path | None = option_field(None, "Write all numbers to this file, as JSON.", option="--out -o", metavar="FILE")
+    weights: Weights = None
     device: Device = None
     overwrite: Overwrite = False
 
@@ -122,7 +123,7 @@ def play(
     options.check_files()
     from regard.models import Gato
 
-    loaded = Gato.load(model, device=options.device)
+    loaded = Gato.load(model, device=options.device, weights=options.weights)
     names = _choose_environments(loaded, environments or [])
     recordings = options.recording_paths(names)
     played = _play_all(loaded, names, options)

@@ -10,7 +10,7 @@ import typer
 from regard.cli.loaded_model import require_model
 from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.output_file import check_output_file
-from regard.cli.shared_options import Device, OutputFile, Overwrite, format_option, model_option, option
+from regard.cli.shared_options import Device, OutputFile, Overwrite, Weights, format_option, model_option, option
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
@@ -70,6 +70,7 @@ def transcribe(
     skip_bad: Annotated[
         bool, option("--skip-bad", "Write no text for an unusable sound, and report it.", show_default=True)
     ] = False,
+    weights: Weights = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -78,7 +79,7 @@ def transcribe(
     check_choice("format of transcriptions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     _check_sounds(sounds, data, field)
-    transcriber = load_transcriber(model, device)
+    transcriber = load_transcriber(model, device, weights)
     from regard.audio.sound_file import SOUNDS
 
     def answer(files: list[MediaInput]) -> list[str]:
@@ -102,12 +103,12 @@ def _check_sounds(sounds: list[str], data: str | None, field: str | None) -> Non
     check_text_options(sounds, data, field)
 
 
-def load_transcriber(folder: str, device: str | None) -> Transcriber:
+def load_transcriber(folder: str, device: str | None, weights: str | None) -> Transcriber:
     """Load a transcriber. Raises OptionError without a folder."""
     require_model(folder, example="regard train transcribe --data speech/ --out model/")
     from regard.transcription import Transcriber
 
-    return Transcriber.load(folder, device=device)
+    return Transcriber.load(folder, device=device, weights=weights)
 
 
 def format_transcription(transcription: Transcription, form: str, unit: str) -> str:

@@ -24,6 +24,7 @@ from regard.cli.shared_options import (
     Overwrite,
     Prefix,
     Texts,
+    Weights,
     drop_none,
     format_option,
     model_option,
@@ -95,6 +96,7 @@ def translate(
     skip_bad: Annotated[
         bool, option("--skip-bad", "Write an empty line for an unusable line and report it.", show_default=True)
     ] = False,
+    weights: Weights = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -111,7 +113,8 @@ def translate(
     from regard.translation import Translator
 
     keep_freed_memory()
-    translator = Translator.load(model, device=device, **drop_none({"tokens": batch_tokens, "prefix": prefix}))
+    given = drop_none({"tokens": batch_tokens, "prefix": prefix})
+    translator = Translator.load(model, device=device, weights=weights, **given)
     report_prefix(translator.prefix, prefix)
     if form == "pharaoh":
         translator.check_attention()

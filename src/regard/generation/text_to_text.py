@@ -61,11 +61,15 @@ class TextToText(TextGenerator):
         *,
         device: str | None = None,
         dtype: torch.dtype | None = None,
+        weights: str | None = None,
         tokens: int = BATCH_TOKENS,
     ) -> TextToText:
-        """Load a model of a folder. Raises CheckpointError if the folder holds no encoder-decoder."""
+        """Load a model of a folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
+
+        Raises CheckpointError if the folder holds no encoder-decoder.
+        """
         opened = ModelFolder.open(folder, LANGUAGE_MODEL)
-        return cls(EncoderDecoder.load(opened, device=device, dtype=dtype), tokens=tokens)
+        return cls(EncoderDecoder.load(opened, device=device, dtype=dtype, weights=weights), tokens=tokens)
 
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
         """Encode a prompt, end token included. See ``TextGenerator.prompt_ids``."""

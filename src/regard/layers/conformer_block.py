@@ -61,7 +61,7 @@ class ConvolutionModule(nn.Module):
 
         Raises ShapeError, DtypeError or DeviceError for tokens that do not fit.
         """
-        check_visible_tokens(tokens, visible, self.projection.in_features, self.projection.weight)
+        check_visible_tokens(tokens, visible, self.projection.in_features, self.depthwise.weight)
         gated = nn.functional.glu(linear_activation(tokens, self.expansion), dim=-1)
         if visible is not None:
             gated = gated.masked_fill(~visible[..., None], 0.0)

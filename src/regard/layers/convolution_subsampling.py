@@ -41,6 +41,11 @@ class ConvolutionSubsampling(nn.Module):
         )
         self.projection = nn.Linear(width * rows, width)
 
+    @property
+    def first_weight(self) -> Tensor:
+        """The weight that multiplies the features."""
+        return cast("nn.Conv2d", self.convolutions[0]).weight
+
     def forward(
         self, features: Float[Tensor, "batch frames bands"], visible: Bool[Tensor, "batch frames"] | None = None
     ) -> tuple[Float[Tensor, "batch tokens width"], Bool[Tensor, "batch tokens"] | None]:
@@ -48,7 +53,7 @@ class ConvolutionSubsampling(nn.Module):
 
         Raises ShapeError, DtypeError or DeviceError for features that do not fit.
         """
-        check_visible_tokens(features, visible, self.bands, self.projection.weight)
+        check_visible_tokens(features, visible, self.bands, self.first_weight)
         hidden = to_channels_last(features[:, None])
         for convolution in self.convolutions:
             if visible is not None:

@@ -118,7 +118,7 @@ class Conformer(AudioEncoder):
         Raises ShapeError, DtypeError or DeviceError for features that do not fit, RefusedError for another mask.
         """
         check_flag("keep_layers", keep_layers)
-        check_features(features, self.subsampling.projection.weight, self.config.bands)
+        check_features(features, self.subsampling.first_weight, self.config.bands)
         tokens, visible = self.subsampling(features, find_visible_frames(mask, features))
         tokens = self.dropout(tokens)
         kept = [tokens]

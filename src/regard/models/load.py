@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, DtypeError, short_repr
+from regard.errors import CheckpointError, DtypeError, check_choice, short_repr
 from regard.media import Medium
 from regard.models.adapter_folder import add_adapters_of
 from regard.models.bert import Bert
@@ -41,6 +41,8 @@ from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
 from regard.models.vit import Vit
+from regard.models.weight_formats import convert_weights
+from regard.number_formats import WEIGHT_FORMATS
 from regard.text import Tokenizer
 from regard.validation import FLOATS, resolve_device
 
@@ -58,6 +60,7 @@ def load(
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    weights: str | None = None,
 ) -> Model:
     """Load a trained model in eval mode.
 
@@ -71,10 +74,15 @@ def load(
             A folder of low-rank adapters names the language model to whose weights they are added.
         device: the device of the model; None is the CPU.
         dtype: the dtype of the weights, which are converted to it; None is float32.
+        weights: the format of the weights of linear layers: "int8", rounded to a quarter of the bytes of float32; None
+            is ``dtype``. Such a model cannot be saved or trained.
 
-    Raises OptionError if ``folder_or_name`` is neither a string nor a path, CheckpointError if there is no such model
-    or it cannot be read, MissingPackageError, DeviceError or DtypeError.
+    Raises OptionError if ``folder_or_name`` is neither a string nor a path, and for unknown ``weights``;
+    CheckpointError if there is no such model or it cannot be read; RefusedError for ``weights`` of a model without
+    linear layers, or with weights that are not finite; MissingPackageError, DeviceError or DtypeError.
     """
+    if weights is not None:
+        check_choice("format of weights", weights, WEIGHT_FORMATS)
     if dtype is not None and (not isinstance(dtype, torch.dtype) or dtype not in FLOATS):
         raise DtypeError(
             "weights need a floating-point dtype",
@@ -90,6 +98,8 @@ def load(
     model.notes = tuple(folder.notes)
     if folder.adapters is not None:
         _add_adapters(folder.adapters, model, folder)
+    if weights is not None:
+        convert_weights(model, weights)
     return model.to(target)
 
 

@@ -210,6 +210,7 @@ class Model(nn.Module, ABC):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        weights: str | None = None,
     ) -> Self:
         """Load a model of this class as ``regard.load`` does, or the part of another that is one.
 
@@ -218,7 +219,7 @@ class Model(nn.Module, ABC):
         from regard.models.load import load
 
         folder = ModelFolder.open(folder_or_name, cls.kind)
-        model = load(folder, device=device, dtype=dtype)
+        model = load(folder, device=device, dtype=dtype, weights=weights)
         part = cls.part_of(model)
         if part is None:
             raise CheckpointError(
@@ -306,7 +307,7 @@ def check_mechanisms(model: nn.Module, config: object) -> None:
             f"a {type(model).__name__} with {module.format_name} weights cannot be saved",
             expected="a model with the weights of its training",
             got="linear layers with rounded weights",
-            do="save the model before convert_weights, and convert its weights again after loading",
+            do="save the model before its weights are converted, and convert them again after loading",
         )
     with checkpoint_reader.init_on_meta(), torch.random.fork_rng(devices=[]):
         loaded = describe_mechanisms(type(model)(config))

@@ -138,7 +138,7 @@ class Recurrent(TokenModel):
             lengths = _check_lengths(lengths, source)
         tokens, last = self.encoder(self.dropout(self.source_words(source)), lengths)
         # Autocast leaves some of them in half precision, which would lose digits in sums over many steps.
-        dtype = self.output.weight.dtype
+        dtype = self.source_words.weight.dtype
         last = tuple(tuple(part.to(dtype) for part in layer) for layer in last)
         return self.decoder.start(tokens.to(dtype), last, lengths)
 

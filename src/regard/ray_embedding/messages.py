@@ -45,6 +45,7 @@ class Plan:
     files: tuple[PlannedFile, ...]
     model: str
     dtype: str
+    weights: str | None
     fingerprint: str
     form: str
     field: str | None

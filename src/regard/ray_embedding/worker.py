@@ -102,7 +102,8 @@ class ChunkEmbedder:
         if self._embedder is None:
             torch.set_num_threads(self._threads)
             find_format(plan.form).check_installed()
-            embedder = TextLines(Embedder(Encoder.load(plan.model, dtype=getattr(torch, plan.dtype))), plan.options)
+            model = Encoder.load(plan.model, dtype=getattr(torch, plan.dtype), weights=plan.weights)
+            embedder = TextLines(Embedder(model), plan.options)
             if embedder.fingerprint() != plan.fingerprint:
                 raise CheckpointError(
                     f"the model {plan.model} differs between machines",

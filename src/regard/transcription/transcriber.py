@@ -71,9 +71,14 @@ class Transcriber:
         self.labels = TextLabels(model.labels)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = SOUNDS.batch) -> Transcriber:
-        """Load a model folder. Raises CheckpointError if it holds no model that writes texts."""
-        return cls(AudioEncoder.load(folder, device=device), batch=batch)
+    def load(
+        cls, folder: str | Path, *, device: str | None = None, weights: str | None = None, batch: int = SOUNDS.batch
+    ) -> Transcriber:
+        """Load a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+
+        Raises CheckpointError if it holds no model that writes texts.
+        """
+        return cls(AudioEncoder.load(folder, device=device, weights=weights), batch=batch)
 
     def read(self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
         """The features of a sound. Raises DataError for one that cannot be read."""

@@ -145,10 +145,19 @@ class Translator:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS, prefix: str | None = None
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        weights: str | None = None,
+        tokens: int = BATCH_TOKENS,
+        prefix: str | None = None,
     ) -> Translator:
-        """Load a translator from a model folder. Raises CheckpointError if the folder holds no translation model."""
-        return cls(EncoderDecoder.load(folder, device=device), tokens=tokens, prefix=prefix)
+        """Load a translator from a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+
+        Raises CheckpointError if the folder holds no translation model.
+        """
+        return cls(EncoderDecoder.load(folder, device=device, weights=weights), tokens=tokens, prefix=prefix)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
         """Translate texts, and return the translations in their order. ``search`` None is a beam of 5.

@@ -75,12 +75,12 @@ def load_start(recipe: ClipRecipe) -> Clip | None:
     return load_with_tokenizer(recipe.start)
 
 
-def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None) -> Clip:
+def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None, weights: str | None = None) -> Clip:
     """Load a CLIP that can read pictures and texts; one without a processor gets the default one.
 
     Raises CheckpointError for one without a tokenizer, and what ``Clip.load`` raises.
     """
-    model = Clip.load(folder_or_name, device=device)
+    model = Clip.load(folder_or_name, device=device, weights=weights)
     if model.tokenizer is None:
         raise CheckpointError(
             f"{folder_or_name} has no tokenizer",
