@@ -64,11 +64,22 @@ def program(tmp_path_factory):
     folder = tmp_path_factory.mktemp("openmp")
     (folder / "runtime.cpp").write_text(RUNTIME)
     (folder / "torch.cpp").write_text('extern "C" int omp_in_parallel(); int torch() { return omp_in_parallel(); }')
+    (folder / "foreign.cpp").write_text('extern "C" void GOMP_parallel(void (*)(void*), void*, unsigned, unsigned) {}')
     (folder / "program.cpp").write_text(PROGRAM)
     shared = ["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"]
     for command in (
         [*shared, "runtime.cpp", "-o", "libomp-4f2a.so.5", "-Wl,-soname,libomp-4f2a.so.5", "-pthread"],
         [*shared, "torch.cpp", "-o", "libtorch_cpu.so", "./libomp-4f2a.so.5"],
+        [*shared, "foreign.cpp", "-o", "libforeign.so", "-Wl,-soname,libforeign.so"],
+        [
+            *shared,
+            "torch.cpp",
+            "-o",
+            "libtorch_cpu.two.so",
+            "-Wl,--no-as-needed",
+            "./libforeign.so",
+            "./libomp-4f2a.so.5",
+        ],
         [f"-I{CSRC}", "program.cpp", str(CSRC / "runtime" / "openmp_runtime.cpp"), "-o", "program", "-ldl"],
     ):
         subprocess.run(["c++", "-std=c++17", "-O0", *command], cwd=folder, check=True)
@@ -83,6 +94,11 @@ def program_output(folder: Path, *libraries: str) -> str:
 def test_torchs_runtime_is_found_under_any_name(program):
     """Threads 0, 1 and 2 each run once (a hexadecimal digit), all in the region; then the caller is outside of it."""
     assert program_output(program, "libtorch_cpu.so") == "111 3 0 libomp-4f2a.so.5"
+
+
+def test_all_functions_are_of_one_library(program):
+    """A library that comes first has one function of a runtime alone: its threads are not those of the others."""
+    assert program_output(program, "libtorch_cpu.two.so") == "111 3 0 libomp-4f2a.so.5"
 
 
 def test_runtime_of_another_library_is_ignored(program):

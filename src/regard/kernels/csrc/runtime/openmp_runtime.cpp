@@ -134,6 +134,17 @@ void* bind(Function*& function, Scope scope, const char* name) {
     return symbol;
 }
 
+// Forgets functions of other libraries, whose threads are not those of this one.
+template <class... Functions>
+void keep_from(const std::string& file, Functions*&... functions) {
+    const auto keep = [&](auto*& function) {
+        void* symbol = nullptr;
+        memcpy(&symbol, &function, sizeof symbol);
+        if (symbol != nullptr && library_path(symbol) != file) function = nullptr;
+    };
+    (keep(functions), ...);
+}
+
 Runtime bind_runtime(Scope scope) {
     Runtime runtime;
     void* any = bind(runtime.in_parallel, scope, "omp_in_parallel");
@@ -143,9 +154,11 @@ Runtime bind_runtime(Scope scope) {
     bind(runtime.fork_call, scope, "__kmpc_fork_call");
     bind(runtime.push_num_threads, scope, "__kmpc_push_num_threads");
     bind(runtime.global_thread_num, scope, "__kmpc_global_thread_num");
-    if (!runtime.is_complete()) return {};
+    if (any == nullptr) return {};
     runtime.file = library_path(any);
-    return runtime;
+    keep_from(runtime.file, runtime.thread_num, runtime.proc_bind, runtime.gomp_parallel, runtime.fork_call,
+              runtime.push_num_threads, runtime.global_thread_num);
+    return runtime.is_complete() ? runtime : Runtime{};
 }
 
 #if defined(_WIN32)
