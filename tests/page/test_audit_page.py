@@ -11,7 +11,15 @@ from paper import assert_fits_paper, print_page
 from playwright.sync_api import Page
 from test_page import CONTRAST
 
-from regard.auditing import AuditReport, InfluenceMatrix, Leak, ModuleDifference, NoiseFloor, PropertyResult
+from regard.auditing import (
+    AuditReport,
+    InfluenceMatrix,
+    Leak,
+    ModuleDifference,
+    ModuleInfluence,
+    NoiseFloor,
+    PropertyResult,
+)
 
 Show = Callable[..., BrowserPage]
 LENGTH = 7
@@ -187,3 +195,16 @@ def test_one_cell_of_a_long_text_is_seen(show_audit: Show) -> None:
         "pixels of the cell that is not allowed; of the marked cell's labels there are none in rows"
     )
     assert opened.page.locator("#unexpected button").all_inner_texts() == ["100 ← 200: 0.010"]
+
+
+def test_modules_are_listed_without_a_leak(show_audit: Show) -> None:
+    report = make_report("")
+    holds = tuple(result for result in report.results if result.leak is None)
+    modules = (ModuleInfluence("embed", "Embedding", 1.2, 0.0), ModuleInfluence(HOSTILE, "Attention", 0.5, 0.25))
+    opened = show_audit(replace(report, results=holds, modules=modules))
+    rows = [row.split("\t") for row in opened.page.locator("#modules tbody tr").all_inner_texts()]
+    assert [[row[1], row[4], row[6]] for row in rows] == [["embed", "1.2", "0"], [HOSTILE, "0.50", "0.25"]]
+    assert opened.page.locator("#modules tr.begins").inner_text().endswith("the first that a forbidden token changes")
+    assert opened.page.locator("#influence-how").is_visible()
+    assert not opened.page.locator("#modules-how").is_visible()
+    assert opened.page.evaluate(CONTRAST) >= 4.5

@@ -7,6 +7,7 @@ from regard.auditing.results import (
     InfluenceMatrix,
     Leak,
     ModuleDifference,
+    ModuleInfluence,
     NoiseFloor,
     PropertyResult,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "InfluenceMatrix",
     "Leak",
     "ModuleDifference",
+    "ModuleInfluence",
     "NoiseFloor",
     "PropertyResult",
     "assert_no_leaks",

@@ -8,7 +8,6 @@ outputs than earlier ones: in a bidirectional model, windows included, both are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,20 +16,13 @@ from torch import Tensor
 
 from regard.auditing.calls import Call
 from regard.auditing.compare import belongs_to_tokens
-from regard.auditing.noise import largest
+from regard.auditing.declared_mask import declared_mask, declared_mask_of
+from regard.auditing.noise import changes_from_first
 from regard.auditing.results import InfluenceMatrix, NoiseFloor
 from regard.auditing.subject import Row, Subject, expand_rows
 
 MAX_LATER = 0.9
 """The share of pairs with a later token that have an influence, divided by that of earlier ones, in a causal model."""
-
-
-def declared_mask(length: int, parts: Iterable[range] = ()) -> Tensor:
-    """True where an output (row) may depend on a token (column): a causal mask, and parts that see themselves whole."""
-    allowed = torch.ones(length, length, dtype=torch.bool).tril()
-    for part in parts:
-        allowed[part.start : part.stop, part.start : part.stop] = True
-    return allowed
 
 
 def replacements(subject: Subject, **arguments: Any) -> Call:
@@ -56,19 +48,16 @@ def measure_changes(subject: Subject, call: Call) -> Tensor | None:
     outputs = subject.run(call)
     if not belongs_to_tokens(outputs, call):
         return None
-    changes = (outputs[1:] - outputs[:1]).abs().amax(-1).T / (largest(outputs[0]) or 1.0)
-    return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
+    return changes_from_first(outputs)
 
 
 def compare_with_declared(measured: Tensor, subject: Subject, noise: NoiseFloor) -> InfluenceMatrix:
     """The measured mask beside the one that the subject declares."""
-    declared = torch.ones_like(measured, dtype=torch.bool)
-    if subject.causal:
-        declared = declared_mask(len(measured), (range(subject.prefix),))
+    declared = declared_mask_of(subject, len(measured))
     return InfluenceMatrix(
         tuple(tuple(row) for row in measured.tolist()),
         noise.threshold(1.0),
-        tuple(tuple(row) for row in declared.tolist()) if subject.causal is not None else None,
+        None if declared is None else tuple(tuple(row) for row in declared.tolist()),
     )
 
 

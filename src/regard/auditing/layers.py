@@ -9,16 +9,16 @@ in the code of a layer, is found in the layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.calls import Comparison, Span
-from regard.auditing.noise import distance
-from regard.auditing.results import ModuleDifference, NoiseFloor
+from regard.auditing.calls import Call, Comparison, Span
+from regard.auditing.noise import changes_from_first, distance
+from regard.auditing.results import ModuleDifference, ModuleInfluence, NoiseFloor
 from regard.auditing.subject import Subject
 
 
@@ -69,6 +69,46 @@ def find_leaking_module(subject: Subject, comparison: Comparison, noise: NoiseFl
         ):
             return LeakingModule(name, modules[name], _differences(base, other, modules))
     return None
+
+
+def measure_modules(subject: Subject, call: Call, declared: Tensor | None) -> tuple[ModuleInfluence, ...]:
+    """How much each module's outputs change in a call that ``replacements`` made, by what ``declared`` allows."""
+    if subject.module is None:
+        return ()
+    changes: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, arguments: Any, result: Any) -> None:
+            del module, arguments
+            found = (_change_of_rows(tensor, call.batch) for tensor in _tensors(result))
+            for change in (change for change in found if change is not None):
+                changes[name] = torch.maximum(changes[name], change) if name in changes else change
+
+        return hook
+
+    with ExitStack() as stack:
+        for name, part in subject.module.named_modules():
+            stack.enter_context(part.register_forward_hook(keep(name)))
+        subject.run(call)
+    modules = dict(subject.module.named_modules())
+    return tuple(
+        ModuleInfluence(
+            name,
+            type(modules[name]).__name__,
+            float(change.max() if declared is None else change[declared].max()),
+            None if declared is None or declared.all() else float(change[~declared].max()),
+        )
+        for name, change in changes.items()
+    )
+
+
+def _change_of_rows(tensor: Tensor, batch: int) -> Tensor | None:
+    """Changes (outputs, inputs) of the rows of a tensor from its first one; None if it has not all positions."""
+    rows = [row_of(tensor, batch, batch - 1, row) for row in range(batch)]
+    known = [row for row in rows if row is not None and len(row) == batch - 1]
+    if len(known) < batch:
+        return None
+    return changes_from_first(torch.stack(known))
 
 
 def _differences(

@@ -99,6 +99,15 @@ def difference(base: Tensor, other: Tensor) -> float:
     return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
 
 
+def changes_from_first(rows: Tensor) -> Tensor:
+    """The largest change of each position (rows) in each row of a batch from the first one (columns), relative to it.
+
+    ``rows`` is (batch, positions, features). What is not finite counts as an infinite change.
+    """
+    changes = (rows[1:] - rows[:1]).abs().amax(-1).T / (largest(rows[0]) or 1.0)
+    return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
 def largest(tensor: Tensor) -> float:
     """The largest finite magnitude."""
     finite = tensor.detach().double().abs()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.auditing.calls import Call
 from regard.auditing.layers import row_of
-from regard.auditing.noise import largest
+from regard.auditing.noise import changes_from_first, largest
 from regard.auditing.subject import Row, Subject, expand_rows
 
 
@@ -60,8 +60,7 @@ def measure_reach(
     if any(row is None for step in steps for row in step):
         return None
     outputs = torch.cat([torch.stack([row for row in step if row is not None]) for step in steps], 1)
-    changes = (outputs[1:] - outputs[:1]).abs().amax(-1).T / (largest(outputs[0]) or 1.0)
-    return changes.nan_to_num(nan=float("inf"), posinf=float("inf"))
+    return changes_from_first(outputs)
 
 
 def _spans(call: Call) -> list[range]:

@@ -60,6 +60,10 @@ def _report_data(report: AuditReport) -> Json:
         "notes": [_to_words(note) for note in report.notes],
         "fingerprint": {escape_text(name): escape_text(value) for name, value in report.fingerprint.items()},
         "results": [_result_data(result) for result in report.results],
+        "modules": [
+            [escape_text(module.name), escape_text(module.module_class), _size(module.allowed), _size(module.forbidden)]
+            for module in report.modules
+        ],
         "influence": None if report.influence is None else _influence_data(report.influence),
     }
 

@@ -38,6 +38,22 @@ class ModuleDifference:
 @final
 @explain_arguments
 @dataclass(frozen=True)
+class ModuleInfluence:
+    """How much replaced tokens change the outputs of a module, relative to its largest number.
+
+    allowed    the largest change by a token that the declared mask allows
+    forbidden  the largest change by one that it forbids; None if it forbids none
+    """
+
+    name: str
+    module_class: str
+    allowed: float
+    forbidden: float | None
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
 class Leak:
     """The largest difference that a property forbids, and its origin.
 
@@ -153,6 +169,7 @@ class AuditReport:
     length       number of tokens of the texts that were tried
     notes        what the reader should know about the run, such as a smaller precision
     fingerprint  versions of packages, and hashes of the weights and of the config
+    modules      all modules with outputs by position, in the order in which their calls end
     """
 
     model: str
@@ -164,6 +181,7 @@ class AuditReport:
     influence: InfluenceMatrix | None = None
     notes: tuple[str, ...] = ()
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[ModuleInfluence, ...] = ()
 
     @property
     def leaks(self) -> tuple[PropertyResult, ...]:

@@ -12,14 +12,15 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.auditing.causes import find_cause
 from regard.auditing.compare import Outcome
+from regard.auditing.declared_mask import declared_mask_of
 from regard.auditing.fingerprint import fingerprint
-from regard.auditing.influence import compare_with_declared, infer_causal, measure_influence
-from regard.auditing.layers import LeakingModule, find_leaking_module
+from regard.auditing.influence import compare_with_declared, infer_causal, measure_influence, replacements
+from regard.auditing.layers import LeakingModule, find_leaking_module, measure_modules
 from regard.auditing.make_subject import make_subject
 from regard.auditing.noise import MAX_REPEATS, measure_noise
 from regard.auditing.properties.property import Property
 from regard.auditing.properties.table import PROPERTIES
-from regard.auditing.results import AuditReport, Leak, NoiseFloor, PropertyResult
+from regard.auditing.results import AuditReport, Leak, ModuleInfluence, NoiseFloor, PropertyResult
 from regard.auditing.subject import Subject, failure
 from regard.errors import RegardError, check_count, check_flag, check_kind, unknown_name_error
 
@@ -113,7 +114,16 @@ def _run_on(
         None if measured is None else compare_with_declared(measured, subject, noise),
         subject.notes,
         prints,
+        () if measured is None else _measure_modules(subject),
     )
+
+
+def _measure_modules(subject: Subject) -> tuple[ModuleInfluence, ...]:
+    try:
+        return measure_modules(subject, replacements(subject), declared_mask_of(subject, subject.stream.length))
+    # Hooks turn off fast paths of torch, and the code that then runs may raise errors of any kind.
+    except Exception:
+        return ()
 
 
 @contextmanager

@@ -275,3 +275,21 @@ def test_a_row_of_padding_is_nan_in_torch_and_spreads():
     report = regard.audit(encoder, {"src": torch.randn(1, 9, 16), "mask": mask}, only=["padding left"])
     assert report["padding left"].verdict == "leaks"
     assert "softmax of such a row is NaN" in report["padding left"].leak.cause
+
+
+def test_windows_of_the_config_are_in_the_declared_mask():
+    """Two layers with a causal window of 5 keys reach 8 tokens back; two of Longformer with 4 on both sides, 4."""
+    report = regard.audit(TYPES["mistral"].build(), only=["batch"])
+    influence = report.influence
+    assert influence.declared == tuple(tuple(0 <= row - column <= 8 for column in range(13)) for row in range(13))
+    assert influence.unexpected == influence.missing == ()
+    assert [module.name for module in report.modules][-2:] == ["lm_head", ""]
+    assert all(0 < module.allowed <= 2 for module in report.modules if "rotary" not in module.name)
+    assert all(module.forbidden < influence.threshold for module in report.modules)
+    config = transformers.LongformerConfig(
+        vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        attention_window=4, max_position_embeddings=64,
+    )  # fmt: skip
+    influence = regard.audit(transformers.LongformerModel(config), only=["batch"], length=12).influence
+    assert influence.declared == tuple(tuple(abs(row - column) <= 4 for column in range(12)) for row in range(12))
+    assert influence.unexpected == influence.missing == ()

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from regard.auditing.calls import Comparison, Span
 from regard.auditing.compare import Outcome, compare_all
-from regard.auditing.influence import declared_mask, measure_changes, replacements
+from regard.auditing.declared_mask import declared_mask
+from regard.auditing.influence import measure_changes, replacements
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor

@@ -9,69 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
 
 from regard.auditing.compare import Outcome
+from regard.auditing.declared_mask import WINDOW_NAMES, declared_window, text_config, windowed_modules
 from regard.auditing.properties.property import Property
-from regard.auditing.reach import is_attention, measure_reach
+from regard.auditing.reach import measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
 
 SHORT = 5
 """Keys of a window that is too long for a text."""
-
-_NAMES = ("sliding_window", "attention_window_size", "window_size", "sliding_window_size")
-
-
-def declared_window(subject: Subject) -> int | None:
-    """The window in the config of a model; None without one."""
-    for name in _NAMES:
-        value = getattr(_config(subject), name, None)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
-
-
-def _config(subject: Subject) -> Any:
-    config = subject.config if subject.config is not None else getattr(subject.module, "config", None)
-    return config.get_text_config() if config is not None and hasattr(config, "get_text_config") else config
-
-
-def windowed_modules(subject: Subject) -> dict[str, nn.Module]:
-    """Attention layers that hold the number of the declared window, and use it, by name."""
-    window = declared_window(subject)
-    if window is None or subject.module is None:
-        return {}
-    return {
-        name: part
-        for name, part in subject.module.named_modules()
-        if name and _holds(part, window) and is_attention(part) and _uses_window(subject, part)
-    }
-
-
-def _holds(module: nn.Module, window: int | None) -> bool:
-    """Whether a module, or the config that it keeps, has the number of the window."""
-    holders = (module, getattr(module, "config", None))
-    return any(getattr(holder, name, None) == window for holder in holders for name in _NAMES)
-
-
-def _uses_window(subject: Subject, module: nn.Module) -> bool:
-    """Whether a layer that holds the number of the window has one, and nothing else that reads back.
-
-    The config has a type for each layer: layers of another type, such as full ones and ones that read compressed keys
-    as well, may hold the number, too. A mask that was made with the layer, as in GPT-Neo, keeps the window that it had.
-    """
-    if any(buffer.dim() >= 2 and buffer.shape[-1] == buffer.shape[-2] > 1 for buffer in module.buffers()):
-        return False
-    types, number = getattr(_config(subject), "layer_types", None), getattr(module, "layer_idx", None)
-    if getattr(module, "is_sliding", True) is False:
-        return False
-    if isinstance(types, list | tuple) and isinstance(number, int) and number < len(types):
-        return bool(types[number] == "sliding_attention")
-    return True
 
 
 def _cannot_ask(subject: Subject) -> str | None:
@@ -86,10 +36,10 @@ def _cannot_ask(subject: Subject) -> str | None:
 def _short_window(subject: Subject, modules: dict[str, nn.Module], window: int) -> Iterator[None]:
     """Set the window in the config and in modules to a smaller number of keys."""
     before = declared_window(subject)
-    holders = [_config(subject), *modules.values(), *(subject.module.modules() if subject.module else ())]
+    holders = [text_config(subject), *modules.values(), *(subject.module.modules() if subject.module else ())]
     changed = []
     for holder in holders:
-        for name in _NAMES:
+        for name in WINDOW_NAMES:
             if getattr(holder, name, None) == before and before is not None:
                 setattr(holder, name, window)
                 changed.append((holder, name))
