@@ -20,6 +20,7 @@ from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
 from regard.auditing.properties.packed import leaks_without_ones, reads_no_other_text
 from regard.auditing.properties.padding import Side, pad, positions_of
+from regard.auditing.properties.sounds import explain_sounds
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
@@ -266,6 +267,7 @@ _EXPLANATIONS: dict[str, Callable[[Subject, nn.Module | None, Outcome, NoiseFloo
     "causal": _explain_causal,
     "padding": _explain_padding,
     "packed": _explain_packed,
+    "padded": explain_sounds,
     "batch": _explain_batch,
     **dict.fromkeys(("cache", "static", "dynamic", "offloaded", "quantized"), explain_cache),
     "random": _explain_random,

@@ -167,7 +167,7 @@ class Subject:
         outputs, cache = [], None
         with self.running(call, gradients=gradients):
             for step in call.steps:
-                arguments = {name: self._prepare(value) for name, value in step.arguments.items()}
+                arguments = {name: self.prepare(value) for name, value in step.arguments.items()}
                 if call.steps[0] is not step:
                     if cache is None:
                         raise RefusedError(
@@ -183,7 +183,7 @@ class Subject:
                 outputs.append(align(read_output(result), call.batch, step.length))
         return torch.cat(outputs, 1)
 
-    def _prepare(self, value: Any) -> Any:
+    def prepare(self, value: Any) -> Any:
         """An argument in the precision of the subject; an empty cache, where a function makes one: it is used once."""
         if isinstance(value, FunctionType):
             return value()

@@ -129,6 +129,25 @@ def test_a_quantized_cache_that_loses_its_past(monkeypatch):
     assert [result.name for result in report.leaks] == ["quantized cache"]
 
 
+@pytest.mark.parametrize(("norm", "fault"), [("group", False), ("layer", False), ("layer", True)])
+def test_padded_sounds(norm, fault, monkeypatch):
+    """A norm over time is declared unsafe by its processors; a fault forgets the mask."""
+    model = TYPES["wav2vec2"].build()
+    model.config.feat_extract_norm = norm
+    model = type(model)(model.config).eval()
+    if fault:
+        monkeypatch.setattr(
+            type(model), "_get_feature_vector_attention_mask", lambda model, count, mask, **_: mask[:, :count] | 1
+        )
+    result = regard.audit(model, {"input_values": torch.randn(1, 200)}, only=["padded"])["padded sounds"]
+    if norm == "layer" and not fault:
+        assert result.verdict == "holds"
+    else:
+        assert (
+            result.leak.cause == "" if fault else "were made to be called without attention_mask" in result.leak.cause
+        )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gpt_oss", "deepseek_v3", "t5", "bert", "bart"])
 def test_types_of_transformers_leak_only_where_they_do(name):

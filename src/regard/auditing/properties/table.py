@@ -11,6 +11,7 @@ from regard.auditing.properties.packed import PACKED
 from regard.auditing.properties.padding import PADDING
 from regard.auditing.properties.prefix import PREFIX
 from regard.auditing.properties.property import Property
+from regard.auditing.properties.sounds import SOUNDS
 from regard.auditing.properties.values import VALUES_OF_HIDDEN_TOKENS
 from regard.auditing.properties.window import WINDOW
 
@@ -19,6 +20,7 @@ PROPERTIES: tuple[Property, ...] = (
     *PREFIX,
     *WINDOW,
     *PADDING,
+    *SOUNDS,
     *BATCH,
     *PACKED,
     *CACHE,
