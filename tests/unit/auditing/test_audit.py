@@ -136,16 +136,15 @@ def test_padded_sounds(norm, fault, monkeypatch):
     model.config.feat_extract_norm = norm
     model = type(model)(model.config).eval()
     if fault:
-        monkeypatch.setattr(
-            type(model), "_get_feature_vector_attention_mask", lambda model, count, mask, **_: mask[:, :count] | 1
-        )
+        forward = type(model).forward
+
+        def forget(model, input_values, attention_mask=None):
+            return forward(model, input_values)
+
+        monkeypatch.setattr(type(model), "forward", forget)
     result = regard.audit(model, {"input_values": torch.randn(1, 200)}, only=["padded"])["padded sounds"]
-    if norm == "layer" and not fault:
-        assert result.verdict == "holds"
-    else:
-        assert (
-            result.leak.cause == "" if fault else "were made to be called without attention_mask" in result.leak.cause
-        )
+    assert result.verdict == ("holds" if norm == "layer" and not fault else "leaks")
+    assert ("were made to be called without attention_mask" in str(result.leak)) == (norm == "group")
 
 
 @pytest.mark.slow
