@@ -87,6 +87,48 @@ def test_model_of_onnx(tmp_path):
     assert "is not one node of Attention" in error_message(OptionError, "conform", "other.onnx")
 
 
+ATTENTIONS = {
+    "past": (23, ["", "past_key", "past_value"], ["present_key", "present_value"], {"is_causal": 1}),
+    "lengths": (24, ["", "", "", "nonpad_kv_seqlen"], [], {"is_causal": 1}),
+    "heads": (23, ["attn_mask"], [], {"q_num_heads": 6, "kv_num_heads": 2, "scale": 0.4}),
+    "window": (25, ["", "past_key", "past_value"], ["present_key", "present_value"], {"left_window_size": 2}),
+    "scores": (23, [], ["", "", "scores"], {"qk_matmul_output_mode": 1, "softcap": 2.0}),
+    "masked scores": (23, [], ["", "", "scores"], {"qk_matmul_output_mode": 2, "is_causal": 1}),
+    "weights": (23, [], ["", "", "scores"], {"qk_matmul_output_mode": 3}),
+}
+"""Opset, inputs and outputs after the first ones, and attributes of a node of Attention."""
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_of_onnx_with_caches(name, tmp_path):
+    from onnx import TensorProto, helper, save
+
+    from regard.conformance.onnx_model import check_onnx_model
+
+    opset, inputs, outputs, attributes = ATTENTIONS[name]
+    kinds = {"attn_mask": (TensorProto.BOOL, ["b", "h", "q", "k"]), "nonpad_kv_seqlen": (TensorProto.INT64, ["b"])}
+    rank = 3 if "q_num_heads" in attributes else 4
+    entries = [
+        helper.make_tensor_value_info(part, kind, [f"{part}{size}" for size in sizes])
+        for part in ["Q", "K", "V", *inputs]
+        if part
+        for kind, sizes in [kinds.get(part, (TensorProto.FLOAT, "bhld"[: 4 if "past" in part else rank]))]
+    ]
+    node = helper.make_node("Attention", ["Q", "K", "V", *inputs], ["Y", *outputs], **attributes)
+    results = [helper.make_tensor_value_info(part, TensorProto.FLOAT, None) for part in ["Y", *outputs] if part]
+    model = helper.make_model(
+        helper.make_graph([node], "graph", entries, results),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=10,
+    )
+    save(model, tmp_path / "model.onnx")
+    report = check_onnx_model(tmp_path / "model.onnx")
+    assert report.holds, report
+    assert report.counts()["right"] > 7
+    compared = [outcome.case for outcome in report.outcomes if "queries and" in outcome.case]
+    assert len(compared) == 3 * (len([part for part in outputs if part]) + (len(inputs) == 4 or bool(outputs)))
+
+
 def test_doctor(monkeypatch):
     """NaN for a query that sees no key is known of two of three calls of torch, and there is advice for each."""
     from regard.conformance import torch_calls

@@ -19,13 +19,15 @@ Terms = Mapping[str, Any]
 
 @final
 class Sizes(NamedTuple):
-    """The sizes that a kernel accepts: of a head, and the number that divides its lengths."""
+    """The sizes that a kernel accepts: of a head, the number that divides its lengths, and fixed heads."""
 
     head_dim: int = 5
     multiple: int = 1
+    heads: tuple[int, int] | None = None
 
     def layout(self, heads: int, key_heads: int, queries: int, keys: int, value_dim: int | None = None) -> Layout:
         """A layout of two batch entries, with lengths rounded up."""
+        heads, key_heads = self.heads or (heads, key_heads)
         queries, keys = (-(-length // self.multiple) * self.multiple for length in (queries, keys))
         return Layout(
             2, heads, key_heads, queries, keys, self.head_dim, self.head_dim if value_dim is None else value_dim

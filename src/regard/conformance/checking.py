@@ -53,6 +53,7 @@ def check(
     dtypes: Sequence[str] | None = None,
     device: str = "cpu",
     align: str = "end",
+    heads: tuple[int, int] | None = None,
     fixed: Mapping[str, Any] | None = None,
     suite: str = "regard",
     strict: bool = False,
@@ -77,6 +78,7 @@ def check(
         dtypes: the first for all cases, the others for some; None is float32 and bfloat16 where they exist.
         device: of torch.
         align: "end": the last query is at the position of the last key; "start": the first at that of the first key.
+        heads: those of queries and of keys, for a function that takes no others.
         fixed: arguments that the function always has without taking them, such as ``{"causal": True}``.
         suite: "regard"; "packed" for rows of texts given by their lengths, as a function that takes ``cu_seqlens_q`` is
             tried by itself; or "onnx" for ONNX's own node tests of Attention, with exact results.
@@ -98,7 +100,10 @@ def check(
         for candidate_suite in (("packed", suite) if takes_lengths else (suite,))
         for candidate in frameworks
     ]
-    kernel, sizes, main = _recognise(kernels, mechanism, dtypes, layout)
+    if heads is not None:
+        check_kind("heads", heads, (tuple, list), do="for example (8, 2)")
+    all_sizes = [sizes._replace(heads=None if heads is None else (heads[0], heads[-1])) for sizes in SIZES]
+    kernel, sizes, main = _recognise(kernels, all_sizes, mechanism, dtypes, layout)
     kernel = _assume_scale(kernel, mechanism, sizes, main)
     kernel = kernel if mask is None else replace(kernel, convention=kernel.convention._replace(mask=mask))
     kernel = _recognise_masks(kernel, mechanism, sizes, main, mask)
@@ -199,13 +204,17 @@ def _with_arguments(cases: Sequence[Case], kernel: Kernel) -> tuple[Case, ...]:
 
 
 def _recognise(
-    kernels: Sequence[Kernel], mechanism: str, dtypes: Sequence[str] | None, layout: str | None
+    kernels: Sequence[Kernel],
+    all_sizes: Sequence[Sizes],
+    mechanism: str,
+    dtypes: Sequence[str] | None,
+    layout: str | None,
 ) -> tuple[Kernel, Sizes, str]:
     """Find the framework, the dtype, the sizes and the layout that the function accepts, and is right with, if any."""
     refusals = []
     for kernel in kernels:
         for dtype in dtypes or [name for name in DTYPES if name in kernel.framework.dtypes]:
-            for sizes in SIZES:
+            for sizes in all_sizes:
                 found, refusal = _recognise_layout(kernel, mechanism, sizes, dtype, layout)
                 if found is not None:
                     return found, sizes, dtype
@@ -284,7 +293,7 @@ def _describe(kernel: Kernel, sizes: Sizes, dtype: str) -> tuple[str, ...]:
         lines.append(f"mask: {MASK_FORMS[convention.mask]}")
     if convention.bias_in_mask:
         lines.append("a bias is passed as the mask")
-    if sizes != SIZES[0]:
+    if sizes[:2] != SIZES[0][:2]:
         lengths = f", and lengths are multiples of {sizes.multiple}" if sizes.multiple > 1 else ""
         lines.append(f"head_dim is {sizes.head_dim}{lengths}: primes were refused")
     if dtype != "float32":

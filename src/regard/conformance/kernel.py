@@ -87,7 +87,7 @@ class Kernel:
                 continue
             if self._is_passed(case, name) and value is not None and not self.signature.takes(name):
                 return name
-        left, right = case.arguments.get("window") or (0, 0)
+        left, right = (0, 0) if "window" in self.fixed else case.arguments.get("window") or (0, 0)
         is_sliding = "window" not in self.signature.names and (left is None or right != 0)
         has_two_bounds = self.signature.names.get("window") == "local_window_size" and None in (left, right)
         return "window of such bounds" if is_sliding or has_two_bounds else ""

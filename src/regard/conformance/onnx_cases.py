@@ -72,8 +72,8 @@ def onnx_attention_cases() -> tuple[Case, ...]:
 def make_case(test: NodeTest) -> Case:
     """A test as a case."""
     inputs, attributes = test.inputs, test.attributes
-    query = _split_heads(inputs["Q"], attributes.get("q_num_heads"))
-    key, value = (_split_heads(inputs[name], attributes.get("kv_num_heads")) for name in "KV")
+    query = split_heads(inputs["Q"], attributes.get("q_num_heads"))
+    key, value = (split_heads(inputs[name], attributes.get("kv_num_heads")) for name in "KV")
     past = 0
     if "past_key" in inputs:
         past = inputs["past_key"].shape[2]
@@ -84,7 +84,7 @@ def make_case(test: NodeTest) -> Case:
     arguments: dict[str, Any] = {"query": query, "key": key, "value": value}
     arguments |= {name: float(attributes[name]) for name in ("scale", "softcap") if attributes.get(name)}
     shape = (*query.shape[:3], key.shape[2])
-    allowed = _position_mask(attributes, inputs.get("nonpad_kv_seqlen"), shape, past)
+    allowed = position_mask(attributes, inputs.get("nonpad_kv_seqlen"), shape, past)
     given, bias = _split_mask(inputs.get("attn_mask"), shape)
     allowed = allowed & given
     if not allowed.all():
@@ -96,13 +96,13 @@ def make_case(test: NodeTest) -> Case:
     return Case(f"onnx: {test.name.removeprefix('test_')}", EQUATION, layout, arguments)
 
 
-def _split_heads(tokens: np.ndarray, heads: int | None) -> np.ndarray:
+def split_heads(tokens: np.ndarray, heads: int | None) -> np.ndarray:
     """(batch, length, heads * size) to (batch, heads, length, size), in float64."""
     tokens = tokens.astype(np.float64)
     return tokens if heads is None else tokens.reshape(*tokens.shape[:2], heads, -1).swapaxes(1, 2)
 
 
-def _position_mask(
+def position_mask(
     attributes: Mapping[str, Any], lengths: np.ndarray | None, shape: tuple[int, ...], past: int
 ) -> np.ndarray:
     """Causal mask, window and padding of all pairs. Query i is at the position offset + i.
