@@ -1,5 +1,6 @@
 """Views in a notebook: several sandboxed frames in one document, run, saved and opened again, in a real browser."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from browser_page import random_reading
 from playwright.sync_api import Frame, Page
 
 from regard.view import AttentionView
+from regard.view.attention_view import FRAME_HEIGHT
 
 WORDS = ["The", "cat", "sat", "on", "</script><img", "src=x", "onerror=alert(1)>"]
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -81,6 +83,71 @@ def test_two_views_in_one_document(browser_window: Page, tmp_path: Path) -> None
         np.testing.assert_allclose(shown, np.where(row < 0.005, 0, 100 * row), atol=0.051)
         first.locator("#theme").click()
         assert first.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+HOSTS = {
+    # VS Code inserts the output of a cell into a webview: a frame with this sandbox, whose document has this policy. A
+    # frame with ``srcdoc`` inherits the policy beside its own, so that both must allow its script and its style.
+    "vscode": (
+        "allow-same-origin allow-scripts allow-forms allow-pointer-lock allow-downloads",
+        "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+        "img-src https: http: data:; font-src https:; connect-src https:; child-src https: data:",
+    ),
+    # Colab gives the output of a cell a frame of another origin, with this sandbox and without a policy.
+    "colab": (
+        "allow-downloads allow-forms allow-modals allow-popups allow-popups-to-escape-sandbox allow-same-origin "
+        "allow-scripts",
+        "",
+    ),
+}
+"""Stand-ins for hosts that do not run here, by their rules as of 2025: the sandbox of the output's frame, and the
+content security policy of its document."""
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_frames_of_vscode_and_colab_show_a_view_and_pass_clicks(
+    browser_window: Page, tmp_path: Path, host: str
+) -> None:
+    """Files have origins of their own, as the outputs of both hosts have."""
+    sandbox, policy = HOSTS[host]
+    view = AttentionView(random_reading(WORDS))
+    output = json.dumps(view._repr_html_()).replace("<", "\\u003c")
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+    (tmp_path / "output.html").write_text(
+        f"<!doctype html><meta charset=utf-8>{meta}<div id=output></div>"
+        f"<script>document.getElementById('output').innerHTML = {output}</script>",
+        encoding="utf-8",
+    )
+    frame = f'<iframe id=cell src="output.html" sandbox="{sandbox}" style="width:900px;height:800px"></iframe>'
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><meta charset=utf-8>{frame}", encoding="utf-8")
+    said: list[str] = []
+    listeners = {
+        "console": lambda message: said.append(message.text),
+        "pageerror": lambda error: said.append(str(error)),
+    }
+    for event, listener in listeners.items():
+        browser_window.on(event, listener)
+    browser_window.goto((tmp_path / "notebook.html").as_uri())
+    (cell,) = browser_window.main_frame.child_frames
+    cell.wait_for_selector("iframe")
+    (shown,) = cell.child_frames
+    shown.wait_for_selector("html[data-ready]")
+    shown.wait_for_selector("#grid[data-painted]", state="attached")
+    assert browser_window.evaluate("document.getElementById('cell').contentDocument") is None, "another origin"
+    size = cell.evaluate("[document.querySelector('iframe')].map((node) => [node.offsetWidth, node.offsetHeight])[0]")
+    assert size[1] == FRAME_HEIGHT + 2
+    assert size[0] > 850, "as wide as the output"
+    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert "layer 1, head 2" in choose(shown, 1, 2)
+    shown.locator("#theme").click()
+    assert shown.evaluate("document.documentElement.dataset.theme") in ("dark", "light")
+    with browser_window.expect_download() as download:
+        shown.get_by_role("button", name="SVG").first.click()
+    assert download.value.suggested_filename.endswith(".svg")
+    for event, listener in listeners.items():
+        browser_window.remove_listener(event, listener)
+    browser_window.goto("about:blank")
+    assert said == []
 
 
 def test_an_untrusted_notebook_says_what_to_do() -> None:
