@@ -35,6 +35,7 @@ from regard.translation import Translator
 from regard.view import read, read_file, read_pair
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.fit_page import AnyReading
 from regard.view.from_picture import read_picture_layers
 from regard.view.from_recording import layers_of
@@ -289,7 +290,8 @@ def _read_module(model: nn.Module, tokenizer: Tokenizer, text: Any) -> Reading:
     (tokenized,) = tokenizer.tokenize([text])
     parameter = next(model.parameters(), None)
     ids = torch.tensor([tokenized.ids], device=None if parameter is None else parameter.device)
-    with torch.no_grad(), eval_mode(model), record(model) as seen:
+    captured = capture_projections(model)
+    with torch.no_grad(), eval_mode(model), captured as projections, record(model) as seen:
         try:
             model(ids)
         # A module of another package may raise anything for inputs that it does not take.
@@ -300,7 +302,7 @@ def _read_module(model: nn.Module, tokenizer: Tokenizer, text: Any) -> Reading:
                 got=class_and_line(error, 200),
                 do="record a call of your own: with regard.record(model) as seen: ...; show(seen, tokens=tokens)",
             ) from error
-    return make_reading(tokenized, layers_of(seen), None)
+    return make_reading(tokenized, add_projections(layers_of(seen), projections), None)
 
 
 def _read_layers(layers: Sequence[AttentionLayer], given: Mapping[str, Any]) -> AnyReading:

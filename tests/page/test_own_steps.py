@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,7 @@ import regard
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import reformer as reformer_oracle
 from regard.view import layers_of
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.reading import Reading
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "since", "it", "was", "tired", "of", "the", "dog"]
@@ -138,3 +140,24 @@ def test_states_that_are_too_large_are_said_to_be_left_out(show: Show, monkeypat
     monkeypatch.setattr("regard.view.page_data.MAX_STATE_BYTES", 100)
     opened = show(read_mechanism("retention")[0], at="#layer=0&head=1&token=3")
     assert "The states are not on this page: it would be too large." in opened.page.inner_text("#steps")
+
+
+def test_the_step_before_a_query_goes_through_the_norm_and_the_rotation(show: Show) -> None:
+    torch.manual_seed(2)
+    rotary, norm = regard.positions.Rotary(HEAD_DIM), regard.layers.RMSNorm(HEAD_DIM)
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, query_norm=norm, position=rotary)
+    tokens, head, token = make_tokens(WORDS), 3, 5
+    with torch.no_grad(), capture_projections(layer) as captured, regard.record(layer) as seen:
+        layer(torch.randn(1, len(tokens), WIDTH))
+    reading = Reading(tokens, add_projections(layers_of(seen), captured))
+    opened = show(reading, at=f"#layer=0&head={head}&token={token}&key=2")
+    before = opened.page.locator("#steps > li").filter(has_text="to the query")
+    side = reading.layers[0].projections.query
+    component = int(side.components[head])
+    numbers = side.tokens[token].astype("f8") @ side.rows[head] + side.biases[head], side.normed[head, token]
+    numbers = (*numbers, reading.layers[0].query[head, token, component])
+    text = before.inner_text()
+    said = [before.locator(".result").inner_text()]
+    said += [re.search(pattern, text)[1] for pattern in (r"normalises.* becomes (\S+)\.", r"rotates.* (\S+)\.")]
+    shown = [float(one.replace("−", "-")) for one in said]
+    np.testing.assert_allclose(shown, numbers, atol=2e-3)

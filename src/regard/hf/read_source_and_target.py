@@ -19,6 +19,7 @@ from regard.hf.recorded_layers import number_calls
 from regard.recording import LayerCall, record
 from regard.text.tokenizer import TokenizedText
 from regard.view.attention_layer import AttentionLayer
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import layers_of
 from regard.view.read import spans_without_spaces, tokens_of
 from regard.view.reading import PairReading, Reading, Tokens
@@ -122,13 +123,16 @@ def _record(
     model: Any = checkpoint.model
     mask = torch.ones_like(source)
     encoder = model.get_encoder()
-    with torch.no_grad():
+    with torch.no_grad(), capture_projections(model) as projections:
         with record(model) as calls:
             encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
         with record(model) as seen_later:
             model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=target)
     own, crossed = split_decoder(number_calls(seen_later), source.shape[1], target.shape[1], checkpoint.folder)
-    return layers_of(number_calls(calls)), layers_of(own), layers_of(crossed)
+    encoder_layers, own_layers, crossed_layers = (
+        add_projections(layers_of(some), projections) for some in (number_calls(calls), own, crossed)
+    )
+    return encoder_layers, own_layers, crossed_layers
 
 
 def split_decoder(

@@ -1,20 +1,21 @@
-"""Capture of what the layers of a model read, and of their projections to queries and keys, while it reads a text.
+"""Capture of what the layers of a model read, and of their projections to queries and keys, while it reads.
 
-A layer is a ``MultiHeadAttention``, or a module with two linear projections of a name in ``_NAMES``, as most layers of
-``transformers`` are. Its projections are kept if they give the recorded queries and keys: as they are, or with the
-lengths that a rotation by position preserves. A layer that changes them in another way, such as by a norm, has none.
+A layer is a ``MultiHeadAttention``, or a module named attention with linear projections of its own, as most layers of
+``transformers`` are. Which rows of which projection make a head is found by comparing products with the recorded
+queries and keys, so fused projections need no table of their layouts. A projection is kept if it gives them: as they
+are, or with the lengths that a rotation by position preserves; or if it gives what a norm of the layer reads, and the
+norm gives them. A layer that changes them in another way has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, final
 
 import numpy as np
-import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 from torch import Tensor, nn
 
 from regard.layers.multi_head import MultiHeadAttention
@@ -23,90 +24,217 @@ from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.projections import Projection, Projections
 
-_NAMES = (("q_proj", "k_proj"), ("query", "key"), ("q_lin", "k_lin"), ("q", "k"))
-"""Names of the two projections in layers of ``transformers``."""
+_TOLERANCE = 1e-4
+"""Largest difference between numbers that count as the same, in shares of the largest."""
 
-CapturedSides: TypeAlias = dict[str, tuple[Tensor, nn.Module]]
-"""The tokens (batch, tokens, width) that a layer read last for "query" and "key", and their projections."""
+
+@final
+@dataclass(eq=False)
+class CapturedLayer:
+    """What a layer did last: the tokens (batch, tokens, width) that each projection read, and what each norm read and
+    returned. ``reads`` are the addresses of the tensors that the layer was called with.
+    """
+
+    reads: set[int] = field(default_factory=set)
+    linears: list[tuple[Tensor, nn.Module]] = field(default_factory=list)
+    norms: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
 @contextmanager
-def capture_projections(model: nn.Module) -> Iterator[Mapping[str, CapturedSides]]:
-    """Capture the sides of every layer of ``model`` while the context is open, by the name of the layer."""
-    captured: dict[str, CapturedSides] = {}
+def capture_projections(model: nn.Module) -> Iterator[Mapping[str, CapturedLayer]]:
+    """Capture the projections of every layer of ``model`` while the context is open, by the name of the layer."""
+    captured: dict[str, CapturedLayer] = {}
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            if isinstance(module, MultiHeadAttention):
-                hook = module.register_forward_pre_hook(_make_layer_hook(captured, name), with_kwargs=True)
-                stack.callback(hook.remove)
+            is_own = isinstance(module, MultiHeadAttention)
+            if not is_own and "attention" not in type(module).__name__.lower():
                 continue
-            for names in _NAMES:
-                linears = [getattr(module, part, None) for part in names]
-                if all(isinstance(linear, nn.Module) and is_plain_linear(linear) for linear in linears):
-                    for side, linear in zip(("query", "key"), linears, strict=True):
-                        assert linear is not None
-                        hook = linear.register_forward_pre_hook(_make_linear_hook(captured, name, side))
-                        stack.callback(hook.remove)
+            layer = captured[name] = CapturedLayer()
+            before = _make_own_hook(layer) if is_own else _make_call_hook(layer)
+            hooks = [module.register_forward_pre_hook(before, with_kwargs=True)]
+            for child in module.children():
+                if not is_own and _matrix_of(child) is not None:
+                    hooks.append(child.register_forward_pre_hook(_make_linear_hook(layer)))
+                elif "norm" in type(child).__name__.lower():
+                    hooks.append(child.register_forward_hook(_make_norm_hook(layer)))
+            for hook in hooks:
+                stack.callback(hook.remove)
+            if isinstance(module, MultiHeadAttention):
+                stack.enter_context(_capture_memory(module, layer))
         yield captured
 
 
 def add_projections(
-    layers: Sequence[AttentionLayer], captured: Mapping[str, CapturedSides]
+    layers: Sequence[AttentionLayer], captured: Mapping[str, CapturedLayer]
 ) -> tuple[AttentionLayer, ...]:
     """The layers with their projections, where these give their queries and keys."""
-    return tuple(_add(layer, captured.get(layer.name, {})) for layer in layers)
+    return tuple(_add(layer, captured.get(layer.name, CapturedLayer())) for layer in layers)
 
 
-def _add(layer: AttentionLayer, sides: CapturedSides) -> AttentionLayer:
-    if not isinstance(layer, LayerReading) or len(sides) < 2:
+def _add(layer: AttentionLayer, captured: CapturedLayer) -> AttentionLayer:
+    if not isinstance(layer, LayerReading):
         return layer
-    tokens = {side: read[0].detach().float().cpu().numpy() for side, (read, _) in sides.items() if read.shape[0] == 1}
-    if len(tokens) == 2 and sides["query"][0] is sides["key"][0]:
-        tokens["key"] = tokens["query"]  # one array, which a page stores once
-    heads = {"query": layer.query, "key": layer.key}
-    made = {side: _project(tokens[side], sides[side][1], heads[side]) for side in tokens}
-    query, key = made.get("query"), made.get("key")
-    return layer if query is None or key is None else replace(layer, projections=Projections(query, key))
+    arrays: dict[int, Float32[np.ndarray, "_tokens _width"]] = {}  # one array of a tensor, which a page stores once
+    for tokens, _ in captured.linears:
+        if tokens.dim() == 3 and tokens.shape[0] == 1:
+            arrays.setdefault(tokens.data_ptr(), _to_array(tokens[0]))
+    found: dict[str, Projection] = {}
+    for side, heads in (("query", layer.query), ("key", layer.key)):
+        for tokens, linear in captured.linears:
+            array = arrays.get(tokens.data_ptr())
+            projection = None if array is None else _find_projection(array, linear, captured.norms, heads)
+            if projection is not None:
+                found[side] = projection
+                break
+    return replace(layer, projections=Projections(**found)) if len(found) == 2 else layer
 
 
-def _project(
-    tokens: Float32[np.ndarray, "tokens width"], linear: Any, heads: Float32[np.ndarray, "heads tokens head_dim"]
+def _find_projection(
+    tokens: Float32[np.ndarray, "_read width"],
+    linear: nn.Module,
+    norms: Sequence[tuple[Tensor, Tensor]],
+    heads: Float32[np.ndarray, "heads tokens head_dim"],
 ) -> Projection | None:
-    """The projection of one side; None if the vectors of the heads are no projections of the tokens."""
-    count, length, head_dim = heads.shape
-    own_heads = linear.out_features // head_dim
-    if len(tokens) != length or own_heads == 0 or linear.out_features % head_dim or count % own_heads:
+    """The rows of a projection that make the vectors of the heads; None if none do."""
+    matrix = _matrix_of(linear)
+    _, length, head_dim = heads.shape
+    if matrix is None or len(tokens) != length or matrix[0].shape[1] != tokens.shape[1] or len(matrix[0]) % head_dim:
         return None
-    weight, bias = linear.weight, linear.bias
-    with torch.no_grad():
-        rows = weight.float().cpu().numpy().reshape(own_heads, head_dim, -1)
-        biases = np.zeros(rows.shape[:2], "f4") if bias is None else bias.float().cpu().numpy().reshape(own_heads, -1)
-    rows, biases = (np.repeat(part, count // own_heads, axis=0) for part in (rows, biases))  # of grouped keys
-    before = np.einsum("tw,hcw->htc", tokens, rows) + biases[:, None]
-    limit = 1e-4 * max(1e-6, float(np.abs(heads).max()))
-    is_same = bool(np.abs(before - heads).max() <= limit)
-    lengths = [np.linalg.norm(vectors, axis=-1) for vectors in (before, heads)]
-    if not is_same and np.abs(lengths[0] - lengths[1]).max() > head_dim**0.5 * limit:
+    rows, biases = (part.reshape(-1, head_dim, *part.shape[1:]) for part in matrix)
+    before = np.einsum("tw,bcw->btc", tokens, rows, optimize=True) + biases[:, None]
+    blocks, after = _match(before, heads), None
+    if blocks is None:
+        blocks, after = _match_through_norm(before, norms, heads)
+    if blocks is None:
         return None
-    components = np.abs(before).mean(axis=1).argmax(axis=1)
-    every = np.arange(count)
-    return Projection(tokens, components, rows[every, components], biases[every, components], is_rotated=not is_same)
+    components = np.abs(before[blocks]).mean(axis=1).argmax(axis=1)
+    every = np.arange(len(heads))
+    is_same = bool(np.abs((before[blocks] if after is None else after) - heads).max() <= _limit(heads))
+    return Projection(
+        tokens,
+        components,
+        rows[blocks, components],
+        biases[blocks, components],
+        is_rotated=not is_same,
+        normed=None if after is None else after[every, :, components],
+    )
 
 
-def _make_layer_hook(captured: dict[str, CapturedSides], name: str) -> Any:
+def _match_through_norm(
+    before: Float32[np.ndarray, "blocks tokens head_dim"],
+    norms: Sequence[tuple[Tensor, Tensor]],
+    heads: Float32[np.ndarray, "heads tokens head_dim"],
+) -> tuple[Int[np.ndarray, " heads"] | None, Float32[np.ndarray, "heads tokens head_dim"] | None]:
+    """The block of each head that a norm read, and what it made of it; None where no norm gives the heads."""
+    for tensors in norms:
+        read, returned = (_split_heads(tensor, *heads.shape[1:]) for tensor in tensors)
+        if read is None or returned is None:
+            continue
+        of_norm, of_blocks = _match(returned, heads), _match(before, read, exact=True)
+        if of_norm is not None and of_blocks is not None:
+            return of_blocks[of_norm], returned[of_norm]
+    return None, None
+
+
+def _match(
+    blocks: Float32[np.ndarray, "blocks tokens head_dim"],
+    heads: Float32[np.ndarray, "heads tokens head_dim"],
+    *,
+    exact: bool = False,
+) -> Int[np.ndarray, " heads"] | None:
+    """For each head the block with the same vectors, or unless ``exact`` with vectors of the same lengths."""
+    lengths, of_heads = (np.linalg.norm(part, axis=-1) for part in (blocks, heads))
+    nearest = np.abs(lengths[None] - of_heads[:, None]).max(axis=-1).argmin(axis=1)
+    limit = _limit(heads)
+    is_same = np.abs(blocks[nearest] - heads).max() <= limit
+    is_rotated = np.abs(lengths[nearest] - of_heads).max() <= heads.shape[2] ** 0.5 * limit
+    return nearest if is_same or (is_rotated and not exact) else None
+
+
+def _limit(heads: Float32[np.ndarray, "heads tokens head_dim"]) -> float:
+    return _TOLERANCE * max(1e-6, float(np.abs(heads).max(initial=0.0)))
+
+
+def _split_heads(part: Tensor, length: int, head_dim: int) -> Float32[np.ndarray, "heads tokens head_dim"] | None:
+    """What a norm read or returned, by head; None if it is not of one text."""
+    if part.shape[0] != 1 or part.numel() % (length * head_dim):
+        return None
+    array = _to_array(part[0])
+    if array.ndim == 3 and array.shape[1] == length and array.shape[0] != length:
+        return array  # (heads, tokens, head_dim)
+    return array.reshape(length, -1, head_dim).transpose(1, 0, 2)
+
+
+def _matrix_of(linear: nn.Module) -> tuple[Float32[np.ndarray, "out width"], Float32[np.ndarray, " out"]] | None:
+    """Matrix and bias of a linear layer, or of the ``Conv1D`` of GPT-2 in ``transformers``; None for another module."""
+    weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
+    is_transposed = type(linear).__name__ == "Conv1D"
+    if not (is_plain_linear(linear) or is_transposed) or not isinstance(weight, Tensor) or weight.dim() != 2:
+        return None
+    matrix = _to_array(weight.mT if is_transposed else weight)
+    return matrix, np.zeros(len(matrix), "f4") if bias is None else _to_array(bias)
+
+
+def _to_array(tensor: Tensor) -> Float32[np.ndarray, "..."]:
+    return np.asarray(tensor.detach().float().cpu().numpy())
+
+
+def _make_own_hook(captured: CapturedLayer) -> Any:
     def capture(layer: MultiHeadAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = dict(zip(("query", "key"), args, strict=False)) | kwargs
         query = arguments["query"]
         key = query if arguments.get("key") is None else arguments["key"]
         own = layer.query_projection if layer.key_projection is None else layer.key_projection
-        if is_plain_linear(layer.query_projection) and is_plain_linear(own):
-            captured[name] = {"query": (query, layer.query_projection), "key": (key, own)}
+        captured.linears, captured.norms = [(query, layer.query_projection), (key, own)], []
 
     return capture
 
 
-def _make_linear_hook(captured: dict[str, CapturedSides], name: str, side: str) -> Any:
+@contextmanager
+def _capture_memory(layer: MultiHeadAttention, captured: CapturedLayer) -> Iterator[None]:
+    """Capture the two calls of cross-attention whose keys are made once: ``project_memory`` and ``attend_memory``."""
+    project, attend = layer.project_memory, layer.attend_memory
+    keys: list[tuple[Tensor, nn.Module]] = []
+
+    def project_memory(memory: Tensor) -> Any:
+        keys[:] = [(memory, layer.query_projection if layer.key_projection is None else layer.key_projection)]
+        return project(memory)
+
+    def attend_memory(query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        captured.linears, captured.norms = [(query, layer.query_projection), *keys], []
+        return attend(query, *args, **kwargs)
+
+    replaced = {"project_memory": project_memory, "attend_memory": attend_memory}
+    for name, method in replaced.items():
+        setattr(layer, name, method)
+    try:
+        yield
+    finally:
+        for name in replaced:
+            delattr(layer, name)
+
+
+def _make_call_hook(captured: CapturedLayer) -> Any:
+    def capture(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del layer
+        captured.reads = {part.data_ptr() for part in (*args, *kwargs.values()) if isinstance(part, Tensor)}
+        captured.linears, captured.norms = [], []
+
+    return capture
+
+
+def _make_linear_hook(captured: CapturedLayer) -> Any:
     def capture(linear: nn.Module, args: tuple[Any, ...]) -> None:
-        captured.setdefault(name, {})[side] = (args[0], linear)
+        if args[0].data_ptr() in captured.reads:  # not what another projection made
+            captured.linears.append((args[0], linear))
+
+    return capture
+
+
+def _make_norm_hook(captured: CapturedLayer) -> Any:
+    def capture(norm: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        del norm
+        if isinstance(output, Tensor):
+            captured.norms.append((args[0], output))
 
     return capture

@@ -60,8 +60,7 @@ def build_page_data(readings: Sequence[Reading | PairReading], model: str, room:
 def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json]:
     texts: list[Json] = [{"attentions": []} for _ in readings]
     layers = [layer for shown in readings for reading in shown.attentions.values() for layer in reading.layers]
-    projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
-    fit = sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
+    fit = projections_fit(layers)
     states = [layer.states for layer in layers if isinstance(layer, LayerWeights)]
     states_fit = sum(bytes_of_states(known) for known in states if known is not None) <= MAX_STATE_BYTES
     for kind in dict.fromkeys(kind for reading in readings for kind in reading.attentions):
@@ -72,7 +71,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         for number, reading in own.items():
             data = attention_data(reading, letters)
             for packed, layer in zip(data["layers"], reading.layers, strict=True):
-                packed |= _projection_data(layer, fit=fit) | _state_data(layer, fit=states_fit)
+                packed |= projection_data(layer, fit=fit) | _state_data(layer, fit=states_fit)
             opening = opening_data(readings[number], reading)
             texts[number]["attentions"].append(
                 {"kind": kind, **data, **opening, "findings": findings_data(number, pairs)}
@@ -86,10 +85,18 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
     return texts
 
 
-def _projection_data(layer: AttentionLayer, *, fit: bool) -> Json:
+def projections_fit(layers: Sequence[AttentionLayer]) -> bool:
+    """Whether the projections of all layers of a page are small enough for it."""
+    projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
+    return sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
+
+
+def projection_data(layer: AttentionLayer, *, fit: bool) -> Json:
     """Encode how queries and keys were computed, or why that is not shown: "size" or "unknown"."""
-    if not isinstance(layer, LayerReading):
+    if isinstance(layer, LayerWeights):
         return {}
+    if not isinstance(layer, LayerReading):
+        return {"unread": "unknown"}
     if layer.projections is None or not fit:
         return {"unread": "unknown" if layer.projections is None else "size"}
     return {"read": layer.projections.pack()}

@@ -18,6 +18,7 @@ from regard.language import translate_message
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.view.attention_layer import AttentionLayer, choose_encoding
 from regard.view.pack import ALPHABET, Json, pack_fixed, pack_float32
+from regard.view.page_data import projection_data, projections_fit
 from regard.view.picture_comparison import PictureComparison
 from regard.view.picture_reading import Cell, PictureLayer, PictureReading
 from regard.view.sound_track import SoundTrack
@@ -34,7 +35,9 @@ def build_pictures_data(readings: Sequence[PictureReading], model: str, room: in
     attentions = [[layer.attention for layer in reading.layers] for reading in readings]
     if 2 * sum(layer.size for layers in attentions for layer in layers) > room:
         attentions = [[layer.without_values() for layer in layers] for layers in attentions]
-    letters, largest_error = choose_encoding([layer for layers in attentions for layer in layers], room)
+    every = [layer for layers in attentions for layer in layers]
+    letters, largest_error = choose_encoding(every, room)
+    fit = projections_fit(every)
     return {
         "model": escape_text(model),
         "letters": letters,
@@ -42,7 +45,9 @@ def build_pictures_data(readings: Sequence[PictureReading], model: str, room: in
         "largest_error": largest_error,
         "rollout_letters": ROLLOUT_LETTERS,
         "heads_in_memory": 1024,
-        "texts": [_picture(reading, layers, letters) for reading, layers in zip(readings, attentions, strict=True)],
+        "texts": [
+            _picture(reading, layers, letters, fit=fit) for reading, layers in zip(readings, attentions, strict=True)
+        ],
     }
 
 
@@ -114,10 +119,11 @@ def encode_picture(pixels: UInt8[np.ndarray, "channels height width"]) -> str:
     return f"data:image/{form};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
-def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], letters: int) -> Json:
+def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], letters: int, *, fit: bool = False) -> Json:
+    """Encode a picture with its layers, and with their projections if they ``fit``."""
     masks: list[str] = []
     layers = [
-        attention.pack(masks, letters) | _place(layer)
+        attention.pack(masks, letters) | _place(layer) | projection_data(attention, fit=fit)
         for layer, attention in zip(reading.layers, attentions, strict=True)
     ]
     return {

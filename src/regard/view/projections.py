@@ -1,6 +1,6 @@
 """How a layer computes its queries and keys from the vectors that it reads: the step before the steps of a head.
 
-    q_i = W_q x_i + b,  k_j = W_k x_j + b,  then each may be rotated by its position
+    q_i = W_q x_i + b,  k_j = W_k x_j + b,  then each may be normalised, and rotated by its position
 
 A page has the vectors x of all tokens, and of each head one row of W_q and one of W_k: those of the component c with
 the largest mean of |q_c|, or |k_c|. So the reader can compute one number of each query and key; whole matrices would
@@ -30,7 +30,8 @@ class Projection:
     """The projection of tokens (tokens, width) to one component of each head, before any rotation.
 
     ``components`` are their numbers, ``rows`` (heads, width) the rows of the matrix, ``biases`` what is added.
-    ``is_rotated`` says that the layer then rotates all of them by position.
+    ``normed`` (heads, tokens) are the numbers after a norm of the layer, if it has one; ``is_rotated`` says that the
+    layer then rotates all of them by position.
     """
 
     __repr__ = repr_of_fields
@@ -40,6 +41,12 @@ class Projection:
     rows: Float32[np.ndarray, "_heads _width"]
     biases: Float32[np.ndarray, " _heads"]
     is_rotated: bool
+    normed: Float32[np.ndarray, "_heads _tokens"] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of values that a page stores beside the tokens."""
+        return self.rows.size + (0 if self.normed is None else self.normed.size)
 
 
 @final
@@ -56,7 +63,7 @@ class Projections:
     def size(self) -> int:
         """Number of values that a page stores."""
         sides = [self.query] if self.key.tokens is self.query.tokens else [self.query, self.key]
-        return sum(side.tokens.size for side in sides) + self.query.rows.size + self.key.rows.size
+        return sum(side.tokens.size for side in sides) + self.query.size + self.key.size
 
     def pack(self) -> Json:
         """Encode both sides; tokens that are read by both stand there once."""
@@ -78,4 +85,5 @@ def _pack_rows(side: Projection) -> Json:
         "components": side.components.tolist(),
         "biases": [float(f"{bias:.7g}") for bias in side.biases.tolist()],
         "rotated": side.is_rotated,
+        "normed": None if side.normed is None else pack_fixed(side.normed, LETTERS),
     }

@@ -20,6 +20,7 @@ from regard.recording import record
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
+from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import layers_of
 from regard.view.read import TextModel
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
@@ -85,10 +86,11 @@ def _check_not_empty(ids: Sequence[int], name: str) -> None:
 def _record_layers(model: EncoderDecoder, pair: _TokenizedPair) -> dict[str, tuple[AttentionLayer, ...]]:
     """Record all layers while the model reads both sides; by their kind."""
     source, target = ([*pair.source, model.end_id], [model.target_start_id, *pair.target])
-    with torch.no_grad(), eval_mode(model), record(model) as recording:
+    captured = capture_projections(model)
+    with torch.no_grad(), eval_mode(model), captured as projections, record(model) as recording:
         model(*(torch.tensor([ids], device=model.device) for ids in (source, target)))
     names = {module: name for name, module in model.named_modules()}
-    layers, kinds = layers_of(recording), model.attention_layers
+    layers, kinds = add_projections(layers_of(recording), projections), model.attention_layers
     named = {ALIGNMENT: kinds.cross, SOURCE: kinds.source, TARGET: kinds.target}
     of_kind = {kind: {names[module] for module in modules} for kind, modules in named.items()}
     return {kind: tuple(layer for layer in layers if layer.name in own) for kind, own in of_kind.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from regard.models.image_encoder import ImageOutput
 from regard.models.media_encoder import TokenGrid
 from regard.positions import Relative2d
 from regard.recording import LayerCall, record
+from regard.view.captured_projections import CapturedLayer, add_projections, capture_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.rollout import (
@@ -63,12 +64,13 @@ def capture_picture(
     grids = model.token_grids(*pixels.shape[1:])
     if not model.windows(*pixels.shape[1:]) and model.key_grids(*pixels.shape[1:]) == grids:
         _check_grids(grids, MAX_PIXELS if model.attends_through_latents else MAX_TOKENS, name)
-    output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
+    with capture_projections(model) as projections:
+        output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
     logits = compute_logits(output)
     reading = PictureReading(
         name,
         pixels,
-        _make_layers(model, calls, *pixels.shape[1:]),
+        _add_projections(_make_layers(model, calls, *pixels.shape[1:]), projections),
         rank_labels(labels, logits),
         no_rollout_reason=_no_rollout_reason(model, calls),
     )
@@ -122,6 +124,14 @@ def _make_layers(model: ImageEncoder, calls: list[LayerCall], height: int, width
         else PictureLayer(grid, layer, cell, key_grid=keys, key_cell=keys.cell(height, width))
         for grid, keys, layer, cell in zip(grids, key_grids, layers_of(calls), cells, strict=True)
     )
+
+
+def _add_projections(
+    layers: tuple[PictureLayer, ...], captured: Mapping[str, CapturedLayer]
+) -> tuple[PictureLayer, ...]:
+    """The layers with their projections, where these are known."""
+    known = add_projections([layer.attention for layer in layers], captured)
+    return tuple(replace(layer, attention=attention) for layer, attention in zip(layers, known, strict=True))
 
 
 def _make_latent_layer(call: LayerCall, grids: tuple[TokenGrid, ...], size: tuple[int, int]) -> PictureLayer:

@@ -5,11 +5,16 @@ import pytest
 import torch
 
 import regard
-from regard.view import LayerReading, read
+from picture_files import random_pixels
+from regard.view import LayerReading, read, read_file
 from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import layers_of
 from regard.view.page_data import build_page_data
+from regard.view.picture_data import build_pictures_data
+from regard.view.read_pair import read_pair
+from small_image_models import image_classifier
 from small_language_models import language_model
+from small_translators import SOURCE, TARGET, transformer
 
 
 def assert_exact(layer: LayerReading) -> None:
@@ -18,6 +23,7 @@ def assert_exact(layer: LayerReading) -> None:
     for side, heads in ((layer.projections.query, layer.query), (layer.projections.key, layer.key)):
         for head, component in enumerate(side.components):
             computed = side.tokens.astype("f8") @ side.rows[head] + side.biases[head]
+            computed = computed if side.normed is None else side.normed[head]
             tokens = slice(0, 1) if side.is_rotated else slice(None)  # position 0 rotates by 0
             np.testing.assert_allclose(computed[tokens], heads[head, tokens, component], atol=1e-4)
 
@@ -41,13 +47,59 @@ def test_rotated_and_grouped_keys_follow_too() -> None:
         assert layer.projections.key.is_rotated
 
 
-def test_a_layer_that_norms_its_queries_has_none() -> None:
-    layer = regard.MultiHeadAttention(20, 5, query_norm=regard.layers.RMSNorm(4))
+def record_layer(layer: regard.MultiHeadAttention) -> LayerReading:
     with torch.no_grad(), capture_projections(layer) as captured, regard.record(layer) as seen:
         layer(torch.randn(1, 7, 20))
     (made,) = add_projections(layers_of(seen), captured)
     assert isinstance(made, LayerReading)
-    assert made.projections is None
+    return made
+
+
+def test_a_norm_of_queries_stands_between_product_and_rotation() -> None:
+    norm = regard.layers.RMSNorm(4)
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2)
+    layer = regard.MultiHeadAttention(20, 5, query_norm=norm, position=regard.positions.Rotary(4))
+    made = record_layer(layer)
+    assert made.projections is not None
+    assert_exact(made)
+    side = made.projections.query
+    assert side.is_rotated
+    weight, bias = layer.query_projection.weight, layer.query_projection.bias
+    before = side.tokens.astype("f8") @ weight.detach().double().numpy().T + bias.detach().double().numpy()
+    heads = before.reshape(-1, 5, 4)
+    normed = heads / np.sqrt((heads**2).mean(-1, keepdims=True) + 1e-6) * norm.weight.detach().double().numpy()
+    assert side.normed is not None
+    for head, component in enumerate(side.components):
+        np.testing.assert_allclose(side.normed[head], normed[:, head, component], atol=1e-5)
+
+
+def test_a_layer_that_changes_its_queries_in_another_way_has_none() -> None:
+    class Cube(torch.nn.Module):
+        def forward(self, heads: torch.Tensor) -> torch.Tensor:
+            return heads**3
+
+    assert record_layer(regard.MultiHeadAttention(20, 5, query_norm=Cube())).projections is None
+
+
+def test_a_translation_reads_the_target_for_queries_and_the_source_for_keys() -> None:
+    reading = read_pair(transformer(), SOURCE, TARGET)
+    for layer in reading.alignment.layers:
+        assert isinstance(layer, LayerReading)
+        assert_exact(layer)
+        assert layer.projections is not None
+        lengths = len(layer.projections.query.tokens), len(layer.projections.key.tokens)
+        assert lengths == (layer.queries, layer.keys)
+        assert lengths[0] != lengths[1]
+
+
+def test_patches_of_a_picture_are_read_too() -> None:
+    reading = read_file(image_classifier(size=(12, 8)), random_pixels(12, 8, channels=1))
+    for layer in reading.layers:
+        assert isinstance(layer.attention, LayerReading)
+        assert_exact(layer.attention)
+    (text,) = build_pictures_data([reading], "", 10**9)["texts"]
+    assert all("read" in layer for layer in text["layers"])
 
 
 def test_a_page_has_projections_if_there_is_room_and_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
