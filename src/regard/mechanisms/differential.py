@@ -46,7 +46,13 @@ class Differential(Mechanism):
     of the normalisation. Weights are dropped in each softmax independently.
     """
 
-    traits = Traits(weights_are="signed", divides_scores=True, score_parts=2, ignores_hidden_keys=True)
+    traits = Traits(
+        weights_are="signed",
+        divides_scores=True,
+        score_parts=2,
+        ignores_hidden_keys=True,
+        no_steps_reason="This mechanism subtracts one softmax from another.",
+    )
 
     def __init__(
         self, *, heads: int, head_dim: int, depth: int = 0, epsilon: float = 1e-5, dropout: float = 0.0

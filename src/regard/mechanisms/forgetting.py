@@ -50,7 +50,12 @@ class Forgetting(Mechanism):
     dot-product attention.
     """
 
-    traits = Traits(hides_later_keys=True, divides_scores=True, ignores_hidden_keys=True)
+    traits = Traits(
+        hides_later_keys=True,
+        divides_scores=True,
+        ignores_hidden_keys=True,
+        no_steps_reason="This mechanism adds the logarithms of its gates between key and query to each score.",
+    )
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)

@@ -86,7 +86,11 @@ class Longformer(AbsorbsProjections, Mechanism):
     and ``is_global`` (batch, 1, keys, 1), which marks global tokens of each text, beside ``global_tokens``.
     """
 
-    traits = Traits(approximates="dot_product", divides_scores=True)
+    traits = Traits(
+        approximates="dot_product",
+        divides_scores=True,
+        no_steps_reason="Global tokens have queries and keys of their own in this layer.",
+    )
 
     def __init__(
         self,

@@ -85,6 +85,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         hides_later_keys=True,
         mixes_heads=True,  # those that share a key head choose together
         uses_all_parameters=False,  # a text shorter than a block has none to compress
+        no_steps_reason="This mechanism adds up attention to compressed blocks, to chosen blocks and to a window.",
     )
 
     def __init__(

@@ -42,6 +42,7 @@ class Sigmoid(Mechanism):
         implementations=impl_names("sigmoid attention"),
         divides_scores=True,
         ignores_hidden_keys=True,
+        no_steps_reason="This mechanism takes a sigmoid of each score instead of a softmax of all.",
     )
 
     def __init__(

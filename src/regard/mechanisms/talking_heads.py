@@ -49,6 +49,7 @@ class TalkingHeads(Mechanism):
         divides_scores=True,
         mixes_heads=True,
         ignores_hidden_keys=True,
+        no_steps_reason="This mechanism mixes the scores and the weights of all heads.",
     )
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, impl: str = "auto") -> None:

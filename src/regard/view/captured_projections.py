@@ -31,8 +31,8 @@ _TOLERANCE = 1e-4
 @final
 @dataclass(eq=False)
 class CapturedLayer:
-    """What a layer did last: the tokens (batch, tokens, width) that each projection read, and what each norm read and
-    returned. ``reads`` are the addresses of the tensors that the layer was called with.
+    """Tensors of the last call of a layer: the tokens (batch, tokens, width) that each projection read, and what each
+    norm read and returned. ``reads`` are the addresses of the tensors that the layer was called with.
     """
 
     reads: set[int] = field(default_factory=set)
@@ -156,7 +156,7 @@ def _limit(heads: Float32[np.ndarray, "heads tokens head_dim"]) -> float:
 
 
 def _split_heads(part: Tensor, length: int, head_dim: int) -> Float32[np.ndarray, "heads tokens head_dim"] | None:
-    """What a norm read or returned, by head; None if it is not of one text."""
+    """Split what a norm read or returned into heads; None if it is not of one text."""
     if part.shape[0] != 1 or part.numel() % (length * head_dim):
         return None
     array = _to_array(part[0])
