@@ -147,6 +147,38 @@ def test_padded_sounds(norm, fault, monkeypatch):
     assert ("were made to be called without attention_mask" in str(result.leak)) == (norm == "group")
 
 
+class CompiledOtherwise(nn.Module):
+    """Attention whose mask is forgotten where torch compiles it."""
+
+    causal = True
+
+    def forward(self, hidden):
+        hidden_keys = torch.ones(hidden.shape[1], hidden.shape[1], dtype=torch.bool).triu(1)
+        if torch.compiler.is_compiling():
+            hidden_keys = torch.zeros_like(hidden_keys)
+        return (hidden @ hidden.mT).masked_fill(hidden_keys, float("-inf")).softmax(-1) @ self.value(hidden)
+
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_compiled_model_is_compared_with_eager(fault, monkeypatch):
+    """By the backend that traces and compiles nothing, since compilers take long."""
+    monkeypatch.setattr("regard.auditing.properties.modes.BACKEND", "eager")
+    report = regard.audit(
+        CompiledOtherwise() if fault else nn.Sequential(nn.Linear(4, 4), nn.GELU()),
+        torch.randn(1, 9, 4),
+        only=["compiled"],
+    )
+    assert report["compiled"].verdict == ("leaks" if fault else "holds")
+    monkeypatch.setattr("regard.auditing.properties.modes.BACKEND", "no_such_compiler")
+    result = regard.audit(CompiledOtherwise(), torch.randn(1, 9, 4), only=["compiled"])["compiled"]
+    assert result.verdict == "cannot be asked"
+    assert "torch.compile failed" in result.reason
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral", "gpt_oss", "deepseek_v3", "t5", "bert", "bart"])
 def test_types_of_transformers_leak_only_where_they_do(name):

@@ -44,7 +44,7 @@ def _generate(subject: Subject, prompts: Sequence[Text], *, has_cache: bool = Tr
 
     stream, module = subject.streams[-1], cast(Any, subject.module)
     pad = stream.pads[0] if stream.pads else 0
-    start = getattr(subject.config, "decoder_start_token_id", None)
+    starts = (getattr(subject.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
     config = GenerationConfig(
         num_beams=BEAMS,
         num_return_sequences=BEAMS,
@@ -57,7 +57,7 @@ def _generate(subject: Subject, prompts: Sequence[Text], *, has_cache: bool = Tr
         pad_token_id=pad,
         bos_token_id=1,
         eos_token_id=None,
-        decoder_start_token_id=pad if start is None else start,
+        decoder_start_token_id=next((start for start in starts if start is not None), 1),
     )
     arguments = stream.stack(prompts)
     if stream.mask:

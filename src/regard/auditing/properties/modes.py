@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, final
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
-from regard.auditing.noise import SAFETY, difference, largest
+from regard.auditing.noise import SAFETY, difference, largest, measure_noise
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Subject
+from regard.errors import RefusedError, class_and_line
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "regard")
 
@@ -163,6 +165,49 @@ def _visible(subject: Subject, call: Call, length: int) -> Tensor:
     return subject.run(call)[0, :length]
 
 
+BACKEND = "inductor"
+"""The compiler of ``torch.compile``; the usual one needs a compiler of C++ on a CPU."""
+
+
+def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
+    """The compiled model against the same in eager mode, in float32 and with the noise floor of float32."""
+    del noise
+    import copy
+
+    module = copy.deepcopy(subject.module)
+    assert module is not None
+    eager = replace(subject, module=module.float(), function=module, precision="float32")
+    floor, stream, length = measure_noise(eager), subject.stream, subject.stream.length
+    text = subject.text(1)
+    calls = {"": subject.call([Row(text)])}
+    if stream.dims and not stream.fixed:
+        later = stream.replace(text, length - 1, subject.text(2))
+        calls |= {
+            ", and its last token was replaced": subject.call([Row(later)]),
+            ", and read a text of another length": subject.call([Row(subject.text(3, length + 4))]),
+        }
+        if stream.mask:
+            calls[", with padding"] = pad(subject, stream, text, "right", stream.padding(3, 40))
+    found = []
+    try:
+        compiled = replace(eager, function=torch.compile(module, backend=BACKEND))
+        for words, call in calls.items():
+            base, outputs = _visible(eager, call, length), _visible(compiled, call, length)
+            change = f"the model was compiled{words}"
+            found.append(Outcome(difference(base, outputs), floor.threshold(largest(base)), change))
+    # Compilers raise errors of any kind, also where there is no compiler of C++.
+    except Exception as error:
+        raise RefusedError(
+            f"torch.compile failed: {class_and_line(error, 150)}",
+            expected="a model that torch can compile, and a compiler",
+            got=class_and_line(error, 150),
+            do="compile the model without an audit to see the whole error",
+        ) from error
+    finally:
+        torch.compiler.reset()
+    return found
+
+
 MODES = (
     Property("random numbers", "outputs in eval mode depend on no random numbers", _always, _random),
     Property(
@@ -170,6 +215,13 @@ MODES = (
         "every attn_implementation gives the same outputs",
         _has_implementations,
         measure=_by_implementation,
+    ),
+    Property(
+        "compiled",
+        "the model has the same outputs if torch compiles it",
+        _has_weights,
+        measure=_compiled,
+        is_strict=True,
     ),
     Property(
         "bfloat16",
