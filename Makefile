@@ -20,7 +20,7 @@ SENTENCE := The animal didn't cross the street because it was too tired.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-as test-huge suite style lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
+.PHONY: help demo frameworks test test-all test-as test-huge suite style lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ demo: $(VENV)/.weights $(VENV)/.kernels  ## a real model reads a sentence; see a
 test: style browser  ## everything a change can break, set-up included; under 8 minutes on 2 slow cores
 	@$(MAKE) --no-print-directory --jobs 2 suite types MARKED="$(EVERYWHERE) and not slow"
 
-test-all: style browser  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
+test-all: style browser frameworks  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
 	@$(MAKE) --no-print-directory --jobs 2 suite types MARKED="$(EVERYWHERE)"
 
 test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=any-x86, zen3, skylake, sapphire or zen5
@@ -125,6 +125,15 @@ $(VENV)/.test: $(VENV)/.weights
 	@echo "installing what the tests need (once)"
 	@$(PIP) --no-build-isolation --editable '.[test,lint,docs,parquet]'
 	@$(PIP) --no-deps timm  # it asks for torchvision, whose wheels break beside a torch for the CPU
+	@touch $@
+
+frameworks: build/frameworks/.installed  ## JAX and Triton, 1.4 GB, for the tests of kernels of others; by night
+
+# In a folder of their own: torch and transformers behave differently where they find triton or jax. What both need else is
+# in .venv. They are pinned here: in constraints.txt, triton would be in the way of a torch that asks for its own.
+build/frameworks/.installed: | $(VENV)/.test
+	@echo "installing JAX and Triton into build/frameworks (once)"
+	@$(PIP) --no-deps --target build/frameworks jax==0.10.2 jaxlib==0.10.2 opt_einsum==3.4.0 triton==3.9.0
 	@touch $@
 
 # The page is tested in a real browser: any Chromium, named by REGARD_CHROMIUM or found on the path; else Debian's.
