@@ -67,7 +67,8 @@ context; what did not end by itself is reported.
 Templates run in a sandbox.
 
 [bold]Weights.[/bold] A token takes as long as reading all weights. --dtype bfloat16 halves their bytes, and \
---weights int8 halves them again, with rounded weights: regard evaluate lm --weights int8 measures the difference.
+--weights int8 halves them again, and int4 once more, with rounded weights: regard evaluate lm --weights int8 \
+measures the difference.
 
 [bold]Examples[/bold]
 
