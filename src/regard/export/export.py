@@ -18,7 +18,7 @@ from regard.errors import RefusedError, check_choice, check_kind
 from regard.export import onnx_form, transformers_form
 from regard.models.base import EncoderDecoder
 from regard.models.checkpoint_writer import check_not_exists, to_folder_path
-from regard.models.model import Model
+from regard.models.model import Model, check_not_rounded
 from regard.models.transformer import Transformer
 from regard.translation.export import FORMS as TRANSLATOR_FORMS
 from regard.translation.export import export as export_translator
@@ -42,6 +42,7 @@ def export(model: object, folder: str | Path, *, form: str) -> None:
     check_choice("format", form, FORMS)
     check_kind("model", model, Model, do="regard.load(folder)")
     assert isinstance(model, Model)
+    check_not_rounded(model)
     path = to_folder_path(folder).expanduser()
     check_not_exists(path)  # an export never replaces anything: the folder may hold the model itself
     if form == "onnx":

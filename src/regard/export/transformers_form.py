@@ -26,7 +26,7 @@ from regard.models import checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.bert import Bert
 from regard.models.label_names import label_fields, problem_fields
-from regard.models.model import Model, check_mechanisms
+from regard.models.model import Model
 from regard.models.modernbert import ModernBert
 from regard.models.post_norm_encoder import PostNormEncoder
 from regard.models.roberta import ROBERTA_TYPES, Roberta
@@ -53,7 +53,6 @@ def write(model: Model, folder: Path) -> None:
 
 
 def _write_classifier(model: TextClassifier, folder: Path) -> None:
-    check_mechanisms(model.configured, model.configured.config)
     fields, tensors = _config_fields(model), _tensors(model)
     files = {"config.json": checkpoint_writer.config_text(fields, model.head.weight.dtype)}
     if model.tokenizer is not None:

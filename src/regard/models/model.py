@@ -292,23 +292,25 @@ def processor_text(processor: AudioProcessor | ImageProcessor | None) -> dict[st
     return {} if processor is None else {PROCESSOR_FILE: json.dumps(processor.fields(), indent=2) + "\n"}
 
 
+def check_not_rounded(model: nn.Module) -> None:
+    """Raise RefusedError for linear layers with weights of few bits, which no folder and no exported form holds."""
+    for module in model.modules():
+        if isinstance(module, QuantizedLinear):
+            raise RefusedError(
+                f"a {type(model).__name__} with {module.format_name} weights cannot be saved",
+                expected="a model with the weights of its training",
+                got="linear layers with rounded weights",
+                do="save the model before its weights are converted, and convert them again after loading",
+            )
+
+
 def check_mechanisms(model: nn.Module, config: object) -> None:
     """Raise RefusedError unless the class of ``model``, called with ``config``, has the same mechanisms.
 
     A folder holds a config and weights, and the config names the mechanism. A model whose mechanism was replaced
-    (``comparison.replace_mechanism``) has the config of the model before.
-
-    And for linear layers with weights of few bits, which no folder holds.
+    (``comparison.replace_mechanism``) has the config of the model before. Raises what ``check_not_rounded`` raises.
     """
-    for module in model.modules():
-        if not isinstance(module, QuantizedLinear):
-            continue
-        raise RefusedError(
-            f"a {type(model).__name__} with {module.format_name} weights cannot be saved",
-            expected="a model with the weights of its training",
-            got="linear layers with rounded weights",
-            do="save the model before its weights are converted, and convert them again after loading",
-        )
+    check_not_rounded(model)
     with checkpoint_reader.init_on_meta(), torch.random.fork_rng(devices=[]):
         loaded = describe_mechanisms(type(model)(config))
     for name, described in describe_mechanisms(model).items():
