@@ -305,7 +305,11 @@ def _fields(node: ast.ClassDef) -> dict[str, bool]:
 
 def _returns_text(function: Function | None) -> bool:
     annotation = None if function is None else function.returns
-    return annotation is not None and ast.unparse(annotation) in ("str", "str | None")
+    return annotation is not None and ast.unparse(annotation) in (
+        "str",
+        "str | None",
+        "Iterator[tuple[str, np.ndarray]]",
+    )
 
 
 def _parameters(function: Function) -> list[str]:

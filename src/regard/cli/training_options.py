@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def print_next_command(done: RunResult, before: str, after: str) -> None:
     """Print a command with the model's folder between ``before`` and ``after``, once, for a model that learned."""
     if done.is_main and done.score is not None and done.learned:
-        say(f"try: {before} {shlex.quote(str(done.out))} {after}")
+        command = f"{before} {shlex.quote(str(done.out))} {after}"
+        say(f"try: {command}")
 
 
 def describe_run(

@@ -105,10 +105,10 @@ class DocumentTask(RowTask[AnyDocumentRecipe]):
         blocks = self.batches
         if not isinstance(blocks, RandomOffsetBlocks):
             return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
-        short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
-        return (
-            f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"
-        )
+        text = f"blocks of {blocks.length} tokens, at random offsets of the text of {blocks.predictions:,} tokens"
+        if blocks.length < block:
+            return f"{text}; shortened from {block}, since the text has no more"
+        return text
 
 
 def _count(texts: Sequence[str]) -> int:
