@@ -136,7 +136,7 @@ def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPict
     assert opened.page.inner_text("#prefix-shares") == f"Beside the patches: class token {100 * row[0]:.1f}\u00a0%"
     layers, heads = len(reading.layers), reading.layers[0].attention.heads
     assert opened.page.inner_text("#about").endswith(f"patches, {layers} layers with {heads} heads each.")
-    assert opened.page.locator("#steps > li").count() == 6
+    assert opened.page.locator("#steps > li").count() == 8, "the two steps before query and key among them"
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
 
@@ -268,7 +268,7 @@ def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: S
     opened.page.locator("#map").click(position={"x": box["width"] - 5, "y": 5})
     assert opened.page.locator("#key").evaluate("one => one.value") == "4"
     opened.page.select_option("#head", "1")
-    assert opened.page.locator("#steps > li").count() == 6
+    assert opened.page.locator("#steps > li").count() == 8
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     largest = np.sort(layer.attention.weights()[1, 1])[-len(cells) :]  # the table leaves out small ones
     np.testing.assert_allclose(sorted(float(cell) for cell in cells), largest, atol=5.1e-5)
@@ -428,7 +428,7 @@ def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: p
     monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", 100)
     reading = read_file(image_classifier(), PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
-    assert opened.page.locator("#steps > li").count() == 5
+    assert opened.page.locator("#steps > li").count() == 7
     row = reading.layers[1].attention.weights()[3, 4]
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=0.002)
