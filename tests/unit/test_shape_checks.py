@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-checked = jaxtyping.jaxtyped(typechecker=None)  # what --jaxtyping-packages applies; tests/conftest.py replaces it
+checked = jaxtyping.jaxtyped(typechecker=None)  # what --jaxtyping-packages applies, from tests/support/shape_checks.py
 
 
 @checked
