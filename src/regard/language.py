@@ -222,6 +222,7 @@ def _count_english(found: tuple[str, bool]) -> tuple[int, bool]:
     return len(re.findall(r"[A-Za-z]{2,}", found[0])), found[1]
 
 
+_MOST_COMMAS = 5
 _JOINTS = {"; ": "；", ": ": "：", ", ": "，"}
 """Signs between clauses that were made apart from each other, and their Chinese."""
 
@@ -238,6 +239,17 @@ def _translate_parts(language: str, text: str, *, is_value: bool) -> str:
                 return joint.join(translated)
             if sign == ", " and len(parts) > 2 and is_name:  # a list that begins with the name of a model
                 return joint.join(translated)
+    return _translate_halves(language, text)
+
+
+def _translate_halves(language: str, text: str) -> str:
+    """The translation of two phrases beside a comma, one of which has commas of its own; "" if there are none."""
+    parts = text.split(", ")
+    for place in range(1, len(parts)) if 2 < len(parts) <= _MOST_COMMAS else ():
+        halves = [", ".join(parts[:place]), ", ".join(parts[place:])]
+        translated = [_translate_message(language, half, is_value=True) for half in halves]
+        if all(half != own for half, own in zip(halves, translated, strict=True)):
+            return "，".join(translated)
     return ""
 
 

@@ -36,16 +36,25 @@ ENDS = {
     "Medium": ("singular", "plural"),
     "LayerWeights": ("", "", "", "reason"),
     "Comparison": ("", "", "", "change"),
+    "Case": ("name",),
+    "Shape": ("name",),
+    "Finding": ("part", "", "", "place", "cause"),
+    "Outcome": ("case", "", "", "", "reason"),
+    "Report": ("", "", "", "conventions"),
+    "Property": ("name",),
+    "Advice": ("", "do"),
+    "TorchCall": ("name",),
     "SoundTrack": ("", "", "", "", "", "timing"),
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
 SHOWN_NAMES = frozenset(
     {"no_steps_reason", "no_rollout_reason", "tokens_note", "missing", "timing", "noun", "reasons", "notes", "note"}
-    | {"fitted_sizes", "DISTRIBUTION", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
+    | {"fitted_sizes", "DISTRIBUTION", "MASK_FORMS", "_OF_TRANSFORMERS", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
 fault left refused source target wrong
+any batch cache causal constant implementations keys padding prefix window
 accuracy available both bytes chance characters confidence details document documents environment episode episodes
 equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
 name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted
@@ -60,7 +69,12 @@ _COUNTED = (
 )
 _COUNTED += " second sound step subword text time token translation vector weight word"
 COUNTS = {f"{{0}} {noun}s" for noun in _COUNTED.split()}
-COUNTS |= {"{0} right", "{0} wrong", "{0} refused", "{0} not tried"}
+COUNTS |= {
+    "{0} right",
+    "{0} wrong",
+    "{0} refused",
+    "{0} not tried",
+}
 """Counts of nouns, which code makes of a number and a noun in several ways."""
 TRANSLATING = ("translate", "translate_on_figure", "translate_message")
 """Functions whose results are in the reader's language already."""
@@ -68,8 +82,13 @@ COUNTING = ("count_noun", "translate_count")
 """Functions that put a number before a noun; the catalogue has the plural."""
 MARKUP = re.compile(r"^data:|^<|</|/>|\{\{text|\[bold\]|display:|^Tensor")
 """What only code has: data URIs, HTML, styles, and signatures of operators."""
-SHOWN_RESULTS = ("auditing", "conformance")
-"""The folders whose functions that return text return reasons: a table of them is called, not their names."""
+FOLDERS_OF_RESULTS = ("auditing", "conformance")
+"""The folders whose functions that return text return reasons and causes: a table of them is called, not their names.
+
+The keys of tables there are sentences, too.
+"""
+SHOWN_RESULTS = ("_details", "_unavailable_reason", "unavailable_reason")
+"""Functions and methods elsewhere whose results are shown."""
 HOLE = None
 Alternative = tuple[str | None, ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -90,8 +109,8 @@ class Scope:
 def message_strings(folder: str = "") -> set[str]:
     """The templates of messages in the files under a folder of the source, or in one file; all have the words."""
     return (
-        WORDS
-        | COUNTS
+        COUNTS
+        | WORDS
         | {*LABELS}
         | {template for path, templates in _read_all().items() for template in templates if _is_in(path, folder)}
     )
@@ -165,6 +184,8 @@ class _Reader:
                 self.shown += [(each.value, scope) for each in child.keywords if each.arg in SHOWN_NAMES]
             elif isinstance(child, ast.Return | ast.Yield) and child.value is not None:
                 scope.returns.append(child.value)
+            if any(_is_in(scope.path, folder) for folder in FOLDERS_OF_RESULTS):
+                self.shown += [(key, scope) for key in _keys(child)]
             for name, value in _assignments(child):
                 scope.values[name].append(value)
                 if name in SHOWN_NAMES:
@@ -192,7 +213,7 @@ class _Reader:
         for call, scope in self.calls["translate_count"]:
             self._follow_once(call, scope)
         for _, inner in itertools.chain(*self.functions.values()):
-            if any(_is_in(inner.path, folder) for folder in SHOWN_RESULTS) and _returns_text(inner.function):
+            if _returns_shown_text(inner):
                 for value in inner.returns:
                     self._follow_once(value, inner)
         found = -1
@@ -241,6 +262,9 @@ class _Reader:
         elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and hasattr(str, part.func.attr):
             for value in [part.func.value, *part.args] if part.func.attr != "join" else part.args:
                 self._follow_once(value, scope)
+        elif isinstance(part, ast.Call) and _name(part.func) in ("tuple", "list", "sorted"):
+            for argument in part.args[:1]:
+                self._follow_once(argument, scope)
         elif isinstance(part, ast.Call) and _name(part.func) not in TRANSLATING:
             for _, inner in self.functions.get(_name(part.func), []):
                 for value in inner.returns:
@@ -285,13 +309,26 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 for inner, value in zip(target.elts, node.value.elts, strict=False):
                     yield from _assignments(ast.Assign([inner], value))
     elif isinstance(node, ast.For | ast.comprehension):
+        rows = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List) else []
         if isinstance(node.target, ast.Name):
             yield node.target.id, node.iter
+        elif isinstance(node.target, ast.Tuple):
+            for row in rows:
+                yield from _assignments(ast.Assign([node.target], row))
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
         if isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
         yield from ((_name(node.func.value), argument) for argument in node.args)
+
+
+def _keys(node: ast.AST) -> list[ast.expr]:
+    """The keys of a table, or the one that is assigned to."""
+    if isinstance(node, ast.Dict):
+        return [key for key in node.keys if isinstance(key, ast.Constant | ast.JoinedStr)]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return [node.targets[0].slice]
+    return []
 
 
 def _fields(node: ast.ClassDef) -> dict[str, bool]:
@@ -303,13 +340,13 @@ def _fields(node: ast.ClassDef) -> dict[str, bool]:
     }
 
 
-def _returns_text(function: Function | None) -> bool:
-    annotation = None if function is None else function.returns
-    return annotation is not None and ast.unparse(annotation) in (
-        "str",
-        "str | None",
-        "Iterator[tuple[str, np.ndarray]]",
-    )
+def _returns_shown_text(scope: Scope) -> bool:
+    if scope.function is None or scope.function.returns is None:
+        return False
+    returned = ast.unparse(scope.function.returns)
+    in_folder = any(_is_in(scope.path, folder) for folder in FOLDERS_OF_RESULTS)
+    is_text = returned in ("str", "str | None") or returned.startswith("Iterator[tuple[str, ")
+    return scope.function.name in SHOWN_RESULTS or (in_folder and is_text)
 
 
 def _parameters(function: Function) -> list[str]:

@@ -22,6 +22,12 @@ def describe_report(report: AuditReport) -> str:
     return "\n".join(lines)
 
 
+def label_property(name: str) -> str:
+    """The name of a property in the language in use, with the name that options take."""
+    label = translate_message(name)
+    return name if label == name else f"{label}（{name}）"
+
+
 def describe_noise(report: AuditReport) -> str:
     """The precision of the run and the noise floor."""
     noise = report.noise
@@ -37,8 +43,7 @@ def describe_result(result: PropertyResult) -> str:
 
 def describe_leak(leak: Leak) -> list[str]:
     """Where a leak is, and why."""
-    place = "" if leak.output is None else f": output {leak.output} differs"
-    lines = [f"{leak.change}{place}"]
+    lines = [leak.change if leak.output is None else f"{leak.change}: output {leak.output} differs"]
     if leak.module_class:
         lines.append(f"begins in {leak.module or 'the model itself'} ({leak.module_class})")
     if leak.cause:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.atomic_write import write_text_file
+from regard.auditing.describe_report import label_property
 from regard.auditing.results import AuditReport, InfluenceMatrix, Leak, PropertyResult
 from regard.escape_text import escape_text
 from regard.language import translate_message, use_language
@@ -70,7 +71,7 @@ def _report_data(report: AuditReport) -> Json:
 
 def _result_data(result: PropertyResult) -> Json:
     return {
-        "name": escape_text(result.name),
+        "name": escape_text(label_property(result.name)),
         "promise": _to_words(result.promise),
         "verdict": "unasked" if result.verdict == "cannot be asked" else result.verdict,
         "reason": _to_words(result.reason),

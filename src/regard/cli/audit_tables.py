@@ -15,7 +15,7 @@ def print_report(report: AuditReport) -> None:
     from rich import box
     from rich.table import Table
 
-    from regard.auditing.describe_report import describe_leak, describe_noise, describe_reasons
+    from regard.auditing.describe_report import describe_leak, describe_noise, describe_reasons, label_property
     from regard.cli.broken_pipe import PipedConsole
     from regard.escape_text import escape_text
 
@@ -31,7 +31,7 @@ def print_report(report: AuditReport) -> None:
         if result.difference is not None and result.threshold is not None:
             style = "bold red" if result.leak else None
             row = (
-                result.name,
+                label_property(result.name),
                 translate_message(result.verdict),
                 f"{result.difference:.1e}",
                 f"{result.threshold:.1e}",

@@ -181,7 +181,7 @@ def _print_report(report: Report) -> None:
     from regard.cli.broken_pipe import PipedConsole
 
     console = PipedConsole(markup=False, highlight=False)
-    counted = ", ".join(translate_message(f"{count} {verdict}") for verdict, count in report.counts().items() if count)
+    counted = translate_message(", ".join(f"{count} {verdict}" for verdict, count in report.counts().items() if count))
     console.print(f"{report.function} ({report.mechanism}, {report.framework}): {counted}", style="bold")
     for line in report.conventions:
         console.print(f"  {translate_message(line)}", style="dim")
@@ -192,13 +192,14 @@ def _print_report(report: Report) -> None:
         table.add_column(translate_message("fault"), overflow="fold")
         table.add_column(translate_message("for example in"), overflow="fold")
         for cause, cases in sorted(causes.items(), key=lambda item: -len(item[1])):
-            table.add_row(translate_message(cause), cases[0])
+            table.add_row(translate_message(cause), translate_message(cases[0]))
         console.print(table)
     unexplained = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
     if unexplained and causes:
         console.print(translate_message("Other wrong results"))
     for outcome in unexplained[:SHOWN]:
-        console.print(f"  {outcome.case} ({outcome.dtype}): {translate_message(outcome.findings[0].describe())}")
+        case, finding = translate_message(outcome.case), translate_message(outcome.findings[0].describe())
+        console.print(f"  {case} ({outcome.dtype}): {finding}")
     if len(unexplained) > SHOWN:
         console.print("  " + translate_message(f"and {len(unexplained) - SHOWN} more: --json lists all"))
     _print_reasons(report, console)

@@ -90,7 +90,8 @@ def _print_calls(version: str, found: list[tuple[TorchCall, Report]]) -> None:
             _print_row(console, row)
         unknown = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
         for outcome in unknown[:4]:
-            console.print(f"  {outcome.case} ({outcome.dtype}): {translate_message(outcome.findings[0].describe())}")
+            case, finding = translate_message(outcome.case), translate_message(outcome.findings[0].describe())
+            console.print(f"  {case} ({outcome.dtype}): {finding}")
         refused = {outcome.reason for outcome in report.outcomes if outcome.verdict == "refused"}
         for reason in sorted(refused):
             console.print("  " + translate_message(f"refused: {reason}"), style="dim")

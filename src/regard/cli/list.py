@@ -30,16 +30,24 @@ def list_mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """List the attention mechanisms (equation, paper, cost, masks) and the implementations on this machine."""
-    mechanisms, implementations = _mechanism_rows(), _implementation_rows()
+    implementations = _implementation_rows()
     if as_json:
         import json
 
-        print(json.dumps({"mechanisms": mechanisms, "implementations": implementations}, indent=2, ensure_ascii=False))
+        rows = {"mechanisms": _mechanism_rows(), "implementations": implementations}
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    _print_mechanisms(mechanisms)
-    rows = [{**row, "available": translate_message("yes" if row["available"] else "no")} for row in implementations]
+    _print_mechanisms()
+    shown = [
+        {
+            "impl": row["impl"],
+            "available": translate_message("yes" if row["available"] else "no"),
+            "details": translate_message(row["details"]),
+        }
+        for row in implementations
+    ]
     of_implementations = "exact attention on this machine; use: regard.attention(..., impl=...)"
-    _print_table(rows, ("impl", "available", "details"), of_implementations)
+    _print_table(shown, ("impl", "available", "details"), of_implementations)
 
 
 def _mechanism_rows() -> list[Row]:
@@ -74,12 +82,13 @@ def _implementation_rows() -> list[Row]:
     return rows
 
 
-def _print_mechanisms(rows: Sequence[Row]) -> None:
+def _print_mechanisms() -> None:
     """Print each mechanism in three lines, since a row of a table would be wider than most terminals."""
     from rich import box
     from rich.table import Table
 
     from regard.cli.broken_pipe import PipedConsole
+    from regard.mechanism_catalogue import catalogue
 
     caption = (
         "n queries and keys, head_dim d; state of decoding: the keys and values of all tokens, or of constant size; "
@@ -88,11 +97,9 @@ def _print_mechanisms(rows: Sequence[Row]) -> None:
     table = Table(box=box.SIMPLE_HEAD, caption=translate_message(caption), show_lines=False, pad_edge=False)
     table.add_column(translate_message("name"), no_wrap=True)
     table.add_column(translate_message("equation, paper, time and masks"), overflow="fold")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            f"{row['equation']}\n{row['paper']}\n{row['cost']}; state: {row['state']}; masks: {row['masks']}",
-        )
+    for entry in catalogue():
+        costs = translate_message(f"{entry.cost}; state: {entry.state}; masks: {entry.masks}")
+        table.add_row(entry.name, f"{translate_message(entry.equation)}\n{entry.paper}\n{costs}")
     PipedConsole(markup=False, highlight=False).print(table)
 
 

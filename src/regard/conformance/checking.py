@@ -294,8 +294,12 @@ def _describe(kernel: Kernel, sizes: Sizes, dtype: str) -> tuple[str, ...]:
     if convention.bias_in_mask:
         lines.append("a bias is passed as the mask")
     if sizes[:2] != SIZES[0][:2]:
-        lengths = f", and lengths are multiples of {sizes.multiple}" if sizes.multiple > 1 else ""
-        lines.append(f"head_dim is {sizes.head_dim}{lengths}: primes were refused")
+        if sizes.multiple > 1:
+            lines.append(
+                f"head_dim is {sizes.head_dim}, and lengths are multiples of {sizes.multiple}: primes were refused"
+            )
+        else:
+            lines.append(f"head_dim is {sizes.head_dim}: primes were refused")
     if dtype != "float32":
         lines.append(f"numbers are of {dtype}")
     return tuple(lines)
@@ -391,13 +395,18 @@ def _wrong_gradients(case: Case, results: Results, dtype: str, *, name_faults: b
 
 
 def _place(actual: np.ndarray, exact: np.ndarray) -> str:
-    """Where the largest difference is, and how many numbers differ."""
+    """Where the largest difference is."""
     if actual.shape != exact.shape or not actual.size:
         return ""
     error = differences(actual, exact)
-    worst = np.unravel_index(int(error.argmax()), error.shape)
-    names = ("batch", "head", "token", "channel")[: len(worst)]
-    return "most at " + ", ".join(f"{name} {index}" for name, index in zip(names, worst, strict=False))
+    worst = tuple(map(int, np.unravel_index(int(error.argmax()), error.shape)))
+    if len(worst) == 4:
+        batch, head, token, channel = worst
+        return f"most at batch {batch}, head {head}, token {token}, channel {channel}"
+    if len(worst) == 3:
+        batch, head, token = worst
+        return f"most at batch {batch}, head {head}, token {token}"
+    return f"most at the index {worst}"
 
 
 def _try_properties(kernel: Kernel, case: Case, dtype: str) -> Iterator[Outcome]:

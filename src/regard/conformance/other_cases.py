@@ -84,9 +84,9 @@ def scan_cases(name: str, sizes: Sizes, *, with_scale: bool) -> tuple[Case, ...]
     for title, lengths in SCAN_TEXTS.items():
         cu_seqlens = cumulative_lengths([-(-length // sizes.multiple) * sizes.multiple for length in lengths])
         layout = sizes.layout(3, 3, cu_seqlens[-1], cu_seqlens[-1])._replace(batch=1)
-        for states, suffix in ((0, ""), (len(lengths), " after states")):
+        for states, case in ((0, title), (len(lengths), f"{title}, after states")):
             arguments = {**_scan_arguments(name, layout, states=states), "cu_seqlens_q": cu_seqlens}
-            add(f"{title}{suffix}", layout, arguments)
+            add(case, layout, arguments)
     short = sizes.layout(3, 3, 17, 17)
     wide = short._replace(value_dim=2 * sizes.head_dim + 1)
     add("values of another size than keys", wide, _scan_arguments(name, wide, states=wide.batch))
@@ -111,10 +111,11 @@ def mechanism_cases(name: str, sizes: Sizes) -> tuple[Case, ...]:
         random = generator("parameters", name)
         tensors |= {parameter: sixteenths(random, *size) for parameter, size in oracle.shapes(layout).items()}
         causal = masks.causal(layout.queries, layout.keys)[None, None]
-        hidden = {"": None, ", padding": masks.padding([layout.keys - 2, 3], layout.queries, layout.keys)}
+        padding = masks.padding([layout.keys - 2, 3], layout.queries, layout.keys)
+        hidden = {shape.name: None, f"{shape.name}, padding": padding}
         if name not in ONE_MASK_FOR_ALL:
-            hidden[", a causal mask"] = causal
+            hidden[f"{shape.name}, a causal mask"] = causal
         for title, mask in hidden.items():
             given = tensors if mask is None else {**tensors, "mask": mask}
-            cases.append(Case(f"{shape.name}{title}", equation, layout, given, every_dtype=shape is SQUARE))
+            cases.append(Case(title, equation, layout, given, every_dtype=shape is SQUARE))
     return tuple(cases)

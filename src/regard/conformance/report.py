@@ -26,10 +26,14 @@ class Finding:
 
     def describe(self) -> str:
         """One sentence."""
-        number = f"off by {self.error:.1e}" if self.error < float("inf") else "not finite, or of another shape"
-        size = "" if self.bound == 0 else f": {number}, allowed {self.bound:.1e}"
-        place = f", {self.place}" if self.place and not self.cause else ""
-        return f"{self.part}{size}{place}" + (f". {self.cause[0].upper()}{self.cause[1:]}" if self.cause else "")
+        sentence = self.part
+        if self.bound and self.error < float("inf"):
+            sentence = f"{self.part}: off by {self.error:.1e}, allowed {self.bound:.1e}"
+        elif self.bound:
+            sentence = f"{self.part}: not finite, or of another shape, allowed {self.bound:.1e}"
+        if self.cause:
+            return f"{sentence}. {self.cause[0].upper()}{self.cause[1:]}"
+        return f"{sentence}; {self.place}" if self.place else sentence
 
 
 @final

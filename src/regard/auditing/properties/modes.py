@@ -95,9 +95,9 @@ def _by_implementation(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]
                 base = outputs
                 continue
             gap = difference(base, outputs)
-            change = f'attn_implementation="{name}" in place of "{names[0]}"' + (
-                ", with padding" if call.length > length else ""
-            )
+            change = f'attn_implementation="{name}" in place of "{names[0]}"'
+            if call.length > length:
+                change = f'attn_implementation="{name}" in place of "{names[0]}", with padding'
             found.append(Outcome(gap, noise.threshold(largest(base)), change))
     return found
 
@@ -151,12 +151,13 @@ def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     same_weights = replace(subject, module=wide, function=wide)
     half = replace(subject, module=rounded, function=rounded, precision="bfloat16")
     outcomes = []
-    for tried, words in ((call, ""), (padded, ", with padding")):
+    changes = ((call, "the model was run in bfloat16"), (padded, "the model was run in bfloat16, with padding"))
+    for tried, change in changes:
         exact, base, outputs = (
             _visible(model, tried, subject.stream.length) for model in (subject, same_weights, half)
         )
         expected = max(difference(exact, base), 2**-8 * largest(exact))
-        outcomes.append(Outcome(difference(base, outputs), SAFETY * expected, f"the model was run in bfloat16{words}"))
+        outcomes.append(Outcome(difference(base, outputs), SAFETY * expected, change))
     return outcomes
 
 
@@ -179,21 +180,22 @@ def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     eager = replace(subject, module=module.float(), function=module, precision="float32")
     floor, stream, length = measure_noise(eager), subject.stream, subject.stream.length
     text = subject.text(1)
-    calls = {"": subject.call([Row(text)])}
+    calls = {"the model was compiled": subject.call([Row(text)])}
     if stream.dims and not stream.fixed:
         later = stream.replace(text, length - 1, subject.text(2))
         calls |= {
-            ", and its last token was replaced": subject.call([Row(later)]),
-            ", and read a text of another length": subject.call([Row(subject.text(3, length + 4))]),
+            "the model was compiled, and its last token was replaced": subject.call([Row(later)]),
+            "the model was compiled, and read a text of another length": subject.call(
+                [Row(subject.text(3, length + 4))]
+            ),
         }
         if stream.mask:
-            calls[", with padding"] = pad(subject, stream, text, "right", stream.padding(3, 40))
+            calls["the model was compiled, with padding"] = pad(subject, stream, text, "right", stream.padding(3, 40))
     found = []
     try:
         compiled = replace(eager, function=torch.compile(module, backend=BACKEND))
-        for words, call in calls.items():
+        for change, call in calls.items():
             base, outputs = _visible(eager, call, length), _visible(compiled, call, length)
-            change = f"the model was compiled{words}"
             found.append(Outcome(difference(base, outputs), floor.threshold(largest(base)), change))
     # Compilers raise errors of any kind, also where there is no compiler of C++.
     except Exception as error:

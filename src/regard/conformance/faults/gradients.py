@@ -19,8 +19,9 @@ def name_gradient_fault(case: Case, name: str, gradient: np.ndarray | None, boun
         return f"the gradient has the shape {gradient.shape} instead of {case.arguments[name].shape}"
     if not np.isfinite(gradient).all():
         empty = not case.expected.allowed.any(-1).all()
-        hidden = f"hidden {case.poison} reaches the gradient" if case.poison else "the gradient is not finite"
-        return f"{hidden}, where a query sees no key" if empty and not case.poison else hidden
+        if case.poison:
+            return f"hidden {case.poison} reaches the gradient"
+        return "the gradient is not finite, where a query sees no key" if empty else "the gradient is not finite"
     if not gradient.any():
         return f"the gradient of {name} is 0"
     exact = case.expected.gradients.get(name)
@@ -28,18 +29,18 @@ def name_gradient_fault(case: Case, name: str, gradient: np.ndarray | None, boun
         with np.errstate(all="ignore"):
             for sentence, values in _wrong_gradients(case, name, exact):
                 if explains(gradient, values, exact, bound):
-                    return sentence if sentence.startswith("the ") else f"the gradient of {name} {sentence}"
+                    return sentence
     return ""
 
 
 def _wrong_gradients(case: Case, name: str, exact: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     layout, arguments = case.layout, case.arguments
     scale = arguments.get("scale", 1 / np.sqrt(layout.head_dim))
-    yield "lacks the factor of the scale", exact / scale
-    yield "has the factor of the scale twice", exact * scale
-    yield "has the wrong sign", -exact
-    yield "is twice too large", 2 * exact
-    yield "is half as large as it should be", exact / 2
+    yield f"the gradient of {name} lacks the factor of the scale", exact / scale
+    yield f"the gradient of {name} has the factor of the scale twice", exact * scale
+    yield f"the gradient of {name} has the wrong sign", -exact
+    yield f"the gradient of {name} is twice too large", 2 * exact
+    yield f"the gradient of {name} is half as large as it should be", exact / 2
     if "scale" in arguments:
         yield "the argument of the scale is ignored in the backward pass", exact / scale / np.sqrt(layout.head_dim)
     yield (
@@ -52,11 +53,14 @@ def _wrong_gradients(case: Case, name: str, exact: np.ndarray) -> Iterator[tuple
         yield "dropout is missing in the backward pass", _gradients_with(case, dropout=False).get(name, exact)
     if layout.group > 1 and name in ("key", "value"):
         parts = _gradients_by_head(case)[name].reshape(layout.batch, layout.key_heads, layout.group, *exact.shape[2:])
-        yield "is of the first of the heads that share a key head alone", parts[:, :, 0]
-        yield "is of the last of the heads that share a key head alone", parts[:, :, -1]
-        yield "is averaged over the heads that share a key head instead of added", exact / layout.group
+        yield f"the gradient of {name} is of the first of the heads that share a key head alone", parts[:, :, 0]
+        yield f"the gradient of {name} is of the last of the heads that share a key head alone", parts[:, :, -1]
+        yield (
+            f"the gradient of {name} is averaged over the heads that share a key head instead of added",
+            exact / layout.group,
+        )
         tiled = _gradients_by_head(case)[name].reshape(layout.batch, layout.group, layout.key_heads, *exact.shape[2:])
-        yield "is added up over the wrong groups of heads", tiled.sum(1)
+        yield f"the gradient of {name} is added up over the wrong groups of heads", tiled.sum(1)
     if name == "bias" and arguments["bias"].shape[0] == 1:
         full = _gradients_by_head(case)["scores"]
         yield "the gradient of the bias is of the first batch entry alone", attention.sum_to(full[:1], exact.shape)

@@ -32,7 +32,7 @@ def wrong_groups(case: Case) -> Iterator[tuple[str, np.ndarray]]:
         yield sentence, attention_with(case, **changed)
         for name, array in changed.items():
             yield (
-                f"{sentence} (of the {name}s alone)",
+                f"{sentence} (of the keys alone)" if name == "key" else f"{sentence} (of the values alone)",
                 attention_with(
                     case,
                     **{
