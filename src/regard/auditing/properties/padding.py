@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.subject import Row, Stream, Subject, Text
+from regard.language import count_noun
 
 Side: TypeAlias = Literal["left", "right"]
 AMOUNTS = (1, 4)
@@ -81,7 +82,7 @@ def _pairs(subject: Subject, stream: Stream, side: Side) -> Iterator[Comparison]
             padded = pad(subject, stream, text, side, stream.padding(number, 40, kind))
             start = number if side == "left" and stream is subject.stream else 0
             words = "random tokens" if kind is None else f"id {kind}"
-            change = f"{number} hidden tokens of {stream.name} on the {side} ({words})"
+            change = f"{count_noun(number, 'hidden token')} of {stream.name} on the {side} ({words})"
             yield _compare(subject, stream, side, Span(alone), Span(padded, 0, start), change)
     yield from _beside_a_longer_text(subject, stream, side, alone)
     hidden = [stream.padding(AMOUNTS[-1], seed) for seed in (41, 42)]
@@ -112,7 +113,7 @@ def _beside_a_longer_text(subject: Subject, stream: Stream, side: Side, alone: C
     start = number if side == "left" and stream is subject.stream else 0
     for row, rows in enumerate(([padded, longer], [longer, padded])):
         call = subject.call(rows, stream, **positions_of(subject, stream, *(tokens.visible for tokens in rows)))
-        change = f"{number} hidden tokens of {stream.name} on the {side}, beside a longer text"
+        change = f"{count_noun(number, 'hidden token')} of {stream.name} on the {side}, beside a longer text"
         yield _compare(subject, stream, side, Span(alone), Span(call, row, start), change)
 
 
