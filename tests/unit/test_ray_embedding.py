@@ -66,6 +66,7 @@ def make_plan(model, embedder, folder):
         files=tuple(files),
         model=str(model),
         dtype="float32",
+        weights=None,
         fingerprint=TextLines(embedder, EmbeddingOptions()).fingerprint(),
         form="npy",
         field=None,
