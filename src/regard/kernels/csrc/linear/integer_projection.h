@@ -26,6 +26,9 @@ struct IntegerProjection {
     static constexpr int most_tokens = 4, most_sums = 8;  // of 16
 #endif
     static constexpr int most_weights = 4;
+    // What is added for a group, times the sum of its bytes: its minimum, or its scale times this.
+    static constexpr bool has_correction = W::has_minimum || W::offset != 0;
+    static constexpr float correction = W::has_minimum ? 1 : -(float)W::offset;
     static constexpr int64_t step = vector_bytes, numbers_of_group = W::has_minimum ? 2 : 1;
 
     static int64_t groups(int64_t inputs) { return ceil_div(inputs, group); }
@@ -166,36 +169,37 @@ private:
                 __builtin_prefetch(weight + (weights + i) * stride, 0, 2);
             of.add_groups(weight, stride, packed, each, g);
         }
+        for (int64_t g = 0; has_correction && g < all_groups; g += lanes<float>)
+#pragma GCC unroll 4
+            for (int i = 0; i < weights; ++i) {
+                const int64_t numbers = i * scales_each + (W::has_minimum ? all_groups : 0);
+                const vfloat of_weight = load_groups(scales + numbers, g, all_groups) * broadcast(correction);
+#pragma GCC unroll 4
+                for (int t = 0; t < count; ++t) {
+                    const float* of_sums = factors + t * factors_each + padded_groups(inputs);
+                    of.total[t][i] = multiply_add(of_weight, load(of_sums + g), of.total[t][i]);
+                }
+            }
 #pragma GCC unroll 4
         for (int i = 0; i < weights; ++i) {
             const float bias = given.bias ? widen(((const T*)given.bias.data)[o + i]) : 0.0f;
 #pragma GCC unroll 4
-            for (int t = 0; t < count; ++t) {
-                float y = sum_lanes<float>(of.total[t][i]);
-                const float* of_sums = factors + t * factors_each + padded_groups(inputs);
-                if constexpr (W::has_minimum)
-                    y += multiply_groups(scales + i * scales_each + all_groups, of_sums, all_groups);
-                else if constexpr (W::offset != 0)
-                    y -= (float)W::offset * multiply_groups(scales + i * scales_each, of_sums, all_groups);
-                narrow(y + bias, (T*)given.output.data + (row + t) * given.outputs + o + i);
-            }
+            for (int t = 0; t < count; ++t)
+                narrow(sum_lanes<float>(of.total[t][i]) + bias, (T*)given.output.data + (row + t) * given.outputs + o + i);
         }
     }
 
     // The numbers of groups from g on, with zeros behind the last.
     static REGARD_INLINE vfloat load_groups(const bfloat16* of_groups, int64_t g, int64_t count) {
         if (count - g >= lanes<float>) return load_wide(of_groups + g);
+#if defined(__AVX512F__)
+        const __m256i some = _mm256_maskz_loadu_epi16((__mmask16)((1u << (count - g)) - 1), of_groups + g);
+        return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(some), 16);
+#else
         bfloat16 last[lanes<float>] = {};
         memcpy((void*)last, of_groups + g, sizeof(bfloat16) * (size_t)(count - g));
         return load_wide(last);
-    }
-
-    // sum_g a_g b_g
-    static REGARD_INLINE float multiply_groups(const bfloat16* of_weights, const float* of_token, int64_t count) {
-        vfloat total = {};
-        for (int64_t g = 0; g < count; g += lanes<float>)
-            total = multiply_add(load_groups(of_weights, g, count), load(of_token + g), total);
-        return sum_lanes<float>(total);
+#endif
     }
 };
 
