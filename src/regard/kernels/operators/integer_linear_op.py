@@ -18,11 +18,13 @@ from jaxtyping import BFloat16, Float, Int8, UInt8
 from torch import Tensor
 
 from regard.kernels.extension import native
-from regard.kernels.operators.projection_op import DTYPES, MAX_TOKENS, are_dense, is_fast
+from regard.kernels.operators.projection_op import DTYPES, are_dense, is_fast
 from regard.kernels.tracing import any_requires_grad, is_plain_call
 
 GROUP = 64
 """Inputs of a group."""
+MAX_FEW_TOKENS = 8
+"""Tokens up to which the kernel for few is used: the other is as fast for 6 if weights are in a cache, else for 12."""
 
 
 def can_multiply_integers(tokens: Tensor, inputs: int, weight: Tensor, scale: Tensor, bias: Tensor | None) -> bool:
@@ -51,7 +53,7 @@ def multiply_integers(
 
     The bytes of ``weight`` (outputs, 64 pairs of groups) are two numbers of int4: byte j of a pair has number j of its
     first group in the lower four bits, and number j of the second one in the upper. ``scale`` holds scales, and with
-    int4 minima. The activation applies to more than ``MAX_TOKENS`` tokens only.
+    int4 minima. The activation applies to more than ``MAX_FEW_TOKENS`` tokens only.
     """
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
     output, threads = rows.new_empty(rows.shape[0], weight.shape[0]), torch.get_num_threads()
@@ -64,4 +66,4 @@ def multiply_integers(
 
 def is_few(tokens: Tensor) -> bool:
     """Whether the kernel for few tokens computes, which applies no activation."""
-    return tokens.numel() <= MAX_TOKENS * tokens.shape[-1]
+    return tokens.numel() <= MAX_FEW_TOKENS * tokens.shape[-1]
