@@ -9,7 +9,7 @@ namespace REGARD_ISA_NAMESPACE {
 
 template <class T, class W>
 static constexpr IntegerKernels integer_table = {
-    {IntegerProjection<T, W>::packed_bytes, IntegerProjection<T, W>::pack, IntegerProjection<T, W>::project},
+    {IntegerProjection<T, W>::packed_bytes, IntegerProjection<T, W>::pack, TokenBlocks<IntegerProjection<T, W>>::project},
     {IntegerLinear<T, W>::panel, 1, 1, IntegerLinear<T, W>::scratch_bytes, IntegerLinear<T, W>::multiply,
      IntegerLinear<T, W>::token_bytes, IntegerLinear<T, W>::round_tokens}};
 

@@ -3,7 +3,7 @@
 // a group are integers, and are added to the float32 sums of the groups before it.
 #pragma once
 
-#include "decode/sublayer.h"
+#include "linear/finish_sums.h"
 #include "linear/integer_products.h"
 #include "linear/linear_kernels.h"
 #include "tiles/gemm_microkernel.h"
@@ -29,7 +29,6 @@ struct IntegerLinear {
     static constexpr int64_t n = lanes<float>, panel = panel_vectors * n, per_unit = 4;
     static constexpr int64_t group_units = group / per_unit, numbers_of_group = W::has_minimum ? 2 : 1;
     static constexpr int64_t height = 48;  // rows whose sums wait
-    typedef void (*Finish)(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride);
 
     static int64_t groups(int64_t inputs) { return ceil_div(inputs, group); }
     static int64_t units(int64_t inputs) { return groups(inputs) * group_units; }
@@ -52,9 +51,8 @@ struct IntegerLinear {
         }
     }
 
-    static int64_t padded_units(int64_t inputs) { return ceil_div(units(inputs), n) * n; }
     static size_t scratch_bytes(int64_t inputs) {
-        return sizeof(uint32_t) * (size_t)(padded_units(inputs) * panel) +
+        return sizeof(uint32_t) * (size_t)(units(inputs) * panel) +
                sizeof(float) * (size_t)((height + 1 + numbers_of_group * groups(inputs)) * panel);
     }
 
@@ -63,7 +61,7 @@ struct IntegerLinear {
         REGARD_ASSERT(0 <= first && first < given.outputs && 0 <= row && row < stop && stop <= given.rows);
         const int64_t inputs = given.inputs, columns = min_of(given.outputs - first, panel), all_groups = groups(inputs);
         auto* packed = (uint32_t*)scratch;
-        auto* sums = (float*)(packed + padded_units(inputs) * panel);
+        auto* sums = (float*)(packed + units(inputs) * panel);
         float *bias = sums + height * panel, *scales = bias + panel;
         pack((const uint8_t*)given.weight.data + first * W::row_bytes(inputs), columns, inputs, packed);
         const int64_t scales_each = numbers_of_group * all_groups;
@@ -73,7 +71,7 @@ struct IntegerLinear {
             for (int64_t g = 0; g < scales_each; ++g)
                 scales[g * panel + o] = o < columns ? widen(from_scale[o * scales_each + g]) : 0.0f;
         }
-        const Finish finish = choose_finish(given.activation);
+        const auto finish = FinishSums<T>::choose(given.activation);
         const int64_t stride = token_units(inputs);
         for_panels(0, ceil_div(columns, n), [&](int64_t vector, auto vectors) {
             if (vector > 0) return;  // at most one panel
@@ -134,27 +132,6 @@ private:
                 for (int i = 0; i < n; ++i) store(column + i * panel, square[i]);
             }
         }
-    }
-
-    template <Activation activation>
-    static void finish(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride) {
-        for (int64_t row = 0; row < rows; ++row, sums += panel, to += stride)
-            for (int64_t o = 0; o < columns; o += n) {
-                const vfloat y = SublayerFunctions<T>::template apply<activation>(load(sums + o) + load(bias + o));
-                if (columns - o >= n) {
-                    store_rounded(to + o, y);
-                } else {
-                    T last[n];
-                    store_rounded(last, y);
-                    memcpy((void*)(to + o), last, sizeof(T) * (size_t)(columns - o));
-                }
-            }
-    }
-
-    static Finish choose_finish(Activation activation) {
-        Finish chosen = nullptr;
-        SublayerFunctions<T>::with_activation(activation, [&](auto kind) { chosen = finish<kind.value>; });
-        return chosen;
     }
 };
 

@@ -11,8 +11,7 @@
 #pragma once
 
 #include "linear/integer_products.h"
-#include "linear/projection_kernels.h"
-#include "tiles/mask_tiles.h"
+#include "linear/token_blocks.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -54,41 +53,9 @@ struct IntegerProjection {
         });
     }
 
-    static void project(const ProjectionArguments& given, const char* packed, int64_t first, int64_t stop) {
-        const int64_t rows = given.rows, each = (int64_t)packed_bytes(given.inputs);
-        if (rows <= most_tokens) return some(given, packed, 0, rows, first, stop);
-        // A few rows of weights multiply all tokens while they are in the first cache.
-        constexpr int64_t some_weights = count_weights(most_tokens);
-        for (int64_t o = first; o < stop; o += some_weights)
-            for (int64_t row = 0; row < rows; row += most_tokens)
-                some(given, packed + row * each, row, min_of(rows - row, (int64_t)most_tokens), o,
-                     min_of(o + some_weights, stop));
-    }
-
-private:
     // Rows of weights that are read side by side, for so many tokens.
     static constexpr int count_weights(int tokens) {
         return most_sums / tokens < most_weights ? most_sums / tokens : most_weights;
-    }
-
-    static REGARD_INLINE void some(const ProjectionArguments& given, const char* packed, int64_t row, int64_t count,
-                                   int64_t first, int64_t stop) {
-        switch (count) {
-            case 1: return tokens<1>(given, packed, row, first, stop);
-            case 2: return tokens<2>(given, packed, row, first, stop);
-            case 3: return tokens<3>(given, packed, row, first, stop);
-            default: return tokens<4>(given, packed, row, first, stop);
-        }
-    }
-
-    // The outputs first .. stop - 1 of `count` tokens from `row` on.
-    template <int count>
-    static __attribute__((noinline)) void tokens(const ProjectionArguments& given, const char* packed, int64_t row,
-                                                 int64_t first, int64_t stop) {
-        constexpr int weights = count_weights(count);
-        int64_t o = first;
-        for (; o + weights <= stop; o += weights) block<count, weights>(given, packed, row, o);
-        for (; o < stop; ++o) block<count, 1>(given, packed, row, o);
     }
 
     // Adds the products of a vector of weights of each row. read(i) gives that of row i.

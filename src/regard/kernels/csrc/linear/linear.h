@@ -9,7 +9,7 @@
 // the other tokens nor on threads.
 #pragma once
 
-#include "decode/sublayer.h"
+#include "linear/finish_sums.h"
 #include "linear/linear_kernels.h"
 #include "tiles/gemm_microkernel.h"
 #include "tiles/pack.h"
@@ -24,7 +24,6 @@ struct Linear {
     static constexpr int64_t n = lanes<unit>, panel = panel_vectors * n, per_unit = A::per_unit;
     static constexpr int64_t depth = 768;  // units
     static constexpr int64_t height = 48;  // rows whose sums wait
-    typedef void (*Finish)(const float* sums, const float* bias, int64_t rows, int64_t columns, storage* to, int64_t stride);
 
     static int64_t padded_units(int64_t inputs) { return padded_width<A>(count_units<A>(inputs)); }
     static size_t scratch_bytes(int64_t inputs) {
@@ -39,7 +38,7 @@ struct Linear {
         pack((const storage*)given.weight.data + first * given.inputs, columns, given.inputs, packed);
         for (int64_t o = 0; o < panel; ++o)
             bias[o] = given.bias && o < columns ? widen(((const storage*)given.bias.data)[first + o]) : 0.0f;
-        const Finish finish = choose_finish(given.activation);
+        const auto finish = FinishSums<storage>::choose(given.activation);
         for_panels(0, ceil_div(columns, n), [&](int64_t vector, auto vectors) {
             if (vector > 0) return;  // at most one panel
             for (int64_t at = row; at < stop; at += height) {
@@ -91,27 +90,6 @@ private:
                 for (int i = 0; i < n; ++i) store(column + i * panel, square[i]);
             }
         }
-    }
-
-    template <Activation activation>
-    static void finish(const float* sums, const float* bias, int64_t rows, int64_t columns, storage* to, int64_t stride) {
-        for (int64_t row = 0; row < rows; ++row, sums += panel, to += stride)
-            for (int64_t o = 0; o < columns; o += n) {
-                const vfloat y = SublayerFunctions<storage>::template apply<activation>(load(sums + o) + load(bias + o));
-                if (columns - o >= n) {
-                    store_rounded(to + o, y);
-                } else {
-                    storage last[n];
-                    store_rounded(last, y);
-                    memcpy((void*)(to + o), last, sizeof(storage) * (size_t)(columns - o));
-                }
-            }
-    }
-
-    static Finish choose_finish(Activation activation) {
-        Finish chosen = nullptr;
-        SublayerFunctions<storage>::with_activation(activation, [&](auto kind) { chosen = finish<kind.value>; });
-        return chosen;
     }
 };
 

@@ -9,7 +9,7 @@
 // Weights of few bits: integer_projection.h. A *format* says how `step` stored weights become `vectors` vectors, and a token is packed in the same order.
 #pragma once
 
-#include "linear/projection_kernels.h"
+#include "linear/token_blocks.h"
 #include "tiles/compute_types.h"
 #include "tiles/simd.h"
 
@@ -102,43 +102,10 @@ struct Projection {
         W::pack(last, packed);
     }
 
-    static void project(const ProjectionArguments& given, const char* packed, int64_t first, int64_t stop) {
-        const int64_t rows = given.rows, each = (int64_t)packed_bytes(given.inputs);
-        if (rows == 1) return tokens<1>(given, packed, 0, first, stop);
-        if (rows <= most_tokens) return some(given, packed, 0, rows, first, stop);
-        // A few rows of weights multiply all tokens while they are in the first cache.
-        for (int64_t o = first; o < stop; o += most_weights)
-            for (int64_t row = 0; row < rows; row += most_tokens)
-                some(given, packed + row * each, row, rows - row < most_tokens ? rows - row : most_tokens, o,
-                     o + most_weights < stop ? o + most_weights : stop);
-    }
-
-private:
-    static REGARD_INLINE void some(const ProjectionArguments& given, const char* packed, int64_t row, int64_t count,
-                                   int64_t first, int64_t stop) {
-        switch (count) {
-            case 1: return tokens<1>(given, packed, row, first, stop);
-            case 2: return tokens<2>(given, packed, row, first, stop);
-            case 3: return tokens<3>(given, packed, row, first, stop);
-            case 4: return tokens<4>(given, packed, row, first, stop);
-#if defined(__AVX512F__)
-            case 5: return tokens<5>(given, packed, row, first, stop);
-            case 6: return tokens<6>(given, packed, row, first, stop);
-            case 7: return tokens<7>(given, packed, row, first, stop);
-            default: return tokens<8>(given, packed, row, first, stop);
-#endif
-        }
-    }
-
-    // The outputs first .. stop - 1 of `count` tokens from `row` on.
-    template <int count>
-    static __attribute__((noinline)) void tokens(const ProjectionArguments& given, const char* packed, int64_t row,
-                                                 int64_t first, int64_t stop) {
-        constexpr int wanted = count == 1 ? weights_of_one_token : most_weights;
-        constexpr int weights = most_sums / count < wanted ? most_sums / count : wanted;
-        int64_t o = first;
-        for (; o + weights <= stop; o += weights) block<count, weights>(given, packed, row, o);
-        for (; o < stop; ++o) block<count, 1>(given, packed, row, o);
+    // Rows of weights that are read side by side, for so many tokens.
+    static constexpr int count_weights(int tokens) {
+        const int wanted = tokens == 1 ? weights_of_one_token : most_weights;
+        return most_sums / tokens < wanted ? most_sums / tokens : wanted;
     }
 
     // Adds the products of one step: rows of weights `stride` apart, tokens `each` bytes apart.

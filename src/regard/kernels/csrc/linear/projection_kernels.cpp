@@ -10,7 +10,7 @@ namespace REGARD_ISA_NAMESPACE {
 
 template <class T, class W>
 static constexpr ProjectionKernels projection_table = {Projection<T, W>::packed_bytes, Projection<T, W>::pack,
-                                                       Projection<T, W>::project};
+                                                       TokenBlocks<Projection<T, W>>::project};
 
 const ProjectionKernels& projection_kernels(Dtype tokens) {
     return tokens == Dtype::bfloat16 ? projection_table<bfloat16, Bfloat16Pairs> : projection_table<float, FloatWeights>;
