@@ -1,4 +1,7 @@
-"""``python -m benchmarks``: run the suites, print tables, write the results.
+"""``python -m benchmarks``: run the suites, print tables, write the results after each suite.
+
+``--missing`` runs only suites that lack rows of this machine, or whose rows are of other kernels, in the order of
+``SUITES``: the most valuable first. Ctrl-C, or the end of ``--minutes``, loses the suite that is running and no other.
 
 Exits with 1 if a result was wrong (its speed is then not reported), and with 0 otherwise, even if a target was missed.
 """
@@ -7,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import results, run_case, table
+from benchmarks import machine, missing, results, run_case, table
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Case, Suite
 from benchmarks.scaling import ScalingResult, judge_time_scaling, measure_memory_scaling
@@ -21,6 +25,11 @@ from benchmarks.suites import SUITES
 from regard.errors import OptionError, RegardError, unknown_name_error
 
 _SECONDS, _QUICK_SECONDS = 5.0, 1.0
+_INTERRUPTED = 130
+
+
+class _OutOfTimeError(Exception):
+    """The minutes of a run are over."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -39,6 +48,12 @@ def parse_options() -> argparse.Namespace:
         "--seconds", type=float, metavar="S", help=f"seconds per case; {_SECONDS:g}, with --quick {_QUICK_SECONDS:g}"
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE, also of a partial run")
+    parser.add_argument(
+        "--missing", action="store_true", help="only suites without all rows, or with rows of other kernels"
+    )
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="stop after N minutes; suites that take longer are left out"
+    )
     parser.add_argument("--list", action="store_true", help="list the cases without running them")
     return parser.parse_args()
 
@@ -48,33 +63,59 @@ def main() -> int:
     asked, console = parse_options(), _make_console()
     names = _parse_contestants(asked)
     suites = [_find_suite(name) for name in asked.suites or SUITES]
-    chosen = {suite.name: _select_cases(suite, asked) for suite in suites}
-    if not any(chosen.values()):
+    chosen = {suite.name: cases for suite in suites if (cases := _select_cases(suite, asked))}
+    if not chosen:
         raise OptionError(
             "no case name contains all of these words",
             expected="words of a case's name",
             got=asked.cases,
             do="see them with --list",
         )
+    if asked.missing:
+        chosen = _select_missing(console, chosen, asked.out or results.results_path())
     if asked.list:
-        for suite in suites:
-            console.print("\n".join(f"{suite.name}: {case.name}" for case in chosen[suite.name]), highlight=False)
+        for name, cases in chosen.items():
+            console.print("\n".join(f"{name}: {case.name}" for case in cases), highlight=False)
         return 0
-    seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
     whole = not (asked.quick or asked.cases or asked.contestants)
-    kept: dict[str, Any] = {}
+    target = asked.out or (results.results_path() if whole else None)
+    seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
+    deadline = float("inf") if asked.minutes is None else time.monotonic() + 60 * asked.minutes
     measured = results.describe_measurement(seconds)
     _print_machine(console, measured)
-    target = asked.out or (results.results_path() if whole else None)
-    for suite in suites:
-        if chosen[suite.name]:
-            kept[suite.name] = _run_suite(console, suite, chosen[suite.name], names, seconds, measured, whole=whole)
-            table.show(console, suite, kept[suite.name])
+    wrong, code = False, 0
+    try:
+        for name, cases in chosen.items():
+            if missing.estimate_seconds(name, cases, seconds) > deadline - time.monotonic():
+                console.print(f"{name}: left out, it takes longer than the minutes that remain", highlight=False)
+                continue
+            found = _run_suite(console, SUITES[name], cases, names, measured, deadline, whole=whole)
+            table.show(console, SUITES[name], found)
+            wrong |= any(case["wrong"] for case in found["cases"])
             if target is not None:
-                results.write(target, {suite.name: kept[suite.name]})
+                results.write(target, {name: found})
+    except _OutOfTimeError:
+        console.print(f"{name}: not finished within {asked.minutes:g} minutes, and not written", highlight=False)
+    except KeyboardInterrupt:
+        console.print(f"{name}: interrupted, and not written", highlight=False)
+        code = _INTERRUPTED
     if target is not None:
         console.print(f"results are in {target}", highlight=False)
-    return int(any(case["wrong"] for suite in kept.values() for case in suite["cases"]))
+    return code or int(wrong)
+
+
+def _select_missing(console: Console, chosen: dict[str, list[Case]], file: Path) -> dict[str, list[Case]]:
+    """Select suites that lack rows in a file of results, and say why each of them is missing."""
+    families, kernel_sources = results.read(file)["families"], machine.hash_kernel_sources()
+    lacking = {}
+    for name, cases in chosen.items():
+        reason = missing.why_missing(families.get(name), cases, kernel_sources)
+        if reason is not None:
+            lacking[name] = cases
+            console.print(f"{name}: {reason}", highlight=False)
+    if not lacking:
+        console.print(f"nothing is missing in {file}", highlight=False)
+    return lacking
 
 
 def _run_suite(
@@ -82,17 +123,20 @@ def _run_suite(
     suite: Suite,
     cases: list[Case],
     names: list[str],
-    seconds: float,
     measured: dict[str, Any],
+    deadline: float,
     *,
     whole: bool,
 ) -> dict[str, Any]:
-    found = []
+    """Run the cases of a suite. Raises _OutOfTimeError at the first case that would begin after the deadline."""
+    found, start = [], time.monotonic()
     for case in cases:
+        if time.monotonic() > deadline:
+            raise _OutOfTimeError
         with console.status(f"{suite.name}: {case.name}"):
-            found.append(run_case.run(case, contestants=names, seconds=seconds))
+            found.append(run_case.run(case, contestants=names, seconds=measured["seconds a case"]))
     grown = list(_measure_scaling(console, suite, found)) if whole else []
-    return results.suite_to_json(found, grown, measured)
+    return results.suite_to_json(found, grown, measured, time.monotonic() - start)
 
 
 def _measure_scaling(console: Console, suite: Suite, found: list[run_case.CaseResult]) -> Iterator[ScalingResult]:

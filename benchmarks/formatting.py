@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks import misses
 from benchmarks.attention_baselines import LABELS
-from benchmarks.case import OURS
 
 _MIN_PEAK_SHARE = 0.9
 """A peak rate below this share of the suite's highest is reported: the machine had other load."""
@@ -47,31 +47,25 @@ def threads(machine: dict[str, Any]) -> str:
     return "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
 
 
-def verdict(found: dict[str, Any], case: dict[str, Any]) -> str:
-    """Format a verdict of a case: a mark for reached or missed, the measured value, and the target in brackets.
+def verdict(found: dict[str, Any], case: dict[str, Any], suite: str, measured: dict[str, Any]) -> str:
+    """Format a verdict of a case: a mark, the measured value, and the target in brackets.
 
-    A missed ratio also has its bound.
+    The mark is in brackets if there is a reason for the miss. A missed ratio also has its bound.
     """
-    mark = "✓" if found["reached"] else "✗"
+    outcome = misses.judge(found, case, suite, measured)
+    mark = {"reached": "✓", "unexplained": "✗"}.get(outcome.kind, "(✗)")
     label = LABELS.get(found["against"], found["against"])
     if found["kind"] == "faster":
-        bound = None if found["reached"] else speed_bound(found, case)
-        limit = "" if bound is None else f", at the peak {bound:.2f}x"
-        return f"{mark} {found['got']:.2f}x as fast as {label} (≥ {found['asked']:g}x{limit})"
+        bound = misses.speed_bound(found, case)
+        if outcome.is_restated:
+            limit = f", {share(misses.REACHABLE_SHARE)} of the bound; set as {found['asked']:g}x"
+        else:
+            limit = "" if found["reached"] or bound is None else f", at the peak {bound:.2f}x"
+        asked = f"{outcome.asked:.2f}" if outcome.is_restated else f"{outcome.asked:g}"
+        return f"{mark} {found['got']:.2f}x as fast as {label} (≥ {asked}x{limit})"
     if found["kind"] == "no longer":
         return f"{mark} {factor(found['got'])} the time of {label} (≤ {factor(found['asked'])})"
     return f"{mark} {share(found['got'])} of {found['against']} (≥ {share(found['asked'])})"
-
-
-def speed_bound(found: dict[str, Any], case: dict[str, Any]) -> float | None:
-    """Return how many times as fast as the other contestant regard would be at the machine's peak rate.
-
-    That is the other's time divided by the time of the case's operations, or bytes, at the peak: the largest ratio that
-    any code for them reaches. None without a peak, and for bytes that come faster, from a cache.
-    """
-    peak = next(iter(case["peaks"].values()), None)
-    share_of_peak = 0.0 if peak is None else peak["shares"].get(OURS, 0.0)
-    return float(found["got"] / share_of_peak) if 0.0 < share_of_peak < 1.0 else None
 
 
 def factor(value: float) -> str:

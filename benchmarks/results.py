@@ -18,9 +18,12 @@ FORMAT = 1
 
 
 def describe_measurement(seconds: float) -> dict[str, Any]:
-    """Describe a measurement: date, machine, versions, peaks and seconds per case."""
+    """Describe a measurement: date, machine, versions, kernels, peaks and seconds per case."""
+    now = datetime.now(UTC)
     return {
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": now.date().isoformat(),
+        "time": now.strftime("%H:%M"),
+        "kernel sources": machine.hash_kernel_sources(),
         "seconds a case": seconds,
         "machine": machine.machine(),
         "versions": machine.versions(),
@@ -29,11 +32,15 @@ def describe_measurement(seconds: float) -> dict[str, Any]:
 
 
 def suite_to_json(
-    results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any]
+    results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any], took: float
 ) -> dict[str, Any]:
-    """Convert a suite's results to JSON types. The suite's texts are not stored: reports take them from the suite."""
+    """Convert a suite's results to JSON types, with the seconds that it took.
+
+    The suite's texts are not stored: reports take them from the suite.
+    """
     return {
         "measured": measured,
+        "took": took,
         "cases": [asdict(result) for result in results],
         "growth": [asdict(one) for one in grown],
     }
@@ -50,6 +57,11 @@ def read(path: Path) -> dict[str, Any]:
         return {"format": FORMAT, "families": {}}
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return report
+
+
+def read_all() -> list[dict[str, Any]]:
+    """Read the results of every machine, with the name of their file."""
+    return [read(file) | {"slug": file.stem} for file in sorted(FOLDER.glob("*.json"))]
 
 
 def write(path: Path, suites: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ operations, so contestants with their own thread pools slow each other down.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import weakref
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -51,6 +52,7 @@ class SubprocessWorker:
 
 def _serve(channel: Connection, make: Callable[..., object], arguments: tuple[object, ...]) -> None:
     """Loop of the other process: send one reply after the object is made, and one for each call."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption of the terminal is for the calling process
     try:
         made = make(*arguments)
         channel.send(("made", None))

@@ -26,7 +26,7 @@ def show(console: Console, suite: Suite, found: dict[str, Any]) -> None:
             case["name"],
             *(_format_cell(case, name) for name in names),
             *formatting.rate_and_shares(case, rated_contestant(case)),
-            _format_verdicts(case),
+            _format_verdicts(case, suite, found["measured"]),
         )
     table.caption = " ".join(suite.notes)
     console.print(table)
@@ -59,8 +59,6 @@ def _format_cell(case: dict[str, Any], name: str) -> str:
     return "refused" if name in case["refused"] else "[red]wrong[/red]" if name in case["wrong"] else ""
 
 
-def _format_verdicts(case: dict[str, Any]) -> str:
-    return "\n".join(
-        f"[{'green' if verdict['reached'] else 'red'}]{formatting.verdict(verdict, case)}[/]"
-        for verdict in case["verdicts"]
-    )
+def _format_verdicts(case: dict[str, Any], suite: Suite, measured: dict[str, Any]) -> str:
+    texts = [formatting.verdict(verdict, case, suite.name, measured) for verdict in case["verdicts"]]
+    return "\n".join(f"[{'green' if text.startswith('✓') else 'red'}]{text}[/]" for text in texts)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import runpy
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from benchmarks import plot, plot_style, report, results
+from benchmarks import __main__ as program
+from benchmarks import machine, peaks, plot, plot_style, report, results
+from benchmarks.accuracy import Deviation
+from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.suites import SUITES
 
 
 def test_page_agrees_with_the_results() -> None:
-    assert report.PAGE.read_text(encoding="utf-8") == report.render_page(report.read_all())
+    assert report.PAGE.read_text(encoding="utf-8") == report.render_page(results.read_all())
 
 
 def test_every_plot_has_both_colour_schemes_and_is_on_the_page() -> None:
     names = {
         f"speed-{one['slug']}-{name}-{scheme}.svg"
-        for one in report.read_all()
+        for one in results.read_all()
         for name in plot.PLOTS
         if name in one["families"]
         for scheme in plot_style.SCHEMES
@@ -32,6 +37,51 @@ def test_results_are_merged_by_suite(tmp_path) -> None:
     results.write(file, {"short": {"cases": [2]}})
     assert results.read(file)["families"] == {"forward": {"cases": [1.2346]}, "short": {"cases": [2]}}
     assert [one.name for one in tmp_path.iterdir()] == ["machine.json"]
+
+
+def _suite(name: str, run) -> Suite:
+    contestant = Contestant(run, lambda: [Deviation("result", 0.0, 1.0)])
+    prepared = PreparedCase(Work(1.0, "calls/s", step=1.0), {"native": lambda: contestant})
+    return Suite(name, name, "", (Case(f"{name} case", "", lambda: prepared, ("native",)),))
+
+
+def test_missing_suites_are_run_in_order_and_an_interruption_loses_only_the_running_one(monkeypatch, tmp_path) -> None:
+    file, calls = tmp_path / "machine.json", []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def run(*options: str) -> int:
+        calls.clear()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "--missing", "--seconds", "0.01", "--out", str(file), *options])
+        return program.main()
+
+    suites = [_suite(name, partial(calls.append, name)) for name in ("one", "two", "three")]
+    monkeypatch.setattr(peaks, "measure_peaks", dict)
+    monkeypatch.setattr(program, "SUITES", {suite.name: suite for suite in (suites[0], _suite("two", interrupt))})
+    assert run() == 130
+    assert list(results.read(file)["families"]) == ["one"]
+    monkeypatch.setattr(program, "SUITES", {suite.name: suite for suite in suites})
+    assert run("--minutes", "0.000001") == 0
+    assert not calls
+    assert run() == 0
+    assert list(dict.fromkeys(calls)) == ["two", "three"]
+    assert run() == 0
+    assert not calls
+    monkeypatch.setattr(machine, "hash_kernel_sources", lambda: "other kernels")
+    assert run("three", "one") == 0
+    assert list(dict.fromkeys(calls)) == ["three", "one"]
+
+
+def test_the_hash_of_the_kernels_is_that_of_their_sources(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "_KERNELS", tmp_path)
+    (tmp_path / "a.h").write_text("int a;")
+    (tmp_path / "README.md").write_text("words")
+    before = machine.hash_kernel_sources()
+    (tmp_path / "README.md").write_text("other words")
+    assert machine.hash_kernel_sources() == before
+    (tmp_path / "a.h").write_text("int b;")
+    assert machine.hash_kernel_sources() != before
 
 
 def test_case_names_are_unique_and_scaling_cases_are_ordered_by_length() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import regard
-from benchmarks import formatting
+from benchmarks import formatting, misses
 from benchmarks.case import Case, ScalingTarget, Suite
 from benchmarks.scaling import ScalingResult, growth_factor, judge_time_scaling
 from benchmarks.suites import long_inputs
@@ -124,13 +124,47 @@ def test_other_load_on_the_machine_is_reported() -> None:
     ]
 
 
+MEASURED = {"machine": {"processor": "a processor"}, "date": "2026-12-01"}
+
+
+def make_miss(asked: float, got: float, share: float, **fields) -> tuple[dict, dict]:
+    """A missed ratio, and its case, in which regard has a share of the peak."""
+    found = {"kind": "faster", "against": "sdpa", "asked": asked, "got": got, "low": got, "high": got, "reached": False}
+    return found | fields, {"name": "a case", "peaks": {"multiply-add": {"shares": {"native": share}}}}
+
+
 def test_a_missed_ratio_is_followed_by_its_bound_at_the_peak() -> None:
-    found = {"kind": "faster", "against": "sdpa", "asked": 5.0, "got": 3.0, "reached": False}
-    case = {"peaks": {"multiply-add": {"shares": {"native": 0.75}}}}  # at the peak it would take 3/4 of its time
-    assert formatting.verdict(found, case) == "✗ 3.00x as fast as torch SDPA (≥ 5x, at the peak 4.00x)"
+    found, case = make_miss(5.0, 3.0, 0.375)  # at the peak it would take 3/8 of its time
+    text = formatting.verdict(found, case, "forward", MEASURED)
+    assert text == "✗ 3.00x as fast as torch SDPA (≥ 5x, at the peak 8.00x)"
     for unknown in ({}, {"read": {"shares": {"native": 1.2}}}):
-        assert formatting.verdict(found, {"peaks": unknown}) == "✗ 3.00x as fast as torch SDPA (≥ 5x)"
-    assert formatting.verdict(found | {"reached": True}, case) == "✓ 3.00x as fast as torch SDPA (≥ 5x)"
+        text = formatting.verdict(found, case | {"peaks": unknown}, "forward", MEASURED)
+        assert text == "✗ 3.00x as fast as torch SDPA (≥ 5x)"
+    text = formatting.verdict(found | {"reached": True}, case, "forward", MEASURED)
+    assert text == "✓ 3.00x as fast as torch SDPA (≥ 5x)"
+
+
+@pytest.mark.parametrize(("got", "share", "mark"), [(3.0, 0.75, "✓"), (3.0, 0.69, "✗")])
+def test_a_ratio_near_or_above_its_bound_is_replaced_by_a_share_of_the_bound(got: float, share: float, mark) -> None:
+    found, case = make_miss(5.0, got, share)
+    asked = 0.7 * got / share
+    text = formatting.verdict(found, case, "forward", MEASURED)
+    assert text == f"{mark} {got:.2f}x as fast as torch SDPA (≥ {asked:.2f}x, 70% of the bound; set as 5x)"
+
+
+def test_a_miss_has_a_reason_if_rounds_reached_it_or_one_is_stated(monkeypatch) -> None:
+    found, case = make_miss(2.0, 1.9, 0.1)
+    assert misses.judge(found, case, "short", MEASURED).kind == "unexplained"
+    assert misses.judge(found | {"high": 2.0}, case, "short", MEASURED).kind == "in rounds"
+    longer = found | {"kind": "no longer", "asked": 1.0, "low": 1.1}
+    assert misses.judge(longer, case, "short", MEASURED).kind == "unexplained"
+    assert misses.judge(longer | {"low": 1.0}, case, "short", MEASURED).kind == "in rounds"
+    change = misses.Reason("a change", ("short",), frozenset({"case"}), machine="a proc", before="2026-12-02")
+    monkeypatch.setattr(misses, "REASONS", (change,))
+    assert misses.judge(found, case, "short", MEASURED) == misses.Outcome("outdated", 2.0, False, "a change")
+    for other in (MEASURED | {"date": "2026-12-02"}, MEASURED | {"machine": {"processor": "another"}}):
+        assert misses.judge(found, case, "short", other).kind == "unexplained"
+    assert misses.judge(found, case, "forward", MEASURED).kind == "unexplained"
 
 
 def test_pairs_of_long_inputs_are_those_of_the_masks() -> None:
