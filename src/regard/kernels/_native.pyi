@@ -630,6 +630,56 @@ def scan_backward(
 ) -> None:
     """Compute the gradients of scan's arguments, each in the dtype of its argument."""
 
+def feature_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    projection: Array | None,
+    hidden: Array | None,
+    output: Array,
+    sums: Array,
+    log_scale: Array,
+    flags: Array,
+    *,
+    kind: str,
+    norm_factor: float,
+    floor: float,
+    largest_norm: float,
+    causal: bool,
+    threads: int = 1,
+) -> None:
+    """Compute attention by features: output (batch, heads, queries, value_dim), and the sums of its keys.
+
+    query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), value (batch, key_heads, keys,
+    value_dim), projection (features, head_dim, wide, contiguous; None for "elu"), hidden bool (batch, 1 or heads, 1,
+    keys), sums (batch, sum_heads, features, value_dim + 1, wide), log_scale (batch, sum_heads, wide) and flags bool
+    (batch, sum_heads, 2), contiguous; sum_heads is key_heads unless causal, or hidden has several heads. kind is
+    "exponential", "relu" or "elu". The equations are in csrc/scan/feature_attention.h.
+    """
+
+def feature_attention_backward(
+    grad_output: Array,
+    sums: Array,
+    log_scale: Array,
+    flags: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    projection: Array | None,
+    hidden: Array | None,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    *,
+    kind: str,
+    norm_factor: float,
+    floor: float,
+    largest_norm: float,
+    causal: bool,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of feature_attention's query, key and value; causal, if key_heads is heads."""
+
 def bucket_cells(
     query_token: Array,
     key_token: Array,

@@ -2,8 +2,11 @@
 
     o_i = sum_j s_ij v_j / sum_j s_ij         s_ij = phi(q_i) . phi(k_j)
 
-A subclass computes the features (``map_queries``, ``map_keys``); bidirectional and causal sums, the decoding state and
-the promises follow (``feature_sums``). ``LinearStateMechanism`` says which masks.
+A subclass says which features (``feature_map``); bidirectional and causal sums, the decoding state and the promises
+follow (``feature_sums``). ``LinearStateMechanism`` says which masks.
+
+A whole text on a CPU is computed by a kernel (``implementations.feature_attention``) if all queries see all keys, or
+each those up to its own. All other calls, such as steps of decoding, are sums of blocks here.
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.contract import Frame
+from regard.kernels.implementations.feature_attention import attend_by_features, refuses_features
+from regard.kernels.reference.feature_attention import FeatureMap, FeatureRequest
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
+from regard.kernels.tracing import any_requires_grad
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill_zeros, has_norm_below
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
@@ -32,16 +38,15 @@ _BLOCK = 2**20
 """Features of queries or keys that are held at once, about: they are computed and summed while they are in a cache."""
 _CHUNK = 64
 """Tokens that a scan computes at once; blocks are multiples of it."""
-MappedKeys: TypeAlias = tuple[Float[Tensor, "batch heads keys features"], Float[Tensor, "batch heads keys"] | None]
-"""Features of keys, and the logarithms of their weights (``feature_sums``); None: all weigh the same."""
 
 
 @final
 class _CleanTokens(NamedTuple):
-    """Finite tokens, values with a 1 appended. The values of keys that are left out, hidden or not finite, are 0, and
-    so is the number appended to them.
+    """Finite tokens, values with a 1 appended, and the map to features. The values of keys that are left out, hidden or
+    not finite, are 0, and so is the number appended to them.
     """
 
+    features: FeatureMap
     query: Float[Tensor, "batch heads queries head_dim"]
     key: Float[Tensor, "batch key_heads keys head_dim"]
     value: Float[Tensor, "batch heads keys value_and_one"]
@@ -57,9 +62,9 @@ class _CleanTokens(NamedTuple):
 
 
 class FeatureMechanism(LinearStateMechanism):
-    """Attention by feature maps, for subclasses that write ``map_queries`` and ``map_keys``.
+    """Attention by feature maps, for subclasses that write ``feature_map`` and ``num_features``.
 
-    ``impl`` is ``LinearStateMechanism``'s; bidirectional sums are plain torch.
+    ``impl`` is ``LinearStateMechanism``'s, also where all queries see all keys.
     """
 
     traits = replace(LinearStateMechanism.traits, takes_rotation=False)
@@ -70,43 +75,25 @@ class FeatureMechanism(LinearStateMechanism):
         """The number of features of a token."""
 
     @abstractmethod
-    def map_queries(
-        self, query: Float[Tensor, "batch heads queries head_dim"]
-    ) -> Float[Tensor, "batch heads queries features"]:
-        """Compute the features of finite queries in float32 or float64. A common factor of a query's cancels."""
-
-    @abstractmethod
-    def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
-        """Compute the features of finite keys in float32 or float64, and the logarithms of the keys' weights."""
-
-    @property
-    def weighs_keys(self) -> bool:
-        """Whether ``map_keys`` returns weights of keys."""
-        return False
-
-    def get_floor(self, dtype: torch.dtype) -> float:
-        """Return the number added to each feature of a key, so that no denominator is 0; 0 if none can be.
-
-        If it is not 0, the features of a query add up to 1.
-        """
-        del dtype
-        return 0.0
+    def feature_map(self, dtype: torch.dtype) -> FeatureMap:
+        """Return the map of tokens to features in ``dtype``, float32 or float64."""
 
     @final
     def weight_factors(self, request: Request) -> Factors:
         """Return the features of queries and keys, those of a key times its weight."""
         dtype = accumulation_dtype(request.query.dtype)
-        features, log_weight = self.map_keys(request.key.to(dtype))
-        features = features + self.get_floor(dtype)
+        feature_map = self.feature_map(dtype)
+        features, log_weight = feature_map.map_keys(request.key.to(dtype))
+        features = features + feature_map.added_floor
         if log_weight is not None:
             features = features * (log_weight - log_weight.amax(-1, keepdim=True)).exp()[..., None]
         of_key = features.repeat_interleave(request.group, dim=1)
-        return Factors("features", self.map_queries(request.query.to(dtype)), of_key, is_divided=True)
+        return Factors("features", feature_map.map_queries(request.query.to(dtype)), of_key, is_divided=True)
 
     @final
     def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
         """Return the features of ``weight_factors``, and values with a 1 appended: the sums of all earlier tokens."""
-        tokens, factors = _clean_tokens(request, visible_keys), self.weight_factors(request)
+        tokens, factors = self._clean_tokens(request, visible_keys), self.weight_factors(request)
         key = fill_zeros(factors.of_key, tokens.excluded)
         return States(factors.of_query, key, tokens.value, is_divided=True)
 
@@ -131,9 +118,50 @@ class FeatureMechanism(LinearStateMechanism):
         impl: str,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Sum the new keys that a query sees; the next state adds those that none sees yet."""
-        tokens = _clean_tokens(request, visible_keys)
+        whole = self._request_of_whole_text(state, request, visible_keys, last_key)
+        if impl != "reference" and whole is not None and refuses_features(whole) is None:
+            output, *of_keys = attend_by_features(whole)
+            if any_requires_grad(*whole.tensors):  # the kernel's sums have no gradients
+                return output, partial(self._first_state, request, visible_keys)
+            return output, partial(_state_of_sums, request, *of_keys, weighs_keys=whole.kind == "exponential")
+        tokens = self._clean_tokens(request, visible_keys)
         output, sums, summed = self._compute_output(tokens, state, last_key, impl)
         return output, partial(self._next_state, state, tokens, sums, summed)
+
+    def _request_of_whole_text(
+        self,
+        state: LinearState,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        last_key: int | None,
+    ) -> FeatureRequest | None:
+        """Return the request of a call from the empty state in which all queries see all keys, or each those up to its
+        own; None for other calls.
+        """
+        frame = request.frame
+        causal = last_key is not None
+        if state.sums is not None or (causal and not (last_key == 0 and frame.queries == frame.keys)):
+            return None
+        hidden = None
+        if visible_keys is not None:
+            hidden = (~visible_keys).expand(request.query.shape[0], -1, frame.keys)[:, :, None]
+        dtype = accumulation_dtype(request.query.dtype)
+        features = self.feature_map(dtype)
+        return FeatureRequest(
+            request.query,
+            request.key,
+            request.value,
+            features.projection,
+            hidden,
+            *features.numbers,
+            MAX_NORM[dtype],
+            causal,
+        )
+
+    def _first_state(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> LinearState:
+        """Sum all keys, with gradients."""
+        tokens, empty = self._clean_tokens(request, visible_keys), LinearState()
+        return self._next_state(empty, tokens, self._start_sums(tokens, empty), 0)
 
     def _next_state(self, state: LinearState, tokens: _CleanTokens, sums: ScaledSums, summed: int) -> LinearState:
         """Add the keys that are not yet summed."""
@@ -161,11 +189,11 @@ class FeatureMechanism(LinearStateMechanism):
         sizes, parts = self._block_sizes(tokens, queries), []
         blocks = (tokens.query, visible, bad) if high is None else (tokens.query, visible, bad, *aligned.of_keys)
         for query, own_shown, own_bad, *of_keys in zip(*(side.split(sizes, dim=2) for side in blocks), strict=True):
-            features = self.map_queries(query)
+            of_query = tokens.features.map_queries(query)
             if high is None:
-                products = features @ sums.sums
+                products = of_query @ sums.sums
             else:
-                products, sums = sum_prefixes(features, self._map_keys(*of_keys), sums, impl)
+                products, sums = sum_prefixes(of_query, _map_keys(tokens.features, *of_keys), sums, impl)
             parts.append(_divide(products, own_shown, own_bad))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2), sums, summed
 
@@ -174,7 +202,7 @@ class FeatureMechanism(LinearStateMechanism):
         if state.sums is not None:
             return ScaledSums(state.sums, state.log_scale)
         batch, heads, _, size = tokens.value.shape
-        scale = tokens.value.new_full((batch, heads), HIDDEN_LOG_WEIGHT) if self.weighs_keys else None
+        scale = tokens.value.new_full((batch, heads), HIDDEN_LOG_WEIGHT) if tokens.features.weighs_keys else None
         return ScaledSums(tokens.value.new_zeros(batch, heads, self.num_features, size), scale)
 
     def _add_keys(self, tokens: _CleanTokens, sums: ScaledSums, first: int, last: int) -> ScaledSums:
@@ -184,24 +212,31 @@ class FeatureMechanism(LinearStateMechanism):
         sizes = self._block_sizes(tokens, last - first)
         sides = (side[:, :, first:last].split(sizes, dim=2) for side in tokens.of_keys)
         for of_keys in zip(*sides, strict=True):
-            sums = add_keys(self._map_keys(*of_keys), sums)
+            sums = add_keys(_map_keys(tokens.features, *of_keys), sums)
         return sums
 
-    def _map_keys(
-        self,
-        key: Float[Tensor, "batch key_heads keys head_dim"],
-        value: Float[Tensor, "batch heads keys value_and_one"],
-        excluded: Bool[Tensor, "batch heads keys"],
-    ) -> KeyFeatures:
-        """Compute the features of some keys, for each head of the queries."""
-        group = value.shape[1] // key.shape[1]
-        features, log_weight = self.map_keys(key)
+    def _clean_tokens(self, request: Request, visible: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
+        """Replace numbers that are hidden or not finite by zeros, in the dtype of the sums."""
+        dtype, group = accumulation_dtype(request.query.dtype), request.group
+        query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
+        good_query, good_key, good_value = (has_norm_below(side, MAX_NORM[dtype]) for side in (query, key, value))
+        bad_query, bad_key = ~good_query, ~(good_key & good_value)
+        key = fill_zeros(key, bad_key)
         if group > 1:
-            features = features.repeat_interleave(group, dim=1)
-        if log_weight is not None:
-            log_weight = log_weight.repeat_interleave(group, dim=1) if group > 1 else log_weight
-            log_weight = log_weight.masked_fill(excluded, HIDDEN_LOG_WEIGHT)
-        return KeyFeatures(features, value, log_weight, self.get_floor(key.dtype))
+            value, bad_key = value.repeat_interleave(group, dim=1), bad_key.repeat_interleave(group, dim=1)
+        visible = torch.ones_like(bad_key) if visible is None else visible.expand_as(bad_key)
+        excluded = ~visible | bad_key
+        value = torch.cat([fill_zeros(value, excluded), (~excluded)[..., None].to(dtype)], dim=-1)
+        return _CleanTokens(
+            features=self.feature_map(dtype),
+            query=fill_zeros(query, bad_query),
+            key=key,
+            value=value,
+            excluded=excluded,
+            bad_query=bad_query,
+            bad_key=bad_key & visible,
+            visible_keys=visible,
+        )
 
     def _block_sizes(self, tokens: _CleanTokens, length: int) -> list[int]:
         """Split tokens into blocks whose features fit into a cache; one block while torch traces."""
@@ -211,27 +246,32 @@ class FeatureMechanism(LinearStateMechanism):
         return [size] * (length // size) + ([length % size] if length % size else [])
 
 
-def _clean_tokens(request: Request, visible: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
-    """Replace numbers that are hidden or not finite by zeros, in the dtype of the sums."""
-    dtype, group = accumulation_dtype(request.query.dtype), request.group
-    query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
-    good_query, good_key, good_value = (has_norm_below(side, MAX_NORM[dtype]) for side in (query, key, value))
-    bad_query, bad_key = ~good_query, ~(good_key & good_value)
-    key = fill_zeros(key, bad_key)
+def _map_keys(
+    feature_map: FeatureMap,
+    key: Float[Tensor, "batch key_heads keys head_dim"],
+    value: Float[Tensor, "batch heads keys value_and_one"],
+    excluded: Bool[Tensor, "batch heads keys"],
+) -> KeyFeatures:
+    """Compute the features of some keys, for each head of the queries."""
+    group = value.shape[1] // key.shape[1]
+    features, log_weight = feature_map.map_keys(key)
     if group > 1:
-        value, bad_key = value.repeat_interleave(group, dim=1), bad_key.repeat_interleave(group, dim=1)
-    visible = torch.ones_like(bad_key) if visible is None else visible.expand_as(bad_key)
-    excluded = ~visible | bad_key
-    value = torch.cat([fill_zeros(value, excluded), (~excluded)[..., None].to(dtype)], dim=-1)
-    return _CleanTokens(
-        query=fill_zeros(query, bad_query),
-        key=key,
-        value=value,
-        excluded=excluded,
-        bad_query=bad_query,
-        bad_key=bad_key & visible,
-        visible_keys=visible,
-    )
+        features = features.repeat_interleave(group, dim=1)
+    if log_weight is not None:
+        log_weight = log_weight.repeat_interleave(group, dim=1) if group > 1 else log_weight
+        log_weight = log_weight.masked_fill(excluded, HIDDEN_LOG_WEIGHT)
+    return KeyFeatures(features, value, log_weight, feature_map.added_floor)
+
+
+def _state_of_sums(
+    request: Request, sums: Tensor, log_scale: Tensor, flags: Tensor, *, weighs_keys: bool
+) -> LinearState:
+    """Return the state after all keys of a request, from the sums of the kernel, for each head of the queries."""
+    group = request.query.shape[1] // sums.shape[1]
+    if group > 1:
+        sums, log_scale, flags = (part.repeat_interleave(group, dim=1) for part in (sums, log_scale, flags))
+    has_nonfinite, has_visible_key = flags[..., 0], flags[..., 1]
+    return LinearState(request.frame.keys, sums, has_nonfinite, has_visible_key, log_scale if weighs_keys else None)
 
 
 def _align_keys(tokens: _CleanTokens, first: int, high: int) -> _CleanTokens:

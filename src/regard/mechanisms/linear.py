@@ -17,11 +17,10 @@ from __future__ import annotations
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.mechanisms.feature_mechanism import FeatureMechanism, MappedKeys
+from regard.kernels.reference.feature_attention import FeatureMap
+from regard.mechanisms.feature_mechanism import FeatureMechanism
 
 _MIN_FEATURE = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
 """Lower bound of phi: if every feature of every key were 0, the quotient would be 0/0. It leaves room for gradients,
@@ -34,7 +33,7 @@ which are divided by sums of features.
 class Linear(FeatureMechanism):
     """Linear attention: phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1.
 
-    ``impl`` is the implementation of the causal form: "auto", "native" or "reference" (``LinearStateMechanism``).
+    ``impl`` is the implementation: "auto", "native" or "reference" (``LinearStateMechanism``).
     """
 
     def __init__(self, *, heads: int, head_dim: int, impl: str = "auto") -> None:
@@ -49,13 +48,6 @@ class Linear(FeatureMechanism):
         """The number of features of a token: head_dim."""
         return self.head_dim
 
-    def map_queries(
-        self, query: Float[Tensor, "batch heads queries head_dim"]
-    ) -> Float[Tensor, "batch heads queries features"]:
-        """Compute phi, divided by its largest element, which cancels in the quotient."""
-        logarithms = query.relu().log1p() + query.clamp(max=0.0)
-        return (logarithms - logarithms.detach().amax(-1, keepdim=True)).exp()
-
-    def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
-        """Compute phi."""
-        return (key.clamp(max=0.0).exp() + key.relu()).clamp(min=_MIN_FEATURE[key.dtype]), None
+    def feature_map(self, dtype: torch.dtype) -> FeatureMap:
+        """Return phi; that of a query is divided by its largest element, which cancels in the quotient."""
+        return FeatureMap("elu", None, floor=_MIN_FEATURE[dtype])

@@ -39,8 +39,8 @@ class LinearStateMechanism(Mechanism):
     """Attention with a state of constant size, for subclasses that write ``continue_from``, ``state_size`` and
     ``last_key``.
 
-    ``impl`` computes the causal form: "native" (the scan kernels, on a CPU), "reference" (plain torch), or "auto":
-    native if it supports the call. ``weights`` with gradients are plain torch.
+    ``impl`` is "native" (kernels, on a CPU), "reference" (plain torch), or "auto": native if it supports the call.
+    ``weights`` with gradients are plain torch.
     """
 
     traits = Traits(implementations=impl_names("scan"), ignores_hidden_keys=True)

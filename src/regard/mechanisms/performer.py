@@ -35,11 +35,10 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import check_choice, check_count, check_size, check_weights
-from regard.mechanisms.feature_mechanism import FeatureMechanism, MappedKeys
-from regard.tensors import has_values
+from regard.kernels.reference.feature_attention import FeatureMap
+from regard.mechanisms.feature_mechanism import FeatureMechanism
 
 _FLOOR = {torch.float32: 2.0**-60, torch.float64: 2.0**-500}
-_RELU_FLOOR = 1e-3
 _MAX_SEED = 2**63 - 1
 
 
@@ -53,7 +52,7 @@ class Performer(FeatureMechanism):
         features: their number; None is head_dim * ln(head_dim), rounded down.
         kernel: "softmax", or "relu" for generalised attention, which has a kernel of its own.
         seed: of the random features; None draws them from torch's generator, as weights are.
-        impl: implementation of the causal form: "auto", "native" or "reference" (``LinearStateMechanism``).
+        impl: implementation: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     The features are a buffer, ``projection`` (features, head_dim), shared by the heads and saved with the weights.
     """
@@ -100,40 +99,12 @@ class Performer(FeatureMechanism):
         # A new tensor, since a backward pass may still need the old one.
         self.projection = torch.empty_like(self.projection).copy_(drawn)
 
-    @property
-    def weighs_keys(self) -> bool:
-        """True for the softmax kernel, where exp(-|k|^2 / 2) and the largest feature are in the weight of a key."""
-        return self.kernel == "softmax"
-
-    def map_queries(
-        self, query: Float[Tensor, "batch heads queries head_dim"]
-    ) -> Float[Tensor, "batch heads queries features"]:
-        """Compute the features, divided by their sum, or for ReLU by the largest."""
-        products = self._project(query)
-        if self.kernel == "softmax":
-            return products.softmax(-1)
-        features = products.relu() + _RELU_FLOOR
-        return features / features.detach().amax(-1, keepdim=True)
-
-    def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
-        """Compute the features, divided by the largest, and the logarithm of what they were divided by."""
-        products = self._project(key)
+    def feature_map(self, dtype: torch.dtype) -> FeatureMap:
+        """Return the features: exponentials, or ReLU, of w . x for x = tokens / head_dim^(1/4)."""
+        projection, scale = self.projection.to(dtype) * self.head_dim**-0.25, self.head_dim**-0.5
         if self.kernel == "relu":
-            return products.relu() + _RELU_FLOOR, None
-        largest = products.detach().amax(-1, keepdim=True)
-        log_weight = largest[..., 0] - key.square().sum(-1) * (0.5 * self.head_dim**-0.5)
-        if products.requires_grad or not has_values(products):  # torch.func differentiates no operation in place
-            return (products - largest).exp(), log_weight
-        return products.sub_(largest).exp_(), log_weight
-
-    def _project(self, tokens: Float[Tensor, "batch heads length head_dim"]) -> Tensor:
-        """Compute w . x for each feature, of x = tokens / head_dim^(1/4)."""
-        weight = self.projection.to(tokens).mT * self.head_dim**-0.25
-        return (tokens.flatten(0, 2) @ weight).unflatten(0, tokens.shape[:3])
-
-    def get_floor(self, dtype: torch.dtype) -> float:
-        """Return the number to add to features of a key, whose largest is 1; 0 for ReLU, which adds its own."""
-        return _FLOOR[dtype] if self.kernel == "softmax" else 0.0
+            return FeatureMap("relu", projection)
+        return FeatureMap("exponential", projection, norm_factor=0.5 * scale, floor=_FLOOR[dtype])
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

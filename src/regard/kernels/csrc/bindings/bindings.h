@@ -81,6 +81,7 @@ void bind_additive(nb::module_& module);
 void bind_attention(nb::module_& module);
 void bind_buckets(nb::module_& module);
 void bind_decoder_stack(nb::module_& module);
+void bind_features(nb::module_& module);
 void bind_projection(nb::module_& module);
 void bind_scan(nb::module_& module);
 void bind_selection(nb::module_& module);
