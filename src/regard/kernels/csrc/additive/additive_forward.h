@@ -87,15 +87,17 @@ struct AdditiveForward {
     REGARD_INLINE void process_strip(int64_t first, const KeyTile* tiles, int count) {
         Forward<A>& f = softmax;
         int32_t from[Forward<A>::group], stop[Forward<A>::group];
+        uint64_t visible[Forward<A>::group];
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-f.infinity);
         for (int t = 0; t < count; ++t) {
-            f.template find_visible_vectors<n>(tiles[t].is_partial, f.bits + t * tile + first, &from[t], &stop[t]);
+            const uint64_t* allowed = f.bits + t * tile + first;
+            visible[t] = f.template find_visible_vectors<n>(tiles[t].is_partial, allowed, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
         f.template weigh<n>(first, 0, tiles, count, from, stop, highest, shrink);
-        f.template mix<n>(first, tiles, count, from, stop, shrink);
+        f.template mix<n>(first, tiles, count, visible, shrink);
     }
 
     // Computes the final scores; -infinity where the mask forbids.

@@ -194,30 +194,33 @@ struct Forward {
     template <int n>
     REGARD_INLINE void process_strip(int64_t first, const KeyTile* tiles, int count) {
         int32_t from[group], stop[group];  // the vectors of each tile that any row of the strip may attend to
+        uint64_t visible[group];           // the keys
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
-            find_visible_vectors<n>(tiles[t].is_partial, bits + t * tile + first, &from[t], &stop[t]);
+            visible[t] = find_visible_vectors<n>(tiles[t].is_partial, bits + t * tile + first, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
         weigh<n>(first, 0, tiles, count, from, stop, highest, shrink);
-        mix<n>(first, tiles, count, from, stop, shrink);
+        mix<n>(first, tiles, count, visible, shrink);
     }
 
+    // Returns the keys of a tile that any row of a strip may attend to, as bits, and writes the vectors with such keys.
     template <int n>
-    static REGARD_INLINE void find_visible_vectors(bool is_partial, const uint64_t* allowed, int32_t* from,
-                                                   int32_t* stop) {
-        find_visible_vectors(is_partial, allowed, n, from, stop);
+    static REGARD_INLINE uint64_t find_visible_vectors(bool is_partial, const uint64_t* allowed, int32_t* from,
+                                                       int32_t* stop) {
+        return find_visible_vectors(is_partial, allowed, n, from, stop);
     }
-    static REGARD_INLINE void find_visible_vectors(bool is_partial, const uint64_t* allowed, int64_t count,
-                                                   int32_t* from, int32_t* stop) {
+    static REGARD_INLINE uint64_t find_visible_vectors(bool is_partial, const uint64_t* allowed, int64_t count,
+                                                       int32_t* from, int32_t* stop) {
         *from = 0, *stop = tile / width;
-        if (!is_partial) return;
+        if (!is_partial) return ~(uint64_t)0;
         uint64_t any = 0;
         for (int64_t r = 0; r < count; ++r) any |= allowed[r];
         *from = any ? __builtin_ctzll(any) / width : 0;
         *stop = any ? (63 - __builtin_clzll(any)) / width + 1 : 0;
+        return any;
     }
 
     // scores[r][64 t + c]: the product, or the final score if `premultiply`; -infinity where forbidden.
@@ -336,20 +339,21 @@ struct Forward {
             store_narrow((bfloat16*)row_of + column, w);
     }
 
-    // output = shrink * output + weights . values
+    // output = shrink * output + weights . values. From the first key that is `visible` to the last: of 49 keys not all 64.
     template <int n>
-    REGARD_INLINE void mix(int64_t first, const KeyTile* tiles, int count, const int32_t* from, const int32_t* stop,
-                           const number* shrink) {
+    REGARD_INLINE void mix(int64_t first, const KeyTile* tiles, int count, const uint64_t* visible, const number* shrink) {
         for_panels(0, value_stride / width, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             number* to = output + first * value_stride + v0 * width;
             s.load_from(to, value_stride);
             s.each([&](int r, int, vec<number>& sum) { sum *= broadcast(shrink[r]); });
             for (int t = 0; t < count; ++t) {
+                if (!visible[t]) continue;
                 const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].place);
-                int64_t k0 = from[t] * width / A::per_unit, depth_of = (stop[t] - from[t]) * width / A::per_unit;
+                const int64_t k0 = __builtin_ctzll(visible[t]) / A::per_unit;
+                const int64_t past = (63 - __builtin_clzll(visible[t])) / A::per_unit + 1;
                 multiply(s, weights + t * tile / A::per_unit + k0, unit_row, 1, value + k0 * value_stride + v0 * width,
-                         value_stride, depth_of);
+                         value_stride, past - k0);
             }
             s.store_to(to, value_stride);
         });
@@ -371,33 +375,46 @@ struct Forward {
     }
 
     void finish(const ForwardResults& results) {
+        number sum_of[tile], divisor_of[tile], inverse[tile];
+        sum_lanes_of_rows(sums, sum_of);
+        sum_lanes_of_rows(divisors, divisor_of);
+        const double kept = 1 - p.dropout;
+        for (int64_t i = 0; i < rows; ++i) inverse[i] = (number)(1 / ((double)divisor_of[i] * kept));
+        for (int64_t i = 0; i < rows; ++i) finish_row(results, i, sum_of[i], (double)divisor_of[i] * kept, &inverse[i]);
         const Array &out = results.output, &rounding = results.rounding;
-        for (int64_t i = 0; i < rows; ++i) {
-            number sum = sum_lanes<number>(load(sums + i * width)), m = largest[i];
-            number divisor = sum_lanes<number>(load(divisors + i * width));
-            bool is_broken = (broken_rows >> i & 1) || sum != sum || m == infinity;
-            bool is_empty = !is_broken && m == -infinity;
-            number inverse = is_empty ? 0 : (number)(1 / ((double)divisor * (1 - p.dropout)));
-            const bool has_sink = p.sinks && !is_empty;
-            double log_sum = 0;
-            if (results.lse || results.normalizer || has_sink) log_sum = is_broken ? NAN : log((double)sum);
-            SinkShare share(log_sum);
-            if (has_sink) {
-                share = {read_sink(p, batch, head, first_query + i), largest_score(m), log_sum};
-                is_broken |= share.keys != share.keys;
-                inverse = (number)(share.keys / ((double)divisor * (1 - p.dropout)));
-            }
-            if (results.lse || results.normalizer) write_normalizer(results, first_query + i, m, share.log_sum);
-            if (is_broken) inverse = (number)NAN;
-            hook.finish(i, is_broken, is_empty, m, sum, share);
-            const number* row_of = output + i * value_stride;
-            int64_t at = out.at(batch, head, first_query + i, 0);
-            if (rounding)
-                write_row_and_residual(row_of, p.value_dim, inverse, out, at, rounding,
-                                     rounding.at(batch, head, first_query + i, 0));
-            else
-                write_scaled_row(row_of, p.value_dim, inverse, out, at);
+        const int64_t at = out.at(batch, head, first_query, 0);
+        if (!rounding) return write_scaled_rows(output, value_stride, rows, p.value_dim, inverse, out, at);
+        for (int64_t i = 0; i < rows; ++i)
+            write_row_and_residual(output + i * value_stride, p.value_dim, inverse[i], out, at + i * out.stride[2], rounding,
+                                   rounding.at(batch, head, first_query + i, 0));
+    }
+
+    // The sum of the lanes of each vector of `from`, for as many rows as there are.
+    REGARD_INLINE void sum_lanes_of_rows(const number* from, number* to) const {
+        for (int64_t i = 0; i < rows; i += width) {
+            vec<number> of_row[width];
+            for (int r = 0; r < width; ++r) of_row[r] = load(from + (i + r) * width);
+            store(to + i, sum_each_vector<number>(of_row));
         }
+    }
+
+    // Writes the results of a row besides the output, and `inverse`, the factor of its output, where it is not 1 / divisor.
+    REGARD_INLINE void finish_row(const ForwardResults& results, int64_t i, number sum, double divisor, number* inverse) {
+        const number m = largest[i];
+        bool is_broken = (broken_rows >> i & 1) || sum != sum || m == infinity;
+        const bool is_empty = !is_broken && m == -infinity, has_sink = p.sinks && !is_empty;
+        if (is_empty) *inverse = 0;
+        double log_sum = 0;
+        if (results.lse || results.normalizer || has_sink) log_sum = is_broken ? NAN : log((double)sum);
+        SinkShare share(log_sum);
+        if (has_sink) {
+            share = {read_sink(p, batch, head, first_query + i), largest_score(m), log_sum};
+            is_broken |= share.keys != share.keys;
+            *inverse = (number)(share.keys / divisor);
+        }
+        if (results.lse || results.normalizer) write_normalizer(results, first_query + i, m, share.log_sum);
+        if (is_broken) *inverse = (number)NAN;
+        hook.finish(i, is_broken, is_empty, m, sum, share);
     }
 };
 

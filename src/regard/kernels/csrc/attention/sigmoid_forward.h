@@ -52,16 +52,17 @@ struct SigmoidForward {
     template <int n>
     REGARD_INLINE void process_strip(int64_t first, const KeyTile* key_tiles, int count) {
         int32_t from[Tiles::group], stop[Tiles::group];  // the vectors of each tile that any row may attend to
+        uint64_t visible[Tiles::group];                  // the keys
         vec<number> highest[n];
         number unchanged[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-Tiles::infinity), unchanged[r] = 1;
         for (int t = 0; t < count; ++t) {
             const uint64_t* allowed = tiles.bits + t * tile + first;
-            tiles.template find_visible_vectors<n>(key_tiles[t].is_partial, allowed, &from[t], &stop[t]);
+            visible[t] = tiles.template find_visible_vectors<n>(key_tiles[t].is_partial, allowed, &from[t], &stop[t]);
             if (from[t] < stop[t]) tiles.template score_tile<n>(first, t, key_tiles[t], from[t], stop[t], highest);
         }
         weigh<n>(first, key_tiles, count, from, stop, highest);
-        tiles.template mix<n>(first, key_tiles, count, from, stop, unchanged);
+        tiles.template mix<n>(first, key_tiles, count, visible, unchanged);
     }
 
     // Computes weights from the scores, or products, of a strip of queries.

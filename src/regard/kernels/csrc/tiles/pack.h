@@ -177,20 +177,35 @@ REGARD_INLINE void write_row(const Number* from, int64_t width, Number times, T*
     for (; k < width; ++k) narrow(from[k] * times, to + k * step);
 }
 
+// Calls write(data) with the numbers of an array in their type. The sums of float64 are written as float64.
+template <class Number, class Write>
+REGARD_INLINE void as_stored(const Array& to, Write write) {
+    if constexpr (sizeof(Number) == 8)
+        write((double*)to.data);
+    else if (to.dtype == Dtype::bfloat16)
+        write((bfloat16*)to.data);
+    else if (to.dtype == Dtype::float16)
+        write((float16*)to.data);
+    else
+        write((float*)to.data);
+}
+
 // Writes a row of numbers, multiplied by `times` and rounded, to an array from element `at` on.
 template <class Number>
 __attribute__((noinline)) void write_scaled_row(const Number* from, int64_t width, Number times, const Array& to,
                                             int64_t at) {
-    int64_t step = to.stride[3];
-    if constexpr (sizeof(Number) == 8) {
-        write_row(from, width, times, (double*)to.data + at, step);
-    } else {
-        switch (to.dtype) {
-            case Dtype::bfloat16: return write_row(from, width, times, (bfloat16*)to.data + at, step);
-            case Dtype::float16: return write_row(from, width, times, (float16*)to.data + at, step);
-            default: return write_row(from, width, times, (float*)to.data + at, step);
-        }
-    }
+    as_stored<Number>(to, [&](auto* data) { write_row(from, width, times, data + at, to.stride[3]); });
+}
+
+// The same for rows `stride` apart, row i multiplied by times[i].
+template <class Number>
+__attribute__((noinline)) void write_scaled_rows(const Number* from, int64_t stride, int64_t rows, int64_t width,
+                                             const Number* times, const Array& to, int64_t at) {
+    const int64_t row_step = to.stride[2], step = to.stride[3];
+    as_stored<Number>(to, [&](auto* data) {
+        for (int64_t i = 0; i < rows; ++i)
+            write_row(from + i * stride, width, times[i], data + at + i * row_step, step);
+    });
 }
 
 // Writes such a row in half precision, and its rounding errors to `cut`: 0 where rounding overflowed.
