@@ -56,6 +56,12 @@ void check(int threads, int stages, int tasks) {
 int main(int, char** arguments) {
     const int rounds = atoi(arguments[1]);
     for (int round = 0; round < rounds; ++round) check(2 + round % 5, 1 + round % 13, 2 + round % 37);
+    for (int tasks = 1; tasks < 40; ++tasks)
+        for (int threads = 1; threads < 20; ++threads) {
+            std::vector<std::atomic<int>> runs(tasks);
+            parallel_for_owned(tasks, threads, [&](int64_t task, int) { ++runs[task]; });
+            for (auto& count : runs) wrong += count != 1;
+        }
     printf("wrong: %ld\\n", wrong.load());
     printf("helped: %d\\n", of_helpers > 0);
 
@@ -86,6 +92,21 @@ int main(int, char** arguments) {
     for (std::thread& caller : callers) caller.join();
     printf("wrong with other callers: %ld\\n", wrong.load());
 
+    for (int attempt = 0; attempt < 10000; ++attempt) {  // a helper begins with its own tasks, and then takes others
+        std::atomic<int> first{-1}, of_caller{0}, count{0};
+        parallel_for_owned(90, 3, [&](int64_t task, int thread) {
+            ++count;
+            int none = -1;
+            if (thread > 0) return (void)first.compare_exchange_strong(none, 1000 * thread + (int)task);
+            ++of_caller;
+            for (int wait = 0; first < 0 && wait < 1000; ++wait) usleep(1);
+        });
+        wrong += count != 90;
+        if (first < 0) continue;  // there was no helper
+        printf("first task of a helper: %d\\n", first.load() % 1000 / 30 == first.load() / 1000);
+        break;
+    }
+
     for (int attempt = 0; attempt < 10000; ++attempt) {  // until no other process competes for the cores
         const ParallelCounts before = parallel_counts();
         check(2, 50, 8);
@@ -114,6 +135,10 @@ def lines(tmp_path_factory):
 def test_each_stage_sees_what_the_one_before_wrote(lines):
     assert lines["wrong"] == "0"
     assert lines["helped"] == "1"
+
+
+def test_a_thread_begins_with_tasks_of_its_own(lines):
+    assert lines["first task of a helper"] == "1"
 
 
 def test_callers_share_the_threads(lines):

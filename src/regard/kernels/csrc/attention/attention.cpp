@@ -48,12 +48,15 @@ void forward_by_tile(const Problem& p, const TileKernels& k, const ForwardResult
     ScratchParts scratch(threads, std::max(k.pack_scratch(p), k.forward_scratch(p)));
     for_rounds(all, round_heads, [&](int64_t first, int64_t count) {
         pack_heads(p, k, sizes, first, count, packed, scratch, threads);
-        parallel_for(count * tasks, threads, [&](int64_t task, int thread) {
+        auto compute = [&](int64_t task, int thread) {
             int64_t unit = first + task / tasks, head = unit % p.key_heads * p.group() + task % tasks / query_tiles;
             int64_t query_tile = query_tiles - 1 - task % query_tiles;  // last tiles first: causal ones take longest
             PackedKeys keys = sizes.at(packed[task / tasks]);
             k.forward(p, keys, unit / p.key_heads, head, query_tile, results, scratch[thread]);
-        });
+        };
+        // With few heads, a range of tiles would be the long ones of a causal mask.
+        count >= 4 * threads ? parallel_for_owned(count * tasks, threads, compute)
+                             : parallel_for(count * tasks, threads, compute);
     });
 }
 

@@ -78,7 +78,7 @@ void project_all(const std::vector<ProjectionArguments>& layers, int threads) {
         packed.emplace_back(layer, threads);
         tasks += packed.back().tasks();
     }
-    parallel_for(tasks, threads, [&](int64_t task, int) {
+    parallel_for_owned(tasks, threads, [&](int64_t task, int) {
         size_t layer = 0;
         for (; task >= packed[layer].tasks(); ++layer) task -= packed[layer].tasks();
         packed[layer].run(task);
@@ -166,7 +166,7 @@ static void run_feed_forward(const FeedForwardSublayer& s, int threads) {
     packed.reserve(2);
     packed.emplace_back(with_tokens(s.up, s, tokens.data(), of_up.as<char>()), threads);
     if (s.gate.weight) packed.emplace_back(with_tokens(s.gate, s, tokens.data(), of_gate.as<char>()), threads);
-    parallel_for(packed[0].tasks(), threads, [&](int64_t task, int) {
+    parallel_for_owned(packed[0].tasks(), threads, [&](int64_t task, int) {
         for (const PackedProjection& layer : packed) layer.run(task);
         const int64_t first = packed[0].first(task), count = packed[0].stop(task) - first;
         const int64_t at = first * static_cast<int64_t>(dtype_size(dtype));

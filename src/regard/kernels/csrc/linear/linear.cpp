@@ -54,7 +54,7 @@ void linear(const LinearArguments& given, int threads) {
     const int64_t panels = ceil_div(given.outputs, kernels.panel);
     const int64_t block = choose_block_rows(given, kernels.number_bytes, panels, threads);
     const ScratchParts scratch(threads, kernels.scratch_bytes(given.inputs));
-    parallel_for(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
+    parallel_for_owned(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
         const int64_t row = task / panels * block;
         kernels.multiply(multiplied, task % panels * kernels.panel, row, std::min(row + block, given.rows),
                          scratch[thread]);

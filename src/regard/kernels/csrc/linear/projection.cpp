@@ -42,7 +42,7 @@ void PackedProjection::run(int64_t task) const {
 void project(const ProjectionArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
     const PackedProjection packed(given, threads);
-    parallel_for(packed.tasks(), threads, [&](int64_t task, int) { packed.run(task); });
+    parallel_for_owned(packed.tasks(), threads, [&](int64_t task, int) { packed.run(task); });
 }
 
 }  // namespace regard

@@ -15,6 +15,7 @@
 #include "runtime/huge_pages.h"
 #include "runtime/machine_load.h"
 #include "runtime/openmp_runtime.h"
+#include "runtime/owned_tasks.h"
 #include "runtime/workers.h"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -136,15 +137,12 @@ constexpr int64_t longest_alone = 100000;   // nanoseconds until a caller wakes 
 // A parallel region: tasks for the calling thread and its team.
 class Region {
 public:
-    Region(int64_t tasks, int threads, void (*run)(void* context, int64_t task, int thread), void* context)
-        : tasks(tasks), threads(threads), run(run), context(context) {}
-
-    void run_serial() {
-        const DefaultFloatingPoint arithmetic;
-        for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
+    Region(int64_t tasks, int ranges, int threads, void (*run)(void* context, int64_t task, int thread), void* context)
+        : tasks(tasks), threads(threads), run(run), context(context) {
+        queue.begin(tasks, ranges);
     }
 
-    void run_parallel() {
+    void compute() {
         if (uses_team_of_torch())
             run_on_team_of_torch();
         else
@@ -183,26 +181,28 @@ private:
     }
 
     void take_tasks_as_helper(int thread) {
-        for (int64_t task = next++; task < tasks; task = next++) run(context, task, thread);
+        queue.take_all(thread, [&](int64_t task) { run(context, task, thread); });
     }
 
     void take_tasks_as_caller() {
         const int64_t start = now();
         end_of_caller = start;
-        for (int64_t task = next++; task < tasks; task = next++) {
+        int64_t tasks_left = tasks;  // while the caller is alone
+        queue.take_all(0, [&](int64_t task) {
             run(context, task, 0);
+            --tasks_left;
             const int64_t before = std::exchange(end_of_caller, now());
             longest_task = std::max(longest_task, end_of_caller - before);
             if (pending_team != nullptr && end_of_caller - start > longest_alone)
-                std::exchange(pending_team, nullptr)->gather(helpful_threads(tasks - task));
-        }
+                std::exchange(pending_team, nullptr)->gather(helpful_threads(tasks_left + 1));
+        });
     }
 
     const int64_t tasks;
     const int threads;
     void (*const run)(void* context, int64_t task, int thread);
     void* const context;
-    std::atomic<int64_t> next{0};
+    OwnedTasks queue;
     Team* pending_team = nullptr;                 // a team that the caller gathers if the region lasts
     int64_t longest_task = 0, end_of_caller = 0;  // nanoseconds, of the calling thread
 };
@@ -231,7 +231,7 @@ public:
                 continue;
             }
             if (thread < threads_)
-                for (int64_t task = next_++; task < tasks_; task = next_++) run_(context_, task, thread);
+                queue_.take_all(thread, [&](int64_t task) { run_(context_, task, thread); });
             --state_;
             wake();
         }
@@ -239,15 +239,16 @@ public:
     }
 
     // Called by the caller: runs a stage, with those helpers that are there.
-    void run(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
+    void run(int64_t tasks, int ranges, int threads, void (*run)(void*, int64_t, int), void* context) {
         ++stages_run;
-        run_ = run, context_ = context, tasks_ = tasks, threads_ = threads, next_ = 0;
+        run_ = run, context_ = context, threads_ = threads;
+        queue_.begin(tasks, ranges);
         state_.store((stage_ += 2) << member_bits);  // odd: open, without members
         wake();
         {
             const DefaultFloatingPoint arithmetic;
             const bool nested = std::exchange(in_task, true);
-            for (int64_t task = next_++; task < tasks; task = next_++) run(context, task, 0);
+            queue_.take_all(0, [&](int64_t task) { run(context, task, 0); });
             in_task = nested;
         }
         state_ += uint64_t{1} << member_bits;  // closed
@@ -283,14 +284,13 @@ private:
     }
 
     alignas(64) std::atomic<uint64_t> state_{0};  // the number of the stage, and of the members that compute it
-    alignas(64) std::atomic<int64_t> next_{0};
+    OwnedTasks queue_;
     alignas(64) std::atomic<int> sleepers_{0};
     std::mutex mutex_;
     std::condition_variable changed_;
     // Written by the caller while no stage is open.
     void (*run_)(void*, int64_t, int) = nullptr;
     void* context_ = nullptr;
-    int64_t tasks_ = 0;
     int threads_ = 0;
     uint64_t stage_ = uint64_t(0) - 1;
 };
@@ -349,13 +349,16 @@ const int fork_handlers = pthread_atfork(
 
 }  // namespace
 
-void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
-    Region region(tasks, threads, run, context);
-    if (threads <= 1 || tasks <= 1 || in_task) return region.run_serial();
+void detail::parallel_for(int64_t tasks, int ranges, int threads, void (*run)(void*, int64_t, int), void* context) {
     Stages* stages = Stages::of_caller();
-    if (stages != nullptr) return stages->run(tasks, threads, run, context);
-    if (openmp::in_parallel()) return region.run_serial();
-    region.run_parallel();
+    if (threads <= 1 || tasks <= 1 || in_task || (stages == nullptr && openmp::in_parallel())) {
+        const DefaultFloatingPoint arithmetic;
+        for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
+    } else if (stages != nullptr) {
+        stages->run(tasks, ranges, threads, run, context);
+    } else {
+        Region(tasks, ranges, threads, run, context).compute();
+    }
 }
 
 void detail::in_one_region(int threads, void (*body)(void*), void* context) {

@@ -1,7 +1,7 @@
 // Parallel tasks, and scratch memory.
 //
 // The threads are the module's own (workers.h), or OpenMP's where those of torch poll while they wait (openmp_runtime.h).
-// Tasks are assigned to threads dynamically; a result must depend on the task only. So all threads use the same
+// A free thread takes a task of any range (owned_tasks.h); a result must depend on the task only. So all threads use the same
 // floating-point environment, whatever they did before (see floating_point.h).
 #pragma once
 
@@ -17,18 +17,30 @@
 namespace regard {
 
 namespace detail {
-void parallel_for(int64_t tasks, int threads, void (*run)(void* context, int64_t task, int thread), void* context);
+void parallel_for(int64_t tasks, int ranges, int threads, void (*run)(void* context, int64_t task, int thread),
+                  void* context);
 void in_one_region(int threads, void (*body)(void* context), void* context);
+
+template <class Work>
+void in_ranges(int64_t tasks, int ranges, int threads, Work& work) {
+    auto run = [](void* context, int64_t task, int thread) noexcept { (*static_cast<Work*>(context))(task, thread); };
+    parallel_for(tasks, ranges, threads, run, const_cast<std::remove_const_t<Work>*>(std::addressof(work)));
 }
+}  // namespace detail
 
 // Calls work(task, thread) for each task of 0 .. tasks - 1, with thread in 0 .. threads - 1; a free thread takes the
 // next task. Inside another parallel region one thread runs all tasks. ``work`` must not throw, so it allocates no memory: an
 // exception ends the process here, and does not unwind the frames of another thread's runtime.
 template <class Work>
 void parallel_for(int64_t tasks, int threads, Work&& work) {
-    using Plain = std::remove_reference_t<Work>;
-    auto run = [](void* context, int64_t task, int thread) noexcept { (*static_cast<Plain*>(context))(task, thread); };
-    detail::parallel_for(tasks, threads, run, const_cast<std::remove_const_t<Plain>*>(std::addressof(work)));
+    detail::in_ranges(tasks, 1, threads, work);
+}
+
+// The same, but each thread first takes the tasks of a range of its own (owned_tasks.h). For tasks of equal cost of which
+// those side by side use the same memory, in this stage or in the next.
+template <class Work>
+void parallel_for_owned(int64_t tasks, int threads, Work&& work) {
+    detail::in_ranges(tasks, threads, threads, work);
 }
 
 // Calls body(), in which each parallel_for is a stage of one region: a team is gathered once, and its threads go from stage

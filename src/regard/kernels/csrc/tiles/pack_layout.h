@@ -42,7 +42,7 @@ inline void pack_tile(const Problem& p, const TileKernels& k, int64_t batch, int
 inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
                        const ScratchParts& packed, const ScratchParts& scratch, int threads) {
     int64_t tiles = p.key_tiles();
-    parallel_for(count * tiles, threads, [&](int64_t task, int thread) {
+    parallel_for_owned(count * tiles, threads, [&](int64_t task, int thread) {
         int64_t unit = first + task / tiles;
         pack_tile(p, k, unit / p.key_heads, unit % p.key_heads, task % tiles, sizes.at(packed[task / tiles]),
                   scratch[thread]);
@@ -87,7 +87,7 @@ class HeadSets {
             for (const Array* a : of_keys) fetch(*a, batch, first, past);
             for (const Array* a : of_queries) fetch(*a, batch, first * p_.group(), past * p_.group());
         };
-        parallel_for(ceil_div(sets_, in_task_), threads, [&](int64_t task, int thread) {
+        parallel_for_owned(ceil_div(sets_, in_task_), threads, [&](int64_t task, int thread) {
             int64_t stop = task * in_task_ + in_task_ < sets_ ? task * in_task_ + in_task_ : sets_;
             for (int64_t set = task * in_task_; set < stop; ++set) {
                 if (set == task * in_task_) fetch_set(set);
