@@ -680,6 +680,18 @@ def feature_attention_backward(
 ) -> None:
     """Compute the gradients of feature_attention's query, key and value; causal, if key_heads is heads."""
 
+def convolve_tokens(
+    from_: Array, filters: Array, base: Array | None, into: Array, offset: int, *, threads: int = 1
+) -> None:
+    """Compute into_i = base_i + sum_t filter_t from_(i + offset + t - size // 2), for one filter a head.
+
+    from_ (batch, sources, keys, channels), base and into (batch, heads, queries, channels), float32 or float64, filters
+    (the larger of sources and heads, size), contiguous. Heads share a source, or one is the sum of several.
+    """
+
+def differentiate_filters(output: Array, from_: Array, into: Array, offset: int, *, threads: int = 1) -> None:
+    """Compute the gradients of filters, into (heads, size), from those of output (batch, heads, queries, channels)."""
+
 def bucket_cells(
     query_token: Array,
     key_token: Array,

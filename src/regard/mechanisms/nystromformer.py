@@ -23,12 +23,9 @@ between queries, a bias of scores, and dropout of weights are not supported.
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), A and Z (batch, heads, landmarks,
 landmarks).
 
-The convolution, one filter for each head and all its channels, is computed as products of matrices:
+The convolution has one filter for each head and all its channels (``implementations.token_convolution``):
 
     out_i = sum_t filter_t v_(p_i + t - size // 2)          p_i: the position of query i among the keys
-
-A block of outputs is a band matrix, which holds the shifted filter in its rows, times the values that the block
-reaches, in the block itself and in the next. A grouped convolution of torch computes the same more slowly.
 """
 
 from __future__ import annotations
@@ -44,6 +41,8 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, OptionError, check_choice, check_count, check_size, check_weights
 from regard.kernels.autocast import disable_autocast
+from regard.kernels.implementations.token_convolution import convolve_tokens
+from regard.kernels.reference.token_convolution import convolve_in_torch
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import attend
@@ -125,7 +124,7 @@ class Nystromformer(Mechanism):
             else:
                 output = self._approximate(wide, visible, impl)
             if self.convolution is not None:
-                output = add_convolution(output, self.convolution.to(dtype), value, visible, request.frame)
+                output = add_convolution(output, self.convolution.to(dtype), value, visible, request.frame, impl)
         return output.to(request.query.dtype)
 
     def _approximate(
@@ -251,53 +250,29 @@ class Segments:
         return self.shares @ fill_zeros(tokens, None if self.visible is None else ~self.visible)
 
 
-_MIN_BLOCK = 32
-
-
 def add_convolution(
     output: Float[Tensor, "batch heads queries value_dim"],
     filters: Float[Tensor, "heads size"],
     value: Float[Tensor, "batch key_heads keys value_dim"],
     visible: Bool[Tensor, "#batch #heads keys"] | None,
     frame: Frame,
+    impl: str,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Add the convolution of the visible values to an output; values hidden or beyond the ends count as 0.
 
     The last query has the position of the last key. NaN where a filter reaches a value that is not finite.
     """
-    heads, size = filters.shape
-    group = heads // value.shape[1]
     bad = ~is_finite(value)
     bad = bad if visible is None else bad & visible
     value = fill_zeros(value, bad if visible is None else bad | ~visible)
-    front, block = size // 2 - frame.offset, max(_MIN_BLOCK, size - 1)
-    blocks = -(-frame.queries // block)
-    ends = (front, (blocks + 1) * block - front - frame.keys)
-    own, following = _make_bands(filters, block).split(block, dim=2)
-    parts = []
-    for head in range(heads):  # one after the other: its numbers fit into a cache
-        reached = _extend(value[:, head // group], *ends).unflatten(1, (blocks + 1, block))
-        mixed = own[head] @ reached[:, :-1] + following[head] @ reached[:, 1:]
-        parts.append(output[:, head] + mixed.flatten(1, 2)[:, : frame.queries])
-    output = torch.stack(parts, dim=2).transpose(1, 2)  # in the layout that a layer merges without a copy
+    convolve = convolve_in_torch if impl == "reference" else convolve_tokens
+    output = convolve(output, filters, value, frame.offset)
     if is_false(bad):
         return output
+    size = filters.shape[1]
+    front = size // 2 - frame.offset
+    ends = (front, frame.queries + size - 1 - front - frame.keys)
     before = torch.nn.functional.pad(torch.nn.functional.pad(bad, ends).cumsum(2), (1, 0))
     first = torch.arange(frame.queries, device=bad.device)
-    near = (before[..., first + size] > before[..., first]).repeat_interleave(group, dim=1)
+    near = (before[..., first + size] > before[..., first]).repeat_interleave(output.shape[1] // bad.shape[1], dim=1)
     return fill_nan(output, near)
-
-
-def _extend(value: Float[Tensor, "batch keys size"], front: int, behind: int) -> Float[Tensor, "batch longer size"]:
-    """Extend the values by zeros at both ends, or cut them where a number is negative, in one copy."""
-    value = value[:, max(0, -front) : value.shape[1] - max(0, -behind)]
-    zeros = [value.new_zeros(value.shape[0], max(0, count), value.shape[2]) for count in (front, behind)]
-    return torch.cat([zeros[0], value, zeros[1]], dim=1)
-
-
-def _make_bands(filters: Float[Tensor, "heads size"], block: int) -> Float[Tensor, "heads block two_blocks"]:
-    """Make the matrices whose row i holds the filter from column i on."""
-    tap = torch.arange(2 * block, device=filters.device) - torch.arange(block, device=filters.device)[:, None]
-    size = filters.shape[1]
-    inside = (tap >= 0) & (tap < size)
-    return filters[:, tap.clamp(min=0, max=size - 1)].masked_fill(~inside, 0.0)

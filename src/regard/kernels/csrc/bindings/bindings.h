@@ -80,6 +80,7 @@ auto operation(std::pair<Arguments, Results> (*read)(Call&, Given...),
 void bind_additive(nb::module_& module);
 void bind_attention(nb::module_& module);
 void bind_buckets(nb::module_& module);
+void bind_convolution(nb::module_& module);
 void bind_decoder_stack(nb::module_& module);
 void bind_features(nb::module_& module);
 void bind_projection(nb::module_& module);

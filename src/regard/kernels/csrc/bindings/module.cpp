@@ -24,7 +24,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 17;
+constexpr int interface_number = 18;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
@@ -39,6 +39,7 @@ NB_MODULE(_native, module) {
     bind_training(module);
     bind_projection(module);
     bind_sublayers(module);
+    bind_convolution(module);
     bind_decoder_stack(module);
     bind_features(module);
     bind_scan(module);
