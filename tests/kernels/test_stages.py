@@ -11,6 +11,7 @@ import pytest
 CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 SOURCES = (
     "parallel.cpp",
+    "task_times.cpp",
     "workers.cpp",
     "machine_load.cpp",
     "openmp_runtime.cpp",

@@ -944,5 +944,11 @@ def openmp() -> str | None:
 def parallel_counts() -> list[int]:
     """Return how many teams of threads were gathered so far, and how many stages of regions were computed."""
 
+def record_task_times(on: bool) -> None:
+    """Turn on or off that the calling thread computes each task and its time is recorded; for a model of many cores."""
+
+def take_task_times() -> list[list[int]]:
+    """Return the recorded nanoseconds of the tasks of each stage, in order, and forget them."""
+
 def poison(on: bool) -> None:
     """Turn on or off that scratch memory is filled with NaN (all bits set) before use; for tests."""

@@ -12,6 +12,7 @@
 #include "runtime/cpu.h"
 #include "runtime/openmp_runtime.h"
 #include "runtime/parallel.h"
+#include "runtime/task_times.h"
 
 namespace regard {
 namespace {
@@ -62,6 +63,10 @@ NB_MODULE(_native, module) {
             return std::vector<int64_t>{counts.teams, counts.stages};
         },
         "The number of teams of threads that were gathered, and of stages that one of them went through, so far.");
+    module.def("record_task_times", &record_task_times, "on"_a,
+               "Whether each task is computed by the calling thread, and its time recorded, for a model of many cores.");
+    module.def("take_task_times", &take_task_times,
+               "The recorded nanoseconds of the tasks of each stage, in order; they are then forgotten.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/machine_load.h"
 #include "runtime/openmp_runtime.h"
 #include "runtime/owned_tasks.h"
+#include "runtime/task_times.h"
 #include "runtime/workers.h"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -349,11 +350,33 @@ const int fork_handlers = pthread_atfork(
 
 }  // namespace
 
+static void run_serial(int64_t tasks, void (*run)(void*, int64_t, int), void* context) {
+    const DefaultFloatingPoint arithmetic;
+    for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
+}
+
+static void run_timed(int64_t tasks, void (*run)(void*, int64_t, int), void* context) {
+    const DefaultFloatingPoint arithmetic;
+    const bool nested = std::exchange(in_task, true);
+    TaskTimes times;
+    times.reserve(static_cast<size_t>(tasks));
+    int64_t last = now();
+    for (int64_t task = 0; task < tasks; ++task) {
+        run(context, task, 0);
+        const int64_t end = now();
+        times.push_back(end - last);
+        last = end;
+    }
+    add_task_times(std::move(times));
+    in_task = nested;
+}
+
 void detail::parallel_for(int64_t tasks, int ranges, int threads, void (*run)(void*, int64_t, int), void* context) {
     Stages* stages = Stages::of_caller();
-    if (threads <= 1 || tasks <= 1 || in_task || (stages == nullptr && openmp::in_parallel())) {
-        const DefaultFloatingPoint arithmetic;
-        for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
+    if (task_times_are_recorded() && !in_task) {
+        run_timed(tasks, run, context);
+    } else if (threads <= 1 || tasks <= 1 || in_task || (stages == nullptr && openmp::in_parallel())) {
+        run_serial(tasks, run, context);
     } else if (stages != nullptr) {
         stages->run(tasks, ranges, threads, run, context);
     } else {
@@ -364,7 +387,7 @@ void detail::parallel_for(int64_t tasks, int ranges, int threads, void (*run)(vo
 void detail::in_one_region(int threads, void (*body)(void*), void* context) {
     const bool is_inside = in_task || Stages::of_caller() != nullptr || openmp::in_parallel();
     // Where others compete for the cores, helpers would leave at once: each stage gathers a team for itself.
-    if (threads <= 1 || is_inside || load_of_pollers.is_busy()) return body(context);
+    if (threads <= 1 || is_inside || load_of_pollers.is_busy() || task_times_are_recorded()) return body(context);
     RegionOfStages(threads, body, context).run();
 }
 
