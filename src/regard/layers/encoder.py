@@ -16,6 +16,7 @@ from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import Residual, make_residual
+from regard.layers.sublayer_step import can_read_text, feed_forward_step, self_attention_step
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.positions.base import PairBias, Rotation
@@ -44,12 +45,27 @@ class EncoderBlock(CheckpointedBlock):
         ``bias`` is added to the scores of self-attention, which then has no position that is a bias.
         """
 
+        if can_read_text(tokens):
+            return self._step(tokens, mask, bias)
+
         def transform(tokens: Tensor) -> Tensor:
-            tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
-            output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
-            return output
+            return self._feed_forward(self._attend(tokens, mask, bias))
 
         return self.run_checkpointed(transform, tokens)
+
+    def _attend(self, tokens: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
+        return self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
+
+    def _feed_forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
+        return output
+
+    def _step(self, tokens: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
+        """Compute few tokens without gradients: each sublayer is one native call where that computes it."""
+        found = self_attention_step(self.attention, self.attention_residual, tokens, mask, bias)
+        attended = self._attend(tokens, mask, bias) if found is None else found
+        output = feed_forward_step(self.feed_forward, self.feed_forward_residual, attended)
+        return self._feed_forward(attended) if output is None else output
 
 
 @explain_arguments

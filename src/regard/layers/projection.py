@@ -40,7 +40,7 @@ from torch.nn import functional
 from regard.errors import unknown_name_error
 from regard.kernels.autograd_function import Function
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS, activate
-from regard.kernels.operators.linear_op import can_multiply, multiply
+from regard.kernels.operators.linear_op import can_multiply, multiplies, multiply
 from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
 from regard.kernels.tracing import any_requires_grad, is_eager_backward, is_plain_call
@@ -253,8 +253,13 @@ def _uses_own_product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bo
         and not any_requires_grad(tokens, weight, bias)
         and can_multiply(tokens, weight, bias)
         and is_plain_call(tokens, weight, bias)
-        and (tokens.dtype is not torch.float32 or matmul_library() != "torch")
+        and multiplies_many(tokens.dtype)
     )
+
+
+def multiplies_many(dtype: torch.dtype) -> bool:
+    """Whether regard's kernel for many tokens is expected to be faster than the libraries for this dtype."""
+    return multiplies(dtype) and (dtype is not torch.float32 or matmul_library() != "torch")
 
 
 def _count_rows(tokens: Tensor) -> int:

@@ -1,6 +1,7 @@
-"""The sublayers of a decoder block in a decoding step, each in one native call (``kernels.operators.sublayer_op``).
+"""The sublayers of a block, each in one native call (``kernels.operators.sublayer_op``): of a decoder in a decoding
+step, and of an encoder.
 
-    y = after(x + of_output(f(before(x))))            x, y (batch, length, width), few tokens, without gradients
+    y = after(x + of_output(f(before(x))))            x, y (batch, length, width), without gradients
 
 Each function returns None if modules have to be called one after the other: for tokens, layers, mechanisms or states
 that the kernel does not compute, and where hooks, adapters or dropout are at work. Parameters are read in each call, so
@@ -20,11 +21,13 @@ from regard.contract import Frame
 from regard.kernels.operators import sublayer_op
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.kernels.operators.projection_op import MAX_TOKENS
 from regard.kernels.operators.sublayer_op import (
     AttentionLayers,
     FeedForwardLayers,
     LinearLayer,
     NormLayer,
+    RotationFactors,
     SublayerNorms,
     can_read,
 )
@@ -34,7 +37,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import has_global_hooks, is_unmodified
-from regard.layers.projection import uses_own_kernel
+from regard.layers.projection import multiplies_many, uses_own_kernel
 from regard.layers.quantized_linear import Int4Linear, Int8Linear
 from regard.layers.residual import Residual
 from regard.layers.rms_norm import RMSNorm
@@ -46,18 +49,26 @@ from regard.mechanisms.state import State
 from regard.positions.base import DistanceBias, Rotation
 from regard.validation import check_mask
 
+_MAX_TOKENS_OF_TEXTS = 4096
 _QUANTIZED_DTYPES: dict[type[nn.Module], torch.dtype] = {Int8Linear: torch.int8, Int4Linear: torch.uint8}
 """The dtype of the stored weight of layers with weights of few bits."""
 
 
-def can_step(tokens: Tensor) -> bool:
-    """Whether sublayers of these tokens may be computed in one native call each."""
+def can_step(tokens: Tensor, max_tokens: int = MAX_TOKENS) -> bool:
+    """Whether sublayers of these tokens, so many at most, may be computed in one native call each."""
     return (
         not torch.compiler.is_compiling()
         and isinstance(tokens, Tensor)
-        and sublayer_op.can_compute(tokens)
+        and sublayer_op.can_compute(tokens, max_tokens)
         and uses_own_kernel()
         and not has_global_hooks()
+    )
+
+
+def can_read_text(tokens: Tensor) -> bool:
+    """Whether sublayers of whole texts may be: also of many tokens, where their own products are fast."""
+    return can_step(tokens, _MAX_TOKENS_OF_TEXTS) and (
+        tokens.shape[0] * tokens.shape[1] <= MAX_TOKENS or multiplies_many(tokens.dtype)
     )
 
 
@@ -84,14 +95,10 @@ def attention_step(
     layers, norms = read_attention(attention, tokens, has_keys=True), read_norms(residual, tokens.dtype)
     if layers is None or norms is None:
         return None
-    position, rotation = attention.position, None
-    if isinstance(position, Rotation):
-        rotation = position.factors(tokens, attention.head_dim, starts[0], length)
-        if rotation is None or not is_unmodified(position):
-            return None
+    rotation, rotates = _find_rotation(attention, tokens, starts[0])
     frame = Frame(length, state.visible_keys(length))
     terms = read_terms(attention.mechanism, frame, tokens, mask, attention.choose_bias(bias))
-    if terms is None:
+    if terms is None or (rotates and rotation is None):
         return None
     following = state.reserved(length)
     if not isinstance(following, TokenCache):
@@ -101,6 +108,25 @@ def attention_step(
         return None
     output = sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, rotation, terms)
     return output, following.trimmed()
+
+
+def self_attention_step(
+    attention: nn.Module, residual: Residual, tokens: Tensor, mask: Mask | None, bias: Bias | None
+) -> Tensor | None:
+    """Compute self-attention of whole texts, of tokens for which ``can_step`` holds."""
+    if type(attention) is not MultiHeadAttention:
+        return None
+    layers, norms = read_attention(attention, tokens, has_keys=True), read_norms(residual, tokens.dtype)
+    if layers is None or norms is None:
+        return None
+    batch, length, _ = tokens.shape
+    rotation, rotates = _find_rotation(attention, tokens, 0)
+    terms = read_terms(attention.mechanism, Frame(length, length), tokens, mask, attention.choose_bias(bias))
+    if terms is None or (rotates and rotation is None):
+        return None
+    key = tokens.new_empty(batch, attention.key_value_heads, length, attention.head_dim)
+    value = tokens.new_empty(batch, attention.key_value_heads, length, attention.value_head_dim)
+    return sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, rotation, terms)
 
 
 def cross_attention_step(
@@ -117,6 +143,15 @@ def cross_attention_step(
     if terms is None:
         return None
     return sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, None, terms)
+
+
+def _find_rotation(attention: MultiHeadAttention, tokens: Tensor, start: int) -> tuple[RotationFactors | None, bool]:
+    """Return the factors for tokens from ``start`` on, None if modules have to be called; and if it rotates."""
+    position = attention.position
+    if not isinstance(position, Rotation):
+        return None, False
+    factors = position.factors(tokens, attention.head_dim, start, tokens.shape[1])
+    return (factors if is_unmodified(position) else None), True
 
 
 def read_terms(

@@ -65,12 +65,12 @@ class FeedForwardLayers(NamedTuple):
     activation: str
 
 
-def can_compute(tokens: Tensor) -> bool:
-    """Whether the kernels compute sublayers of these tokens: few ones on a CPU, without gradients."""
+def can_compute(tokens: Tensor, max_tokens: int = MAX_TOKENS) -> bool:
+    """Whether the kernels compute sublayers of these tokens: so many at most, on a CPU, without gradients."""
     return (
         tokens.layout is torch.strided  # first: a nested tensor has no numbers to compare
         and tokens.dim() == 3
-        and 0 < tokens.shape[0] * tokens.shape[1] <= MAX_TOKENS
+        and 0 < tokens.shape[0] * tokens.shape[1] <= max_tokens
         and tokens.dtype in DTYPES
         and not torch.is_grad_enabled()
         and tokens.is_cpu

@@ -1,5 +1,5 @@
-// Drivers of a decoder's sublayers for few tokens. Each linear layer, or group of layers of the same tokens, is one
-// stage of a region; what lies between them is of few numbers, and computed by the calling thread.
+// Drivers of the sublayers of decoders and encoders. Each linear layer is a stage of a region, and of few tokens each group
+// of layers of the same tokens; then what lies between them is of few numbers, and computed by the calling thread.
 #include <string.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "decode/sublayer_kernels.h"
 #include "drivers.h"
+#include "linear/linear_kernels.h"
 #include "linear/packed_projection.h"
 #include "tables/table_in_use.h"
 
@@ -41,16 +42,45 @@ ProjectionArguments with_tokens(ProjectionArguments layer, const Sublayer& of, v
     return layer;
 }
 
+constexpr int64_t few_rows = 16, few_rounded_rows = 8;  // tokens up to which a layer of few is faster
+
+// Whether a layer is computed as one of few tokens, which has no activation: also where there is no kernel for many.
+bool is_few(const ProjectionArguments& layer) {
+    if (layer.weight.dtype != layer.tokens.dtype) return layer.rows <= few_rounded_rows;
+    if (layer.rows <= few_rows) return true;
+    const int64_t unit = linear_unit(layer.tokens.dtype);
+    return unit == 0 || layer.inputs % unit != 0;
+}
+
+void multiply(const ProjectionArguments& layer, int threads, Activation activation = Activation::identity) {
+    if (is_few(layer)) return project(layer, threads);
+    linear({layer.tokens, layer.weight, layer.scale, layer.bias, layer.output, layer.rows, layer.inputs, layer.outputs,
+            activation},
+           threads);
+}
+
+// Calls body(row) for each row.
+template <class Body>
+void for_rows(int64_t rows, int threads, Body body) {
+    if (rows <= few_rows) {
+        for (int64_t row = 0; row < rows; ++row) body(row);
+        return;
+    }
+    parallel_for_owned(ceil_div(rows, few_rows), threads, [&](int64_t task, int) {
+        for (int64_t row = task * few_rows; row < std::min(task * few_rows + few_rows, rows); ++row) body(row);
+    });
+}
+
 // Tokens after the norm before the sublayer.
 class NormalizedTokens {
 public:
-    NormalizedTokens(const Sublayer& of, const SublayerKernels& kernels) : data_(of.tokens.data) {
+    NormalizedTokens(const Sublayer& of, const SublayerKernels& kernels, int threads) : data_(of.tokens.data) {
         if (!of.before) return;
         const Dtype dtype = of.tokens.dtype;
         normalized_ = make_rows(of.rows, of.width, dtype);
         data_ = normalized_.as<char>();
         const Rows from(of.tokens.data, of.width, dtype), to(data_, of.width, dtype);
-        for (int64_t row = 0; row < of.rows; ++row) kernels.normalize(of.before, from[row], to[row], of.width);
+        for_rows(of.rows, threads, [&](int64_t row) { kernels.normalize(of.before, from[row], to[row], of.width); });
     }
     void* data() const { return data_; }
 
@@ -60,17 +90,22 @@ private:
 };
 
 // output = after(tokens + of_output(update))
-void finish(const Sublayer& of, const SublayerKernels& kernels, void* update) {
+void finish(const Sublayer& of, const SublayerKernels& kernels, void* update, int threads) {
     const Rows tokens(of.tokens.data, of.width, of.tokens.dtype), output(of.output.data, of.width, of.tokens.dtype);
     const Rows updates(update, of.width, of.tokens.dtype);
-    for (int64_t row = 0; row < of.rows; ++row) {
+    for_rows(of.rows, threads, [&](int64_t row) {
         if (of.of_output) kernels.normalize(of.of_output, updates[row], updates[row], of.width);
         kernels.add(tokens[row], updates[row], output[row], of.width);
         if (of.after) kernels.normalize(of.after, output[row], output[row], of.width);
-    }
+    });
 }
 
-void project_all(const std::vector<ProjectionArguments>& layers, int threads) {
+// Computes layers of the same tokens.
+void multiply_all(const std::vector<ProjectionArguments>& layers, int threads) {
+    if (!std::all_of(layers.begin(), layers.end(), is_few)) {
+        for (const ProjectionArguments& layer : layers) multiply(layer, threads);
+        return;
+    }
     std::vector<PackedProjection> packed;
     packed.reserve(layers.size());
     int64_t tasks = 0;
@@ -87,30 +122,32 @@ void project_all(const std::vector<ProjectionArguments>& layers, int threads) {
 
 // Normalizes and rotates the heads of tokens (batch, new tokens, heads, head_dim).
 void prepare_heads(const AttentionSublayer& s, const SublayerKernels& kernels, const NormLayer& norm, void* tokens,
-                   int64_t heads, const Problem& p) {
+                   int64_t heads, const Problem& p, int threads) {
     if (!norm && !s.rotation.cosine) return;
     const Dtype dtype = s.tokens.dtype;
     const Rows all(tokens, p.head_dim, dtype);
     const Rows cosine(s.rotation.cosine.data, s.rotation.rotated, dtype);
     const Rows sine(s.rotation.sine.data, s.rotation.rotated, dtype);
-    for (int64_t row = 0; row < s.rows; ++row)
+    for_rows(s.rows, threads, [&](int64_t row) {
         for (int64_t head = 0; head < heads; ++head) {
             char* one = all[row * heads + head];
             if (norm) kernels.normalize(norm, one, one, p.head_dim);
             const int64_t token = row % s.rotation.cosine.shape[2];
             if (s.rotation.cosine) kernels.rotate(s.rotation, cosine[token], sine[token], one);
         }
+    });
 }
 
 // Copies new tokens (batch, new tokens, heads, size) to the end of `all` (batch, heads, tokens, size).
-void append(const Array& all, void* tokens, int64_t added) {
+void append(const Array& all, void* tokens, int64_t added, int threads) {
     const Rows from(tokens, all.shape[3], all.dtype);
     const auto each = static_cast<int64_t>(dtype_size(all.dtype));
-    int64_t row = 0;
-    for (int64_t b = 0; b < all.shape[0]; ++b)
-        for (int64_t token = all.shape[2] - added; token < all.shape[2]; ++token)
-            for (int64_t head = 0; head < all.shape[1]; ++head, ++row)
-                memcpy(static_cast<char*>(all.data) + all.at(b, head, token, 0) * each, from[row], from.bytes_of_row());
+    const int64_t heads = all.shape[1], first = all.shape[2] - added;
+    for_rows(all.shape[0] * added, threads, [&](int64_t row) {
+        for (int64_t head = 0; head < heads; ++head)
+            memcpy(static_cast<char*>(all.data) + all.at(row / added, head, first + row % added, 0) * each,
+                   from[row * heads + head], from.bytes_of_row());
+    });
 }
 
 // The same for pages: new tokens are the last of each sequence.
@@ -158,34 +195,45 @@ static void run_feed_forward(const FeedForwardSublayer& s, int threads) {
     const Dtype dtype = s.tokens.dtype;
     const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
     const int64_t inner = s.up.outputs;
-    const NormalizedTokens tokens(s, kernels);
+    const NormalizedTokens tokens(s, kernels, threads);
     const Scratch of_up = make_rows(s.rows, inner, dtype), of_gate = make_rows(s.gate.weight ? s.rows : 0, inner, dtype);
     const Scratch update = make_rows(s.rows, s.width, dtype);
     const Rows up(of_up.as<char>(), inner, dtype), gate(of_gate.as<char>(), inner, dtype);
-    std::vector<PackedProjection> packed;
-    packed.reserve(2);
-    packed.emplace_back(with_tokens(s.up, s, tokens.data(), of_up.as<char>()), threads);
-    if (s.gate.weight) packed.emplace_back(with_tokens(s.gate, s, tokens.data(), of_gate.as<char>()), threads);
-    parallel_for_owned(packed[0].tasks(), threads, [&](int64_t task, int) {
-        for (const PackedProjection& layer : packed) layer.run(task);
-        const int64_t first = packed[0].first(task), count = packed[0].stop(task) - first;
+    const ProjectionArguments up_layer = with_tokens(s.up, s, tokens.data(), of_up.as<char>());
+    const ProjectionArguments gate_layer = with_tokens(s.gate, s, tokens.data(), of_gate.as<char>());
+    // up = activation(up), or activation(gate) * up, of the numbers from `first` on
+    const auto activate = [&](int64_t row, int64_t first, int64_t count) {
         const int64_t at = first * static_cast<int64_t>(dtype_size(dtype));
-        for (int64_t row = 0; row < s.rows; ++row) {
-            char* own = up[row] + at;
-            if (s.gate.weight)
-                kernels.activate(s.activation, gate[row] + at, own, own, count);
-            else
-                kernels.activate(s.activation, own, nullptr, own, count);
-        }
-    });
-    project(with_tokens(s.down, s, of_up.as<char>(), update.as<char>()), threads);
-    finish(s, kernels, update.as<char>());
+        char* own = up[row] + at;
+        if (s.gate.weight)
+            kernels.activate(s.activation, gate[row] + at, own, own, count);
+        else
+            kernels.activate(s.activation, own, nullptr, own, count);
+    };
+    if (is_few(up_layer)) {
+        std::vector<PackedProjection> packed;
+        packed.reserve(2);
+        packed.emplace_back(up_layer, threads);
+        if (s.gate.weight) packed.emplace_back(gate_layer, threads);
+        parallel_for_owned(packed[0].tasks(), threads, [&](int64_t task, int) {
+            for (const PackedProjection& layer : packed) layer.run(task);
+            const int64_t first = packed[0].first(task), count = packed[0].stop(task) - first;
+            for (int64_t row = 0; row < s.rows; ++row) activate(row, first, count);
+        });
+    } else if (s.gate.weight) {
+        multiply_all({up_layer, gate_layer}, threads);
+        for_rows(s.rows, threads, [&](int64_t row) { activate(row, 0, inner); });
+    } else {
+        multiply(up_layer, threads, s.activation);
+    }
+    multiply(with_tokens(s.down, s, of_up.as<char>(), update.as<char>()), threads);
+    finish(s, kernels, update.as<char>(), threads);
 }
 
 static void run_attention(const AttentionSublayer& s, const Problem& p, int threads) {
     const Dtype dtype = s.tokens.dtype;
     const SublayerKernels& kernels = sublayer_kernels_in_use(dtype);
-    const NormalizedTokens tokens(s, kernels);
+    const NormalizedTokens tokens(s, kernels, threads);
     const bool appends = static_cast<bool>(s.key_layer.weight);
     const Scratch keys = make_rows(appends ? s.rows : 0, s.key_layer.outputs, dtype);
     const Scratch values = make_rows(appends ? s.rows : 0, s.value_layer.outputs, dtype);
@@ -195,17 +243,17 @@ static void run_attention(const AttentionSublayer& s, const Problem& p, int thre
         layers.push_back(with_tokens(s.key_layer, s, tokens.data(), keys.as<char>()));
         layers.push_back(with_tokens(s.value_layer, s, tokens.data(), values.as<char>()));
     }
-    project_all(layers, threads);
-    prepare_heads(s, kernels, s.query_norm, s.query.data, p.heads, p);
+    multiply_all(layers, threads);
+    prepare_heads(s, kernels, s.query_norm, s.query.data, p.heads, p, threads);
     const bool in_pages = static_cast<bool>(s.pages.key);
     if (appends) {
-        prepare_heads(s, kernels, s.key_norm, keys.as<char>(), p.key_heads, p);
+        prepare_heads(s, kernels, s.key_norm, keys.as<char>(), p.key_heads, p, threads);
         if (in_pages) {
             append_to_pages(s.pages.key, s.pages, keys.as<char>(), p);
             append_to_pages(s.pages.value, s.pages, values.as<char>(), p);
         } else {
-            append(p.key, keys.as<char>(), p.queries);
-            append(p.value, values.as<char>(), p.queries);
+            append(p.key, keys.as<char>(), p.queries, threads);
+            append(p.value, values.as<char>(), p.queries, threads);
         }
     }
     const ForwardResults results = {s.mixed, {}, {}, {}};
@@ -213,8 +261,8 @@ static void run_attention(const AttentionSublayer& s, const Problem& p, int thre
         paged(p, s.pages, results, threads);
     else
         forward(p, results, threads);
-    project(with_tokens(s.output_layer, s, s.mixed.data, update.as<char>()), threads);
-    finish(s, kernels, update.as<char>());
+    multiply(with_tokens(s.output_layer, s, s.mixed.data, update.as<char>()), threads);
+    finish(s, kernels, update.as<char>(), threads);
 }
 
 void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
