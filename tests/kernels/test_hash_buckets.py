@@ -99,7 +99,7 @@ def test_huge_and_broken_keys_are_divided() -> None:
     rows[0, 0, 3] *= 2.0**100
     rows[0, 0, 5, 2] = torch.inf
     divided = torch.empty_like(rows)
-    native.sort_rows(rows, torch.arange(67, dtype=torch.int32)[None], divided=divided)
+    native.divide_rows(rows, divided)
     wide = rows.double()
     expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt()
     expected[0, 0, 5] = torch.nan
@@ -117,9 +117,46 @@ def test_wrong_arguments_are_refused() -> None:
         native.sort_by_bucket(codes, torch.full((1, 1, 3), 62), torch.empty(1, 64, dtype=torch.int32), place)
     with pytest.raises(ValueError, match="codes: an index is out of range"):
         native.count_buckets(codes + 1, torch.empty(1, 1, 3, dtype=torch.long))
-    with pytest.raises(ValueError, match="token: an index is out of range"):
-        native.sort_rows(torch.zeros(1, 1, 5, 2), torch.full((1, 4), 5, dtype=torch.int32), torch.empty(1, 1, 4, 2))
+    tokens, rows = torch.zeros(1, 1, 5, 2), torch.full((1, 1, 4), 5, dtype=torch.int32)
+    for name in ("query_rows", "key_rows"):
+        output = torch.empty(1, 1, 4 if name == "query_rows" else 5, 2)
+        with pytest.raises(ValueError, match=f"{name}: an index is out of range"):
+            native.forward(tokens, tokens, tokens, output, None, **{name: rows})
     with pytest.raises(ValueError, match="factors: expected even numbers"):
         native.hash_tokens(
             torch.zeros(1, 1, 5, 2), torch.zeros(1, 1, 2, 1), torch.tensor([3]), torch.zeros(1, 1, 5, 1).long()
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_listed_rows_are_those_that_were_moved(dtype) -> None:
+    """Forward and backward, with rows that appear twice, and rows of zeros."""
+    generator = torch.Generator().manual_seed(9)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator).to(dtype)
+
+    query, key, value = random(2, 71, 3, 13).transpose(1, 2), random(2, 3, 83, 13), random(2, 3, 83, 7)
+    query[1, 2, 5, 3] = key[0, 1, 7, 2] = torch.nan
+    query_rows, key_rows = (torch.randint(-1, count, (2, 3, 131), generator=generator).int() for count in (71, 83))
+    upstream, nothing = random(2, 3, 71, 7), torch.zeros(2, 3, 131, 7, dtype=dtype)
+
+    def move(tokens, rows):
+        rows = rows.long()[..., None]
+        moved = tokens.gather(2, rows.clamp(min=0).expand(-1, -1, -1, tokens.shape[3]))
+        return torch.where(rows < 0, 0.0, moved).to(dtype)
+
+    moved = [move(query, query_rows), move(key, key_rows), move(value, key_rows)]
+    results = []
+    for tokens, gradient, lists in (
+        ((query, key, value), upstream, {"query_rows": query_rows, "key_rows": key_rows}),
+        (moved, move(upstream, query_rows), {}),
+    ):
+        output = torch.empty(2, 3, 131, 7, dtype=dtype)
+        normalizer = torch.empty(2, 3, 131, 2, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        native.forward(*tokens, output, None, normalizer=normalizer, scale=0.3, **lists)
+        gradients = [torch.empty_like(side) for side in moved]
+        native.backward(gradient, *tokens, nothing, normalizer, *gradients, None, None, scale=0.3, **lists)
+        results.append([output, normalizer, *gradients])
+    for listed, expected in zip(*results, strict=True):
+        assert torch.equal(listed.nan_to_num(7.0), expected.nan_to_num(7.0))

@@ -72,6 +72,8 @@ def forward(
     rounding: Array | None = None,
     softcap: float | None = None,
     sinks: Array | None = None,
+    query_rows: Array | None = None,
+    key_rows: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -96,7 +98,8 @@ def forward(
     a half-precision output, which makes the backward pass more accurate.
 
     softcap bounds the scaled products before the bias is added; sinks, any floating dtype, broadcasts to (batch, heads,
-    queries, 1) and adds exp(sink) to the sum of a row.
+    queries, 1) and adds exp(sink) to the sum of a row. query_rows and key_rows, int32 (batch, heads, places), list the
+    rows of query, and of key and value, that are the queries and keys; -1 is a row of zeros.
     """
 
 def backward(
@@ -124,6 +127,8 @@ def backward(
     sinks: Array | None = None,
     grad_sinks: Array | None = None,
     sink_weight_grad: Array | None = None,
+    query_rows: Array | None = None,
+    key_rows: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -758,13 +763,11 @@ def list_bucket_tiles(
     key_tile, which may have room for more.
     """
 
-def sort_rows(
-    rows: Array, token: Array, sorted_rows: Array | None = None, *, divided: Array | None = None, threads: int = 1
-) -> None:
-    """Copy rows (batch, heads, tokens, size) to sorted_rows (batch, heads, places, size), float32 or float64.
+def divide_rows(rows: Array, divided: Array, *, threads: int = 1) -> None:
+    """Divide rows (batch, heads, tokens, size), float32 or float64, by the root of their mean square and 1e-6.
 
-    token int32 (batch * heads, places), -1 for a row of zeros. divided gets the rows divided by the root of their mean
-    square and 1e-6 (sorted_rows.h).
+    divided has the shape of rows; both have contiguous rows. A row with NaN or Inf becomes NaN. The equation is in
+    csrc/buckets/sorted_rows.h.
     """
 
 def sort_gradients(
@@ -772,13 +775,15 @@ def sort_gradients(
     output: Array,
     normalizer: Array,
     token: Array,
-    sorted_rows: Array,
     sorted_normalizer: Array,
     grad_lse: Array,
     *,
     threads: int = 1,
 ) -> None:
-    """Copy grad_output and normalizer to places, and write grad_lse, -grad_output . output (batch, heads, places)."""
+    """Copy normalizer to places, and write grad_lse, -grad_output . output (batch, heads, places).
+
+    token int32 (batch * heads, places), -1 for none.
+    """
 
 def merge_rounds(
     sorted_rows: Array,

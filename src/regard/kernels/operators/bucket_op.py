@@ -1,8 +1,8 @@
 """regard::bucket_attention, attention of tokens that share a bucket in any hash round, as a torch operator.
 
 ``reference.bucket_attention`` has the equation. Each round sorts the tokens by bucket and runs the tile kernels of
-``attention_op`` over them; pairs that share a bucket in an earlier round are left out, so that each counts once. With
-m_r and l_r the largest score and the sum of a row in round r, and o_r its output there, the rounds are merged by
+``attention_op`` over lists of them; pairs that share a bucket in an earlier round are left out, so that each counts
+once. With m_r and l_r the largest score and the sum of a row in round r, and o_r its output there, rounds are merged by
 
     m = max_r m_r,    l = sum_r l_r exp(m_r - m),    o = sum_r o_r l_r exp(m_r - m) / l
 
@@ -39,7 +39,7 @@ from regard.kernels.sorted_tokens import (
 _LOG2_E = 1.4426950408889634
 _NUM_SEEDS = 2**62
 _BLOCK_BYTES = 2**22
-"""Bytes of the queries that are sorted at once: sorted tokens, up to twice as many, then stay in a level 2 cache."""
+"""Bytes of the queries that are computed at once: results at places, up to twice as many, then stay in a cache."""
 
 
 @final
@@ -74,7 +74,7 @@ class _Round(NamedTuple):
 
 @final
 class _Memory:
-    """Memory of sorted rows, used again for each block and round: new memory costs a page fault per 4 KiB."""
+    """Memory of results at places, used again for each block and round: new memory costs a page fault per 4 KiB."""
 
     def __init__(self, like: Tensor) -> None:
         self._like = like
@@ -161,7 +161,7 @@ def _narrow_buckets(terms: BucketArguments) -> BucketArguments:
 
 @final
 class _Block(NamedTuple):
-    """Some heads of some batch entries, whose sorted tokens stay in a cache and in memory that is reused."""
+    """Some heads of some batch entries, whose results at places stay in a cache and in memory that is reused."""
 
     entries: slice
     heads: slice
@@ -229,12 +229,13 @@ def _compute_block(
 ) -> None:
     """Compute a block of query, key and value into output and normalizer, round by round."""
     output, normalizer = results
+    query, key, value = _divide_queries(tensors, memory)
+    of_values = value if value.shape[3] else zero_values(value)
     for number, hash_round in enumerate(rounds):
-        query, key, value = _sort_tokens(tensors, hash_round, memory)
-        of_values = value if value.shape[3] else zero_values(value)
-        found = memory.take("output", *query.shape[:3], of_values.shape[3])
-        log_sums = memory.take("normalizer", *query.shape[:3], 2)
-        native.forward(query, key, of_values, found, None, normalizer=log_sums, **_list_tiles(hash_round, terms))
+        places = (*query.shape[:2], hash_round.queries.token.shape[1])
+        found, log_sums = memory.take("output", *places, of_values.shape[3]), memory.take("normalizer", *places, 2)
+        options = _list_rows(hash_round, query) | _list_tiles(hash_round, terms)
+        native.forward(query, key, of_values, found, None, normalizer=log_sums, **options)
         native.merge_rounds(
             found[..., : value.shape[3]],
             log_sums,
@@ -248,27 +249,21 @@ def _compute_block(
         )
 
 
-def _sort_tokens(
-    tensors: Sequence[Tensor | None], hash_round: _Round, memory: _Memory
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Copy query, key and value to their places; without a key, divided queries are the keys."""
+def _divide_queries(tensors: Sequence[Tensor | None], memory: _Memory) -> tuple[Tensor, Tensor, Tensor]:
+    """Return query, key and value; without a key, divided queries are the keys."""
     query, key, value = tensors
     assert query is not None
     assert value is not None
-    (batch, heads, _, size), threads = query.shape, torch.get_num_threads()
-    shapes = [(batch, heads, side.token.shape[1]) for side in (hash_round.queries, hash_round.keys)]
-    of_queries, of_keys = memory.take("query", *shapes[0], size), memory.take("key", *shapes[1], size)
-    together = key is None and hash_round.keys is hash_round.queries
-    native.sort_rows(
-        query, hash_round.queries.token, of_queries, divided=of_keys if together else None, threads=threads
-    )
-    if key is not None:
-        native.sort_rows(key, hash_round.keys.token, of_keys, threads=threads)
-    elif not together:
-        native.sort_rows(query, hash_round.keys.token, divided=of_keys, threads=threads)
-    of_values = memory.take("value", *shapes[1], value.shape[3])
-    native.sort_rows(value, hash_round.keys.token, of_values, threads=threads)
-    return of_queries, of_keys, of_values
+    if key is None:
+        key = memory.take("key", *query.shape)
+        native.divide_rows(query, key, threads=torch.get_num_threads())
+    return query, key, value
+
+
+def _list_rows(hash_round: _Round, query: Tensor) -> dict[str, Tensor]:
+    """Return the tokens at the places of queries and keys, as the kernels read their rows."""
+    sides = {"query_rows": hash_round.queries, "key_rows": hash_round.keys}
+    return {name: side.token.unflatten(0, query.shape[:2]) for name, side in sides.items()}
 
 
 def _empty_results(query: Tensor, key: Tensor | None, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -323,24 +318,26 @@ def _compute_block_backward(
     """
     threads = torch.get_num_threads()
     upstream, output, of_rows = results
+    query, key, value = _divide_queries(tensors, memory)
     nothing = zero_values(output)[:, :, :1]
     for number, hash_round in enumerate(rounds):
-        query, key, value = _sort_tokens(tensors, hash_round, memory)
+        places, key_places = ((*query.shape[:2], side.token.shape[1]) for side in (hash_round.queries, hash_round.keys))
         # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
-        grad_output = memory.take("output", *query.shape[:3], value.shape[3])
-        normalizer, grad_lse = memory.take("normalizer", *query.shape[:3], 2), memory.take("lse", *query.shape[:3])
+        normalizer, grad_lse = memory.take("normalizer", *places, 2), memory.take("lse", *places)
         native.sort_gradients(
-            upstream, output, of_rows, hash_round.queries.token, grad_output, normalizer, grad_lse, threads=threads
+            upstream, output, of_rows, hash_round.queries.token, normalizer, grad_lse, threads=threads
         )
-        of_query, of_key, of_value = (
-            memory.take(f"gradient {at}", *of.shape) for at, of in enumerate((query, key, value))
+        of_query = memory.take("gradient of query", *places, query.shape[3])
+        of_key, of_value = (
+            memory.take(f"gradient of {name}", *key_places, side.shape[3])
+            for name, side in (("key", key), ("value", value))
         )
         native.backward(
-            grad_output,
+            upstream,
             query,
             key,
             value,
-            nothing.expand_as(grad_output),
+            nothing.expand(*places, value.shape[3]),
             normalizer,
             of_query,
             of_key,
@@ -348,6 +345,7 @@ def _compute_block_backward(
             None,
             None,
             grad_lse=grad_lse,
+            **_list_rows(hash_round, query),
             **_list_tiles(hash_round, terms),
         )
         first, of_queries, of_keys = number == 0, hash_round.queries.place, hash_round.keys.place

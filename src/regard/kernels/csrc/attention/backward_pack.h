@@ -80,9 +80,8 @@ struct BackwardPack {
         storage* query = (storage*)(into.query + s.query * at);
         storage* grad_output = (storage*)(into.output + s.output * at);
         storage* output = (storage*)scratch;
-        read_rows(p.query, p.query.at(batch, head, first, 0), rows, height, p.head_dim, query, query_stride);
-        read_rows(g.grad_output, g.grad_output.at(batch, head, first, 0), rows, height, p.value_dim, grad_output,
-                  output_stride);
+        read_tokens(p.query, batch, head, first, rows, height, p.head_dim, query, query_stride);
+        read_tokens(g.grad_output, batch, head, first, rows, height, p.value_dim, grad_output, output_stride);
         if (Weights::is_normalized)
             read_rows(g.output, g.output.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
         number* largest = (number*)(into.largest + s.row_numbers * at);

@@ -174,7 +174,7 @@ struct Forward {
     uint64_t read_queries() {
         int64_t stride = A::per_unit * query_stride;
         storage* to = (storage*)query;
-        uint64_t bad = read_rows(p.query, p.query.at(batch, head, first_query, 0), rows, rows, p.head_dim, to, stride);
+        uint64_t bad = read_tokens(p.query, batch, head, first_query, rows, rows, p.head_dim, to, stride);
         if (bad) clear_rows(bad, p.head_dim, to, stride);
         if (p.scale < 0) negate(to, rows * stride);  // so that the largest product is the largest score
         return bad;

@@ -104,9 +104,30 @@ void read_tokens(Call& call, nb::handle query, nb::handle key, nb::handle value,
     check_sizes(p, largest);
 }
 
-void read_problem(Call& call, nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+namespace {
+
+// Lists the rows of an array of tokens.
+void list_rows(Call& call, nb::handle rows, const char* name, int64_t heads, std::initializer_list<Array*> of) {
+    const int64_t places = call.take(rows, name).shape[3], count = (*of.begin())->shape[2];
+    const int32_t* list = call.copy_indices(rows, name, {call.problem.batch, heads, places}, count);
+    for (Array* tokens : of) tokens->rows = list, tokens->row_count = count, tokens->shape[2] = places;
+}
+
+}  // namespace
+
+void read_problem(Call& call, nb::handle query, nb::handle key, nb::handle value, int64_t largest, nb::handle query_rows,
+                  nb::handle key_rows) {
     Problem& p = call.problem;
     read_tokens(call, query, key, value, largest);
+    if (!query_rows.is_none()) {
+        list_rows(call, query_rows, "query_rows", p.heads, {&p.query});
+        p.queries = p.query.shape[2];
+    }
+    if (!key_rows.is_none()) {
+        list_rows(call, key_rows, "key_rows", p.key_heads, {&p.key, &p.value});
+        p.keys = p.key.shape[2];
+    }
+    check_sizes(p, largest);
     read_mask(call);
     p.bias = call.broadcast(call.options.bias, "bias", p.keys);
     if (p.bias) check_floating(p.bias, "bias");
@@ -218,7 +239,15 @@ TokenGradients read_gradients(Call& call, nb::handle grad_output, nb::handle gra
     const Problem& p = call.problem;
     const Dtype dtype = call.dtype(), sums = call.accumulation_dtype();
     const auto none = Call::None::reject;
-    return {read_output(call, grad_output, "grad_output"),
+    Array of_output;
+    if (p.query.rows) {  // listed as the queries are
+        const int64_t count = p.query.row_count;
+        of_output = call.read(grad_output, "grad_output", {p.batch, p.heads, count, p.value_dim}, dtype);
+        of_output.rows = p.query.rows, of_output.row_count = count, of_output.shape[2] = p.queries;
+    } else {
+        of_output = read_output(call, grad_output, "grad_output");
+    }
+    return {of_output,
             call.write_gradient(grad_query, name_of_query, p.query, dtype, none),
             call.write_gradient(grad_key, name_of_key, p.key, dtype, none),
             call.write_gradient(grad_value, "grad_value", p.value, dtype, none),

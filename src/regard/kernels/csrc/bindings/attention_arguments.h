@@ -12,9 +12,11 @@ void read_query(Call& call, nanobind::handle query);
 // Reads query, key and value into the problem, whose head_dim and value_dim are `largest` at most.
 void read_tokens(Call& call, nanobind::handle query, nanobind::handle key, nanobind::handle value,
                  int64_t largest = max_head_dim);
-// The same, and of the options the mask, the bias and the table.
+// The same, and of the options the mask, the bias and the table. The queries, and the keys with their values, may be lists
+// of rows, int32 (batch, heads, places), with -1 for a row of zeros.
 void read_problem(Call& call, nanobind::handle query, nanobind::handle key, nanobind::handle value,
-                  int64_t largest = max_head_dim);
+                  int64_t largest = max_head_dim, nanobind::handle query_rows = nanobind::none(),
+                  nanobind::handle key_rows = nanobind::none());
 // Checks the sizes of the problem, and completes it.
 void check_sizes(Problem& problem, int64_t largest = max_head_dim);
 

@@ -17,11 +17,11 @@ ForwardResults write_results(Call& call, nb::handle output, nb::handle lse, nb::
 }
 
 void bind_forward(nb::module_& module) {
-    define<5, 4>(
+    define<5, 6>(
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
-        {"rounding", "normalizer", "softcap", "sinks"},
-        [](Call& call, const Objects<5>& arrays, const Objects<4>& further) {
-            read_problem(call, arrays[0], arrays[1], arrays[2]);
+        {"rounding", "normalizer", "softcap", "sinks", "query_rows", "key_rows"},
+        [](Call& call, const Objects<5>& arrays, const Objects<6>& further) {
+            read_problem(call, arrays[0], arrays[1], arrays[2], max_head_dim, further[4], further[5]);
             read_cap_and_sinks(call, further[2], further[3]);
             const ForwardResults results = write_results(call, arrays[3], arrays[4], further[0], further[1]);
             const nb::gil_scoped_release unlocked;
@@ -30,14 +30,14 @@ void bind_forward(nb::module_& module) {
 }
 
 void bind_backward(nb::module_& module) {
-    define<11, 12>(
+    define<11, 14>(
         module, "backward", "Gradients of attention, and of its statistics where theirs are given.",
         {"grad_output", "query", "key", "value", "output", "normalizer", "grad_query", "grad_key", "grad_value",
          "grad_bias", "grad_table"},
         {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding", "softcap", "sinks",
-         "grad_sinks", "sink_weight_grad"},
-        [](Call& call, const Objects<11>& arrays, const Objects<12>& further) {
-            read_problem(call, arrays[1], arrays[2], arrays[3]);
+         "grad_sinks", "sink_weight_grad", "query_rows", "key_rows"},
+        [](Call& call, const Objects<11>& arrays, const Objects<14>& further) {
+            read_problem(call, arrays[1], arrays[2], arrays[3], max_head_dim, further[12], further[13]);
             read_cap_and_sinks(call, further[8], further[9]);
             const Problem& p = call.problem;
             const auto read_sums = [&](nb::handle object, const char* name, Call::Shape shape) {

@@ -201,23 +201,17 @@ int64_t list_tiles(nb::handle query_token, nb::handle key_token, nb::handle quer
     return entries;
 }
 
-SortedRows read_sorted_rows(Call& call, nb::handle rows, nb::handle token, nb::handle sorted, nb::handle divided) {
-    SortedRows given;
-    given.rows = call.take(rows, "rows");
+DividedRows read_divided_rows(Call& call, nb::handle rows, nb::handle divided) {
+    DividedRows given;
+    given.rows = with_rows(call.take(rows, "rows"), "rows");
     const Dtype dtype = require_wide(given.rows, "rows");
-    const int64_t batch = given.rows.shape[0], heads = given.rows.shape[1], size = given.rows.shape[3];
-    const int64_t places = given.places = call.take(token, "token").shape[3];
-    check_countable({batch, heads, places, size});
-    given.token = call.copy_indices(token, "token", {batch * heads, places}, given.rows.shape[2]);
-    require(!sorted.is_none() || !divided.is_none(), "sorted_rows and divided: expected one of them");
-    given.sorted = with_rows(call.write(sorted, "sorted_rows", {batch, heads, places, size}, dtype, accept), "sorted_rows");
-    given.divided = with_rows(call.write(divided, "divided", {batch, heads, places, size}, dtype, accept), "divided");
+    const int64_t* shape = given.rows.shape;
+    given.divided = with_rows(call.write(divided, "divided", {shape[0], shape[1], shape[2], shape[3]}, dtype), "divided");
     return given;
 }
 
 SortedGradients read_sorted_gradients(Call& call, nb::handle grad_output, nb::handle output, nb::handle normalizer,
-                                      nb::handle token, nb::handle sorted, nb::handle sorted_normalizer,
-                                      nb::handle grad_lse) {
+                                      nb::handle token, nb::handle sorted_normalizer, nb::handle grad_lse) {
     SortedGradients given;
     given.output = call.take(output, "output");
     const Dtype dtype = require_wide(given.output, "output");
@@ -228,7 +222,6 @@ SortedGradients read_sorted_gradients(Call& call, nb::handle grad_output, nb::ha
         with_rows(call.read(grad_output, "grad_output", {batch, heads, tokens, size}, dtype), "grad_output");
     given.normalizer = with_rows(call.read(normalizer, "normalizer", {batch, heads, tokens, 2}, dtype), "normalizer");
     given.token = call.copy_indices(token, "token", {batch * heads, places}, tokens);
-    given.sorted = with_rows(call.write(sorted, "sorted_rows", {batch, heads, places, size}, dtype), "sorted_rows");
     given.sorted_normalizer = with_rows(
         call.write(sorted_normalizer, "sorted_normalizer", {batch, heads, places, 2}, dtype), "sorted_normalizer");
     given.grad_lse = call.write(grad_lse, "grad_lse", {batch, heads, places}, dtype);
@@ -290,12 +283,11 @@ void bind_buckets(nb::module_& module) {
     module.def("list_bucket_tiles", &list_tiles, "query_token"_a, "key_token"_a, "query_start"_a, "key_start"_a,
                "row_start"_a, "key_tile"_a, nb::kw_only(), "high"_a = nb::none(),
                "The tiles of keys that share a bucket with each tile of queries.");
-    module.def("sort_rows", operation(read_sorted_rows, sort_rows), "rows"_a, "token"_a,
-               "sorted_rows"_a.none() = nb::none(), nb::kw_only(), "divided"_a.none() = nb::none(), "threads"_a = 1,
-               "Copies rows of tokens to their places.");
+    module.def("divide_rows", operation(read_divided_rows, divide_rows), "rows"_a, "divided"_a, nb::kw_only(),
+               "threads"_a = 1, "Divides rows as keys are.");
     module.def("sort_gradients", operation(read_sorted_gradients, sort_gradients), "grad_output"_a, "output"_a,
-               "normalizer"_a, "token"_a, "sorted_rows"_a, "sorted_normalizer"_a, "grad_lse"_a, nb::kw_only(),
-               "threads"_a = 1, "Copies to places what the backward pass needs of the results.");
+               "normalizer"_a, "token"_a, "sorted_normalizer"_a, "grad_lse"_a, nb::kw_only(), "threads"_a = 1,
+               "Copies to places what the backward pass needs of the results.");
     module.def("merge_rounds", operation(read_merged_rounds, merge_rounds), "sorted_rows"_a, "sorted_normalizer"_a,
                "place"_a, "output"_a, "normalizer"_a, nb::kw_only(), "factor"_a = 1.0, "first"_a = true,
                "last"_a = true, "threads"_a = 1, "Merges results of rounds into one softmax.");

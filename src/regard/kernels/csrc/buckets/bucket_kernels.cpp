@@ -12,7 +12,7 @@ static constexpr HashKernels hash_table = {Hash::hash};
 const HashKernels& hash_kernels() { return hash_table; }
 
 template <class T>
-static constexpr RowKernels row_table = {TokenRows<T>::sort, TokenRows<T>::sort_gradients, TokenRows<T>::merge, TokenRows<T>::add};
+static constexpr RowKernels row_table = {TokenRows<T>::divide_rows, TokenRows<T>::sort_gradients, TokenRows<T>::merge, TokenRows<T>::add};
 
 const RowKernels& row_kernels(Dtype dtype) { return dtype == Dtype::float64 ? row_table<double> : row_table<float>; }
 

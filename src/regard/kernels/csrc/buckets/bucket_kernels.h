@@ -28,7 +28,7 @@ struct HashKernels {
 
 // Each computes the rows first .. stop - 1 of one (batch, head).
 struct RowKernels {
-    void (*sort)(const SortedRows&, int64_t batch, int64_t head, int64_t first, int64_t stop);
+    void (*divide_rows)(const DividedRows&, int64_t batch, int64_t head, int64_t first, int64_t stop);
     void (*sort_gradients)(const SortedGradients&, int64_t batch, int64_t head, int64_t first, int64_t stop);
     void (*merge)(const MergedRounds&, int64_t batch, int64_t head, int64_t first, int64_t stop);
     void (*add)(const AddedRows&, int64_t batch, int64_t head, int64_t first, int64_t stop);

@@ -24,12 +24,12 @@ void for_rows(void (*kernel)(const Given&, int64_t, int64_t, int64_t, int64_t), 
 
 }  // namespace
 
-void sort_rows(const SortedRows& given, int threads) {
-    for_rows(row_kernels_in_use(given.rows.dtype).sort, given, given.sorted ? given.sorted : given.divided, threads);
+void divide_rows(const DividedRows& given, int threads) {
+    for_rows(row_kernels_in_use(given.rows.dtype).divide_rows, given, given.divided, threads);
 }
 
 void sort_gradients(const SortedGradients& given, int threads) {
-    for_rows(row_kernels_in_use(given.output.dtype).sort_gradients, given, given.sorted, threads);
+    for_rows(row_kernels_in_use(given.output.dtype).sort_gradients, given, given.sorted_normalizer, threads);
 }
 
 void merge_rounds(const MergedRounds& given, int threads) {

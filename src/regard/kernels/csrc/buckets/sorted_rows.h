@@ -102,45 +102,31 @@ struct TokenRows {
         return inverse / largest;
     }
 
-    static void sort(const SortedRows& given, int64_t batch, int64_t head, int64_t first, int64_t stop) {
-        const int64_t size = given.rows.shape[3], places = given.places;
-        const int32_t* token = given.token + (batch * given.rows.shape[1] + head) * places;
-        for (int64_t place = first; place < stop; ++place) {
-            if (place + ahead < places && token[place + ahead] >= 0)
-                prefetch_row(row(given.rows, batch, head, token[place + ahead]), size);
-            T* to = given.sorted ? row_to_write(given.sorted, batch, head, place) : nullptr;
-            T* quotient = given.divided ? row_to_write(given.divided, batch, head, place) : nullptr;
-            if (token[place] < 0) {
-                if (to) fill(to, size, 0);
-                if (quotient) fill(quotient, size, 0);
-                continue;
-            }
-            const T* from = row(given.rows, batch, head, token[place]);
-            if (to) scale(from, size, 1, to);
-            if (quotient) divide(from, size, quotient);
+    static void divide_rows(const DividedRows& given, int64_t batch, int64_t head, int64_t first, int64_t stop) {
+        const int64_t size = given.rows.shape[3], tokens = given.rows.shape[2];
+        for (int64_t token = first; token < stop; ++token) {
+            if (token + ahead < tokens) prefetch_row(row(given.rows, batch, head, token + ahead), size);
+            divide(row(given.rows, batch, head, token), size, row_to_write(given.divided, batch, head, token));
         }
     }
 
     static void sort_gradients(const SortedGradients& given, int64_t batch, int64_t head, int64_t first, int64_t stop) {
-        const int64_t size = given.output.shape[3], places = given.sorted.shape[2];
-        const int32_t* token = given.token + (batch * given.sorted.shape[1] + head) * places;
+        const int64_t size = given.output.shape[3], places = given.sorted_normalizer.shape[2];
+        const int32_t* token = given.token + (batch * given.output.shape[1] + head) * places;
         for (int64_t place = first; place < stop; ++place) {
             if (place + ahead < places && token[place + ahead] >= 0) {
                 prefetch_row(row(given.output, batch, head, token[place + ahead]), size);
                 prefetch_row(row(given.grad_output, batch, head, token[place + ahead]), size);
             }
-            T *to = row_to_write(given.sorted, batch, head, place), *lse = (T*)given.grad_lse.data +
-                                                                            given.grad_lse.at(0, batch, head, place);
+            T* lse = (T*)given.grad_lse.data + given.grad_lse.at(0, batch, head, place);
             T* normalizer = row_to_write(given.sorted_normalizer, batch, head, place);
             if (token[place] < 0) {
-                fill(to, size, 0);
                 *lse = 0;
                 normalizer[0] = normalizer[1] = -infinity;
                 continue;
             }
             const T* gradient = row(given.grad_output, batch, head, token[place]);
             const T* own = row(given.normalizer, batch, head, token[place]);
-            scale(gradient, size, 1, to);
             normalizer[0] = own[0], normalizer[1] = own[1];
             *lse = own[1] - own[1] == 0 ? -dot(gradient, row(given.output, batch, head, token[place]), size) : 0;
         }

@@ -51,21 +51,18 @@ struct BucketTiles {
 // Returns the number of entries; -1 if there are more than `room`.
 int64_t list_bucket_tiles(const BucketTiles& given);
 
-// Rows of tokens at their places. Arrays (batch, heads, ..) have contiguous rows; token and place are indices, -1: none.
-struct SortedRows {
-    Array rows;                           // (batch, heads, tokens, size)
-    Array sorted;                         // (batch, heads, places, size), written, or absent
-    Array divided;                        // the same, with rows divided as keys are (see sorted_rows.h), or absent
-    const int32_t* token = nullptr;       // (batch, heads, places)
-    int64_t places = 0;
+// Rows divided as keys are (see sorted_rows.h): both (batch, heads, tokens, size), with contiguous rows.
+struct DividedRows {
+    Array rows, divided;
 };
-void sort_rows(const SortedRows& given, int threads);
+void divide_rows(const DividedRows& given, int threads);
 
-// Rows that the backward pass of attention needs at places.
+// What the backward pass of attention needs at places, besides the gradients of outputs. Arrays (batch, heads, ..) have
+// contiguous rows; token and place are indices, -1: none.
 struct SortedGradients {
     Array grad_output, output;            // (batch, heads, tokens, size)
     Array normalizer;                     // (batch, heads, tokens, 2)
-    Array sorted, sorted_normalizer;      // (batch, heads, places, size) and (.., 2), written
+    Array sorted_normalizer;              // (batch, heads, places, 2), written
     Array grad_lse;                       // (1, batch, heads, places), written: -dO . o, 0 where a row takes no part
     const int32_t* token = nullptr;
 };

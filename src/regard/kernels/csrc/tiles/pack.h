@@ -145,6 +145,57 @@ __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int6
         }
 }
 
+// Copies listed rows, of which `left` follow, widened; those that come next are fetched. A row that is -1 is 0.
+template <class T, class Stored>
+REGARD_INLINE uint64_t gather_rows(const T* from, const int32_t* rows, int64_t left, int64_t row_step, int64_t step,
+                                   int64_t count, int64_t width, Stored* to, int64_t stride) {
+    typedef decltype(copy_row(from, step, width, to, stride)) NonfiniteFlags;
+    constexpr int64_t ahead = 16;
+    const auto fetch = [&](int64_t i) {
+        if (i >= left || rows[i] < 0) return;
+        const char* row = (const char*)(from + rows[i] * row_step);
+        for (int64_t byte = 0; byte < width * (int64_t)sizeof(T); byte += 64) __builtin_prefetch(row + byte);
+    };
+    NonfiniteFlags all = {};
+    for (int64_t i = 0; i < ahead; ++i) fetch(i);
+    for (int64_t i = 0; i < count; ++i) {
+        fetch(i + ahead);
+        if (rows[i] < 0)
+            memset((void*)(to + i * stride), 0, sizeof(Stored) * (size_t)stride);
+        else
+            merge_nonfinite(&all, copy_row(from + rows[i] * row_step, step, width, to + i * stride, stride));
+    }
+    if (!has_nonfinite(all)) return 0;
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < count; ++i)
+        if (rows[i] >= 0 && has_nonfinite(copy_row(from + rows[i] * row_step, step, width, to + i * stride, stride)))
+            bad |= (uint64_t)1 << i;
+    return bad;
+}
+
+// Reads rows of a (batch, head) from row `first` on, as `read_rows` does; they may be listed.
+template <class Stored>
+__attribute__((noinline)) uint64_t read_tokens(const Array& from, int64_t batch, int64_t head, int64_t first,
+                                               int64_t count, int64_t height, int64_t width, Stored* to, int64_t stride) {
+    if (!from.rows) return read_rows(from, from.at(batch, head, first, 0), count, height, width, to, stride);
+    for (int64_t i = count; i < height; ++i) memset((void*)(to + i * stride), 0, sizeof(Stored) * (size_t)stride);
+    const int32_t* rows = from.rows_from(batch, head, first);
+    const int64_t row_step = from.stride[2], step = from.stride[3], left = from.shape[2] - first;
+    const auto gather = [&](const auto* numbers) {
+        return gather_rows(numbers + from.at(batch, head, 0, 0), rows, left, row_step, step, count, width, to, stride);
+    };
+    if constexpr (sizeof(Stored) == 8)
+        return gather((const double*)from.data);
+    else if constexpr (sizeof(Stored) == 2)
+        return gather((const bfloat16*)from.data);
+    else
+        switch (from.dtype) {
+            case Dtype::bfloat16: return gather((const bfloat16*)from.data);
+            case Dtype::float16: return gather((const float16*)from.data);
+            default: return gather((const float*)from.data);
+        }
+}
+
 // Copies one row of an array, from element `at` on. Returns whether it contains NaN or Inf.
 template <class Stored>
 REGARD_INLINE bool read_row(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
@@ -362,10 +413,8 @@ struct PackKeys {
     static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
                                        int64_t height, storage* key_rows, storage* value_rows) {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
-        uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, key_rows,
-                                 key_stride);
-        bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, value_rows,
-                         value_stride);
+        uint64_t bad = read_tokens(p.key, batch, key_head, first, count, height, p.head_dim, key_rows, key_stride);
+        bad |= read_tokens(p.value, batch, key_head, first, count, height, p.value_dim, value_rows, value_stride);
         if (bad) {
             clear_rows(bad, p.head_dim, key_rows, key_stride);
             clear_rows(bad, p.value_dim, value_rows, value_stride);

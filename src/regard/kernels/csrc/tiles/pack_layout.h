@@ -103,7 +103,7 @@ class HeadSets {
         return past < p_.key_heads ? past : p_.key_heads;
     }
     static void fetch(const Array& a, int64_t batch, int64_t head, int64_t past) {
-        if (!a || a.stride[1] != a.shape[3] || a.stride[3] != 1) return;
+        if (!a || a.rows || a.stride[1] != a.shape[3] || a.stride[3] != 1) return;
         const int64_t item = (int64_t)dtype_size(a.dtype);
         const int64_t bytes = (past - head) * a.shape[3] * item;
         const char* row = (const char*)a.data + a.at(batch, head, 0, 0) * item;

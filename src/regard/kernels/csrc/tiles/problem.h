@@ -61,10 +61,17 @@ struct Array {
     Dtype dtype = Dtype::absent;
     int64_t shape[4] = {1, 1, 1, 1};
     int64_t stride[4] = {0, 0, 0, 0};
+    // Rows of an array of tokens that are listed, (shape[0], shape[1], shape[2]): row i is rows[i] of the `row_count` in
+    // memory, or zeros for -1. For functions that say so; null: the rows are those in memory.
+    const int32_t* rows = nullptr;
+    int64_t row_count = 0;
 
     REGARD_INLINE explicit operator bool() const { return dtype != Dtype::absent; }
     REGARD_INLINE int64_t at(int64_t a, int64_t b, int64_t c, int64_t d) const {
         return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
+    }
+    REGARD_INLINE const int32_t* rows_from(int64_t a, int64_t b, int64_t c) const {
+        return rows + (a * shape[1] + b) * shape[2] + c;
     }
 };
 
