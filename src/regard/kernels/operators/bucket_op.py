@@ -260,7 +260,7 @@ def _divide_queries(tensors: Sequence[Tensor | None], memory: _Memory) -> tuple[
     return query, key, value
 
 
-def _list_rows(hash_round: _Round, query: Tensor) -> dict[str, Tensor]:
+def _list_rows(hash_round: _Round, query: Tensor) -> dict[str, Any]:
     """Return the tokens at the places of queries and keys, as the kernels read their rows."""
     sides = {"query_rows": hash_round.queries, "key_rows": hash_round.keys}
     return {name: side.token.unflatten(0, query.shape[:2]) for name, side in sides.items()}
