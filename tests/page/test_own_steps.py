@@ -12,6 +12,7 @@ from browser_page import BrowserPage, make_tokens
 from test_weights_alone import weights_in_titles
 
 import regard
+from own_step_cases import causal_weights, make_case
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import reformer as reformer_oracle
 from regard.view import layers_of
@@ -161,3 +162,50 @@ def test_the_step_before_a_query_goes_through_the_norm_and_the_rotation(show: Sh
     said += [re.search(pattern, text)[1] for pattern in (r"normalises.* becomes (\S+)\.", r"rotates.* (\S+)\.")]
     shown = [float(one.replace("−", "-")) for one in said]
     np.testing.assert_allclose(shown, numbers, atol=2e-3)
+
+
+RESULTS_OF_STEPS = {
+    "softcap": ("Softcap: no score", "Softmax: shares"),
+    "sinks": ("Softmax: shares",),
+    "sigmoid": ("Each key on its own",),
+    "forgetting": ("Forget: the gates", "Softmax: shares"),
+    "differential": ("First softmax", "Second softmax", "Difference of"),
+    "talking_heads": ("Mix the scores", "Mix the weights"),
+    "nsa": ("Compressed blocks", "Chosen blocks", "Window: the last", "Gates: how much"),
+}
+"""The titles of steps of each case that have a result."""
+
+
+@pytest.mark.parametrize("name", RESULTS_OF_STEPS)
+def test_steps_of_other_softmaxes_give_the_weights_of_the_equation(show: Show, name: str) -> None:
+    tokens = make_tokens(WORDS)
+    mechanism, inputs = make_case(name, heads=4, head_dim=6, tokens=len(tokens), dtype=torch.float32)
+    with torch.no_grad(), regard.record(mechanism) as seen:
+        mechanism(**inputs, mask=regard.masks.causal())
+    weights = causal_weights(name, mechanism, inputs)
+    head, token = 2, 12
+    key = int(np.argsort(-np.abs(weights[head, token]))[1])
+    opened = show(Reading(tokens, layers_of(seen)), at=f"#layer=0&head={head}&token={token}&key={key}&step=2")
+    np.testing.assert_allclose(weights_in_titles(opened), weights[head, token], atol=2e-5)
+    results = {}
+    for title in RESULTS_OF_STEPS[name]:
+        item = opened.page.locator("#steps > li").filter(has=opened.page.locator("h3", has_text=title))
+        results[title] = float(item.locator(".result").inner_text().replace("−", "-"))
+    np.testing.assert_allclose(list(results.values())[-1], weights[head, token, key], atol=1.1e-4)
+    products = (inputs["query"] @ inputs["key"].mT * mechanism.scale)[0].double().numpy()
+    if name == "softcap":
+        np.testing.assert_allclose(
+            results["Softcap: no score"], 1.5 * np.tanh(products[head, token, key] / 1.5), atol=1e-4
+        )
+    if name == "forgetting":
+        gates = 1 / (1 + np.exp(-inputs["forget"][0, head, key + 1 : token + 1, 0].double().numpy()))
+        np.testing.assert_allclose(
+            results["Forget: the gates"], products[head, token, key] + np.log(gates).sum(), atol=1e-4
+        )
+    if name == "talking_heads":
+        mixed = products[:, token, key] @ mechanism.score_mixing[:, head].detach().double().numpy()
+        np.testing.assert_allclose(results["Mix the scores"], mixed, atol=1e-4)
+    opened.page.locator("body").press("Tab")
+    opened.page.get_by_role("button", name="Play the steps").click()
+    opened.wait_until("location.hash.includes('step=3')")
+    opened.page.locator("#play").click()

@@ -38,7 +38,7 @@ from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State, wrong_state_error
-from regard.mechanisms.steps import Factors, States, Steps
+from regard.mechanisms.steps import Branches, Factors, MixedHeads, States, Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
 from regard.validation import check_tokens, check_top, make_request, query_rows
 
@@ -207,6 +207,11 @@ class Mechanism(nn.Module, ABC):
 
     def steps(self, request: Request) -> Steps | None:
         """Return the intermediate results that the weights of a call are computed from; None if there are none."""
+        del request
+        return None
+
+    def softmaxes(self, request: Request) -> Branches | MixedHeads | None:
+        """Return the softmaxes whose sum the weights of a call without ``steps`` are; None if there are none."""
         del request
         return None
 

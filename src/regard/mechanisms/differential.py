@@ -33,6 +33,7 @@ from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import attend
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.clean_tokens import fill_numbers
+from regard.mechanisms.steps import Branch, Branches, Steps
 from regard.positions.base import DistanceBias, PairBias
 from regard.tensors import check_tensor
 
@@ -113,6 +114,18 @@ class Differential(Mechanism):
         dtype = accumulation_dtype(request.query.dtype)
         first, second = (compute_weights(make_dot_product_problem(half), rows) for half in self._halves(request, dtype))
         return first - self.compute_lambda().to(first) * second
+
+    def softmaxes(self, request: Request) -> Branches | None:
+        """Return the two softmaxes, the second times -lambda; None with a bias."""
+        if request.bias is not None:
+            return None
+        dtype = accumulation_dtype(request.query.dtype)
+        first, second = (
+            Steps(half.query, half.repeated_key, half.mask, scale=half.terms.scale)
+            for half in self._halves(request, dtype)
+        )
+        factor = self.compute_lambda().to(dtype).expand(request.query.shape[:3])
+        return Branches((Branch("first", first, torch.ones_like(factor)), Branch("second", second, -factor)))
 
     def _halves(self, request: Request, dtype: torch.dtype) -> tuple[Request, Request]:
         """Split a request into two of dot-product attention, with the same values."""

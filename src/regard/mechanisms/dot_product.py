@@ -32,12 +32,6 @@ from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
 from regard.validation import check_scale, check_softcap
 
-CAPPED = Traits(no_steps_reason="This layer caps its scores (softcap).")
-WITH_SINKS = Traits(
-    weights_are="non-negative", no_steps_reason="This layer has an attention sink, a trained score without a token."
-)
-"""Traits of dot products with a softcap, and with attention sinks."""
-
 
 @final
 @explain_arguments
@@ -69,10 +63,8 @@ class DotProduct(ScoredMechanism):
         check_flag("sinks", sinks)
         self.softcap = None if softcap is None else float(softcap)
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
-        if softcap is not None or sinks:
-            of_scores = WITH_SINKS if sinks else CAPPED
-            reason, weights_are = of_scores.no_steps_reason, of_scores.weights_are
-            self.traits = replace(self.traits, weights_are=weights_are, no_steps_reason=reason)
+        if sinks:
+            self.traits = replace(self.traits, weights_are="non-negative")
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property
@@ -98,11 +90,9 @@ class DotProduct(ScoredMechanism):
         """Compute the output with the chosen implementation."""
         return attend("attention", self.impl, request)
 
-    def steps(self, request: Request) -> Steps | None:
-        """Return the inputs of the scaled dot product; None with a softcap or sinks, which the steps do not show."""
-        if self.softcap is not None or self.sinks is not None:
-            return None
-        return Steps(request.query, request.repeated_key, request.mask, scale=self.factor)
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product."""
+        return dot_product_steps(request)
 
     def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
         """Compute the output and statistics of the weights with the chosen implementation.
@@ -150,3 +140,14 @@ class DotProduct(ScoredMechanism):
         others = "" if self.softcap is None else f", softcap={self.softcap:g}"
         others += "" if self.sinks is None else ", sinks=True"
         return f"{super().extra_repr()}, scale={self.factor:.4g}{others}, impl={self.impl!r}"
+
+
+def dot_product_steps(request: Request) -> Steps:
+    """Return the inputs of a scaled dot product, with the softcap and the sinks of the request."""
+    terms = request.terms
+    sinks = (
+        None if terms.sinks is None else terms.sinks[..., 0].expand(request.query.shape[0], request.query.shape[1], -1)
+    )
+    return Steps(
+        request.query, request.repeated_key, request.mask, scale=terms.scale, softcap=terms.softcap, sinks=sinks
+    )

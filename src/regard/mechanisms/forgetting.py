@@ -33,6 +33,7 @@ from regard.kernels.select import attend
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.steps import Steps
 from regard.tensors import has_values
 
 _BLOCK = 256
@@ -54,7 +55,6 @@ class Forgetting(Mechanism):
         hides_later_keys=True,
         divides_scores=True,
         ignores_hidden_keys=True,
-        no_steps_reason="This mechanism adds the logarithms of its gates between key and query to each score.",
     )
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
@@ -83,6 +83,14 @@ class Forgetting(Mechanism):
     def attend_in_torch(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output without the fused kernels, which have no second derivatives."""
         return self._attend(request, "reference")
+
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product, and the logarithms of the gates."""
+        parts = causal_parts(request.mask, request.frame)
+        assert parts is not None
+        mask = masks.causal() if request.mask is None else request.mask & masks.causal()
+        gates = _log_gates(request.inputs.get("forget"), parts.visible_keys(request.frame, request.device))
+        return Steps(request.query, request.repeated_key, mask, scale=request.terms.scale, log_gates=gates)
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         frame, parts = request.frame, causal_parts(request.mask, request.frame)

@@ -54,6 +54,7 @@ from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.highest_scores import mark_highest, rounded_scores
 from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import count_blocks
+from regard.mechanisms.steps import Blocks, Branch, Branches, BranchName, Steps
 from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import has_values
 
@@ -154,8 +155,31 @@ class NativeSparseAttention(ChosenKeysMechanism):
         return weights_by_gradient(partial(self._mix, chosen=chosen, impl=impl), request, rows)
 
     def steps(self, request: Request) -> None:
-        """There are no scores of pairs from which the weights follow."""
+        """There is no single softmax from which the weights follow."""
         del request
+
+    def softmaxes(self, request: Request) -> Branches:
+        """Return the softmaxes over compressed blocks, over chosen blocks and over the window, times their gates."""
+        prefix, dtype = _prefix(request), accumulation_dtype(request.query.dtype)
+        rows, query, key = request.frame.all_rows(request.device), request.query.to(dtype), request.key.to(dtype)
+        blocks = Blocks(self.stride, self.compression.value_logits.to(dtype).softmax(0))
+        compressed = self.compression.keys(key), Keep(self._visible_compressed(request, prefix, rows))
+        inputs: tuple[tuple[BranchName, Tensor, Mask, Blocks | None], ...] = (
+            ("compressed", *compressed, blocks),
+            ("chosen", key, Keep(self.choose(request, rows)), None),
+            ("window", key, self._window_mask(prefix), None),
+        )
+        gates, _ = self._gates(request, dtype)
+        parts = [
+            Branch(
+                name,
+                Steps(query, side.repeat_interleave(request.group, dim=1), mask, scale=self.scale),
+                gate[..., 0].expand(query.shape[:3]),
+                of_blocks,
+            )
+            for gate, (name, side, mask, of_blocks) in zip(gates, inputs, strict=True)
+        ]
+        return Branches(tuple(parts))
 
     def _mix(
         self, request: Request, chosen: Bool[Tensor, "batch heads queries blocks"], impl: str
@@ -227,11 +251,12 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
     def _attend_window(self, request: Request, prefix: KeyPrefix, impl: str) -> Tensor:
         """Compute the window branch."""
+        return attend("attention", impl, request.replace(mask=self._window_mask(prefix)))
+
+    def _window_mask(self, prefix: KeyPrefix) -> Mask:
+        """Return the mask of the window branch."""
         mask: Mask = masks.window(self.window - 1, 0)
-        if prefix.lengths is not None:
-            mask = mask & masks.padding(prefix.lengths)
-        request = request.replace(mask=mask)
-        return attend("attention", impl, request)
+        return mask if prefix.lengths is None else mask & masks.padding(prefix.lengths)
 
     @torch.no_grad()
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import final
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from regard.kernels.reference import sigmoid as reference_sigmoid
 from regard.kernels.request import Request
 from regard.kernels.select import attend, impl_names
 from regard.mechanisms.base import Mechanism, Traits
+from regard.mechanisms.steps import Steps
 
 
 @final
@@ -42,7 +44,6 @@ class Sigmoid(Mechanism):
         implementations=impl_names("sigmoid attention"),
         divides_scores=True,
         ignores_hidden_keys=True,
-        no_steps_reason="This mechanism takes a sigmoid of each score instead of a softmax of all.",
     )
 
     def __init__(
@@ -67,6 +68,22 @@ class Sigmoid(Mechanism):
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the sigmoids of the scores of some queries."""
         return reference_sigmoid.compute_weights(request, self.score_bias, rows)
+
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product, and what is added to the scores of each query."""
+        frame, added = request.frame, self.score_bias
+        visible = torch.tensor(float(max(frame.keys, 1)))
+        if request.mask is not None:
+            allowed = request.mask.dense(frame.queries, frame.keys, device=request.device)
+            visible = allowed.expand(*allowed.shape[:3], frame.keys).sum(-1).clamp(min=1)
+        bias = -visible.to(request.query).log() if added is None else request.query.new_tensor(added)
+        return Steps(
+            request.query,
+            request.repeated_key,
+            request.mask,
+            scale=request.terms.scale,
+            sigmoid_bias=bias.expand(request.query.shape[:3]),
+        )
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -31,6 +31,7 @@ from regard.kernels.reference.talking_heads import HeadMixing
 from regard.kernels.request import Request
 from regard.kernels.select import attend, impl_names
 from regard.mechanisms.base import Mechanism, Traits
+from regard.mechanisms.steps import MixedHeads, Steps
 
 
 @final
@@ -72,6 +73,13 @@ class TalkingHeads(Mechanism):
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the mixed weights of some queries."""
         return reference_talking_heads.compute_weights(request, self._mixing, rows)
+
+    def softmaxes(self, request: Request) -> MixedHeads | None:
+        """Return the inputs of the scores of all heads, and the matrices that mix them; None with a bias."""
+        if request.bias is not None:
+            return None
+        steps = Steps(request.query, request.repeated_key, request.mask, scale=request.terms.scale)
+        return MixedHeads(steps, self.score_mixing, self.weight_mixing)
 
     @property
     def _mixing(self) -> HeadMixing:

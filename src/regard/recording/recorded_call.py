@@ -21,7 +21,8 @@ from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend
 from regard.masks.visible_keys import VisibleKeys
 from regard.mechanisms.base import Mechanism, Traits
-from regard.mechanisms.dot_product import CAPPED, WITH_SINKS, DotProduct
+from regard.mechanisms.dot_product import DotProduct, dot_product_steps
+from regard.mechanisms.steps import Steps
 from regard.positions.base import DistanceBias
 from regard.recording.calls import LayerCall
 
@@ -77,7 +78,7 @@ class RecordedDotProduct(Mechanism):
         super().__init__(heads=heads, head_dim=head_dim)
         self.factor, self.softcap = head_dim**-0.5 if scale is None else float(scale), softcap
         self.sinks = None
-        self.traits = CAPPED if sinks is None else WITH_SINKS
+        self.traits = Traits(weights_are="distribution" if sinks is None else "non-negative")
         if sinks is not None:
             self.sinks = sinks.detach().clone().reshape((1, -1, 1, 1) if sinks.dim() == 1 else sinks.shape)
 
@@ -98,6 +99,10 @@ class RecordedDotProduct(Mechanism):
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries."""
         return reference_attention.compute_weights(reference_attention.make_dot_product_problem(request), rows)
+
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product."""
+        return dot_product_steps(request)
 
 
 @final

@@ -20,7 +20,7 @@ from regard.contract import Frame
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
-from regard.mechanisms.steps import Factors, States, Steps
+from regard.mechanisms.steps import Branches, Factors, MixedHeads, States, Steps
 from regard.positions.base import DistanceTerms, PairBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
@@ -124,7 +124,7 @@ def _have_same_key_inputs(call: LayerCall, joined: LayerCall) -> bool:
 
 def _steps_or_reason(call: LayerCall) -> Steps | str:
     """The steps of a layer, or one sentence why the views cannot show any."""
-    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
+    request = _make_request(call)
     steps = call.mechanism.steps(request)
     if steps is None:
         return call.mechanism.traits.no_steps_reason
@@ -150,19 +150,23 @@ def _has_pairs_per_head(call: LayerCall, steps: Steps) -> bool:
 def _is_dot_product(steps: Steps, request: Request) -> bool:
     """Whether the score is the dot product of the unchanged query, with the scale of the request."""
     own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
-    return own and steps.vector is None and steps.scale == request.terms.scale
+    return own and steps.vector is None and steps.softcap is None and steps.scale == request.terms.scale
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
-    """Convert a call without steps to its weights, and the factors or states of its mechanism."""
+    """Convert a call without steps to its weights, and the factors, states or softmaxes of its mechanism."""
     weights = to_float32(call.weights()[0])
-    own = _factors_of(call, weights), _states_of(call, weights)
+    request = _make_request(call)
+    own = _factors_of(call, request, weights), _states_of(call, request, weights), _softmaxes_of(call, request, weights)
     return LayerWeights(call.name, weights, call.mechanism.weights_are, reason, *own)
 
 
-def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"]) -> Factors | None:
+def _make_request(call: LayerCall) -> Request:
+    return call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
+
+
+def _factors_of(call: LayerCall, request: Request, weights: Float32[Tensor, "heads queries keys"]) -> Factors | None:
     """The factors of a call, if their products are its weights."""
-    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
     found = call.mechanism.weight_factors(request)
     if found is None:
         return None
@@ -170,9 +174,19 @@ def _factors_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"])
     return factors if _are_equal(factors.weights(weights[None] != 0)[0], weights) else None
 
 
-def _states_of(call: LayerCall, weights: Float32[Tensor, "heads queries keys"]) -> States | None:
+def _softmaxes_of(
+    call: LayerCall, request: Request, weights: Float32[Tensor, "heads queries keys"]
+) -> Branches | MixedHeads | None:
+    """The softmaxes of a call, if their sum is its weights."""
+    found = call.mechanism.softmaxes(request)
+    if found is None:
+        return None
+    softmaxes = found.to_float32()
+    return softmaxes if _are_equal(softmaxes.weights(weights.shape[2])[0], weights) else None
+
+
+def _states_of(call: LayerCall, request: Request, weights: Float32[Tensor, "heads queries keys"]) -> States | None:
     """The updates of the state of a call, if they give its weights."""
-    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
     found = call.mechanism.states(request)
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """One attention layer of a reading by its steps: queries and keys, and the weights computed from them.
 
-    weights = softmax(scale * score + bias + ln count) * window
+    weights = softmax(cap(scale * score) + bias + ln count) * window
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
             = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two;
@@ -8,6 +8,8 @@
             = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are stored
     window  = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
     count   = how often the two meet in hash rounds        Kitaev et al. 2020, section 2; else 1
+
+A softcap, forget gates, sinks, and a sigmoid in place of the softmax are those of ``mechanisms.steps``.
 
 Queries, keys and values are stored, so memory is linear in the number of tokens. Weights are computed on request, by
 ``mechanisms.steps``, and never stored.
@@ -113,8 +115,10 @@ class LayerReading(AttentionLayer):
     def _arrays(self) -> tuple[np.ndarray, ...]:
         relative = self.relative_vectors
         of_relative = (None, None) if relative is None else (relative.key, relative.value)
-        centre = None if self.steps.gate is None else self.steps.gate.centre
-        tensors = (self.steps.query, self.steps.key, self.value, self.steps.vector, self.bias, centre, *of_relative)
+        steps = self.steps
+        centre = None if steps.gate is None else steps.gate.centre
+        of_steps = (steps.query, steps.key, steps.vector, steps.log_gates, steps.sinks, steps.sigmoid_bias)
+        tensors = (*of_steps, self.value, self.bias, centre, *of_relative)
         return tuple(tensor.numpy() for tensor in tensors if tensor is not None)
 
     @property
@@ -163,7 +167,7 @@ class LayerReading(AttentionLayer):
 
     @property
     def is_signed(self) -> bool:
-        """False: weights come from a softmax, and a Gaussian window only makes them smaller."""
+        """False: weights come from a softmax or a sigmoid, and a Gaussian window only makes them smaller."""
         return False
 
     @property
@@ -187,8 +191,8 @@ class LayerReading(AttentionLayer):
     def weights_of_block(self, head: int, queries: range) -> Float[np.ndarray, "rows first_keys"]:
         """Weights of queries at even steps of one head. See ``AttentionLayer.weights_of_block``."""
         steps, rows = self.steps, slice(queries.start, queries.stop, queries.step)
-        is_plain = steps.vector is None and steps.gate is None and steps.counts is None and self.bias is None
-        if not is_plain or self.relative_vectors is not None or self._has_masks_per_head:
+        is_plain = steps.is_dot_product and self.bias is None and self.relative_vectors is None
+        if not is_plain or self._has_masks_per_head:
             return self.weights_of(head, queries)
         last = min(self.keys, queries[-1] + 1) if self._is_causal_by_band else self.keys
         # In a plain decoder every query of the block sees the keys before the block.
@@ -230,6 +234,14 @@ class LayerReading(AttentionLayer):
             packed["buckets"] = pack_buckets(steps.buckets)
         if steps.vector is not None:
             packed["vector"] = pack_rows(steps.vector)
+        if steps.softcap is not None:
+            packed["softcap"] = steps.softcap
+        for name in ("log_gates", "sinks", "sigmoid_bias"):
+            if (numbers := getattr(steps, name)) is not None:
+                packed[name] = pack_rows(numbers[0])
+        if steps.sinks is not None or steps.sigmoid_bias is not None:
+            largest = max(float(weights.max(initial=0.0)) for weights in self.by_head())
+            packed |= {"weights_are": steps.weights_are, "largest": largest}
         if self.bias is not None:
             packed["bias"] = pack_rows(self.bias)
         if steps.gate is not None:

@@ -15,10 +15,11 @@ from regard.arguments import explain_arguments
 from regard.errors import check_choice
 from regard.fields import repr_of_fields
 from regard.language import translate_message
-from regard.mechanisms.steps import Factors, States
+from regard.mechanisms.steps import Branches, Factors, MixedHeads, States
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.layer_reading import LayerReading
 from regard.view.pack import Json, pack_heads, round_to_fixed
+from regard.view.pack_own_steps import pack_softmaxes, size_of_softmaxes
 
 WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 """As ``Mechanism.weights_are``: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
@@ -31,8 +32,8 @@ class LayerWeights(AttentionLayer):
     """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.
 
     ``reason`` explains in one sentence why only the weights are shown. ``factors`` are those of a mechanism without
-    scores, and ``states`` the updates of its state, if it has some, for a batch of one in float32 on the CPU. Raises
-    OptionError for another kind, DataError if a number is not finite.
+    scores, ``states`` the updates of its state, and ``softmaxes`` those that its weights are a sum of, if it has some,
+    for a batch of one in float32 on the CPU. Raises OptionError for another kind, DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -43,6 +44,7 @@ class LayerWeights(AttentionLayer):
     reason: str
     factors: Factors | None = None
     states: States | None = None
+    softmaxes: Branches | MixedHeads | None = None
 
     def __post_init__(self) -> None:
         check_choice("kind of weights", self.weights_are, get_args(WeightsAre))
@@ -70,9 +72,10 @@ class LayerWeights(AttentionLayer):
 
     @property
     def size(self) -> int:
-        """Number of weights, heads x queries x keys, and of the factors."""
-        factors = self.factors
-        return self.matrices.numel() + (0 if factors is None else factors.of_query.numel() + factors.of_key.numel())
+        """Number of weights, heads x queries x keys, and of the factors or the inputs of the softmaxes."""
+        factors, softmaxes = self.factors, self.softmaxes
+        own = 0 if factors is None else factors.of_query.numel() + factors.of_key.numel()
+        return self.matrices.numel() + own + (0 if softmaxes is None else size_of_softmaxes(softmaxes))
 
     def weights_of_heads(
         self, heads: range, queries: Sequence[int] | None = None
@@ -87,7 +90,6 @@ class LayerWeights(AttentionLayer):
 
     def pack(self, masks: list[str], letters: int) -> Json:
         """Encode the weights; a row of them is a vector like any other. See ``AttentionLayer.pack``."""
-        del masks
         matrices, factors = self.matrices.numpy(), self.factors
         packed: Json = {
             "name": self.name,
@@ -104,6 +106,8 @@ class LayerWeights(AttentionLayer):
                 "key": pack_heads(factors.of_key[0].numpy(), letters),
                 "divided": factors.is_divided,
             }
+        if self.softmaxes is not None:
+            packed |= pack_softmaxes(self.softmaxes, masks, letters)
         return packed
 
 
@@ -114,6 +118,6 @@ def weights_alone(
     if isinstance(layer, LayerWeights):
         kind = layer.weights_are
     else:
-        kind = "non-negative" if isinstance(layer, LayerReading) and layer.steps.gate is not None else "distribution"
+        kind = layer.steps.weights_are if isinstance(layer, LayerReading) else "distribution"
     weights = layer.weights() if matrices is None else matrices
     return LayerWeights(layer.name, torch.from_numpy(weights.astype(np.float32)), kind, reason)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from regard.mechanisms.steps import Buckets, States
-from regard.view.pack import Json, pack_fixed, pack_heads
+import numpy as np
+
+from regard.mechanisms.steps import Branch, Branches, Buckets, MixedHeads, States, Steps
+from regard.view.pack import Json, pack_fixed, pack_heads, pack_mask, pack_rows
 from regard.view.projections import LETTERS
 
 MAX_ROTATIONS = 2**16
@@ -49,4 +51,48 @@ def pack_states(states: States) -> Json:
         "scale": states.scale,
         "divided": states.is_divided,
         **{name: pack_heads(tensor[0].numpy(), LETTERS) for name, tensor in states.tensors.items()},
+    }
+
+
+def size_of_softmaxes(softmaxes: Branches | MixedHeads) -> int:
+    """The number of values in the queries and keys of several softmaxes, and in masks that differ between heads."""
+    several = [softmaxes.steps] if isinstance(softmaxes, MixedHeads) else [part.steps for part in softmaxes.parts]
+    return sum(_size_of(steps) for steps in several)
+
+
+def _size_of(steps: Steps) -> int:
+    heads, queries, keys = steps.query.shape[1], steps.query.shape[2], steps.key.shape[2]
+    has_masks_per_head = steps.mask is not None and steps.mask.heads is not None
+    masks = heads * queries * keys // 12 if has_masks_per_head else 0  # as ``LayerReading.size``
+    return steps.query.numel() + steps.key.numel() + masks
+
+
+def pack_softmaxes(softmaxes: Branches | MixedHeads, masks: list[str], letters: int) -> Json:
+    """Encode several softmaxes: what each compares, and how their weights are joined."""
+    if isinstance(softmaxes, Branches):
+        return {"branches": [_pack_branch(part, masks, letters) for part in softmaxes.parts]}
+    mixing = {"score_mixing": softmaxes.score_mixing.tolist(), "weight_mixing": softmaxes.weight_mixing.tolist()}
+    return {"mixed_heads": _pack_steps(softmaxes.steps, masks, letters) | mixing}
+
+
+def _pack_branch(part: Branch, masks: list[str], letters: int) -> Json:
+    packed: Json = {"name": part.name, "factor": pack_rows(part.factor[0])}
+    if part.blocks is not None:
+        packed["blocks"] = {"stride": part.blocks.stride, "shares": part.blocks.shares.tolist()}
+    return packed | _pack_steps(part.steps, masks, letters)
+
+
+def _pack_steps(steps: Steps, masks: list[str], letters: int) -> Json:
+    queries, keys = steps.query.shape[2], steps.key.shape[2]
+    allowed = None
+    if steps.mask is not None:
+        dense = steps.mask.dense(queries, keys)
+        allowed = np.asarray(dense.expand(1, dense.shape[1], queries, keys)[0].squeeze(0))
+    return {
+        "width": steps.query.shape[3],
+        "keys": keys,
+        "scale": steps.scale,
+        "query": pack_heads(steps.query[0].numpy(), letters),
+        "key": pack_heads(steps.key[0].numpy(), letters),
+        "mask": pack_mask(allowed, masks),
     }

@@ -49,25 +49,17 @@ _BASE = ("language", "decode", "colour", "dom", "views")
 _WEIGHTS = (*_BASE, "attention", "other_head")
 _CONTROLS = ("theme", "print", "skip", "text_list", "tabs", "start")
 _OF_TEXTS = (*_WEIGHTS, "state", *_CONTROLS, "place", "token_level")
+_STEPS = (
+    *("weight_table", "steps", "projection_step", "bucket_steps", "share_steps", "factor_steps", "branch_steps"),
+    *("mixed_heads_steps", "state_steps", "weights_alone"),
+)
 _TEXTS = Page(
     "page.html",
     styles=("page", "one_screen"),
     scripts=(
         *(*_OF_TEXTS, "through_layers", "previews", "scale", "weight_row", "findings", "alignment", "grid"),
-        *("heatmap", "overlaid_heads", "lines", "head_statistics", "weight_table", "steps", "projection_step"),
-        *(
-            "word_step",
-            "bucket_steps",
-            "factor_steps",
-            "state_steps",
-            "weights_alone",
-            "lesson",
-            "map_table",
-            "shared_words",
-            "figure",
-            "one_screen",
-            "main",
-        ),
+        *("heatmap", "overlaid_heads", "lines", "head_statistics", *_STEPS, "word_step", "lesson", "map_table"),
+        *("shared_words", "figure", "one_screen", "main"),
     ),
     body=' class="one-screen"',
 )
@@ -76,20 +68,7 @@ _PICTURES = Page(
     styles=("page", "picture"),
     scripts=(
         *(*_WEIGHTS, "windows", "picture_state", *_CONTROLS, "picture_place", "sound_axes", "patch_drawing", "patches"),
-        *("patch_heads",),
-        *(
-            "heard_words",
-            "sound_player",
-            "labels",
-            "weight_table",
-            "steps",
-            "projection_step",
-            "bucket_steps",
-            "factor_steps",
-            "state_steps",
-            "weights_alone",
-        ),
-        "picture",
+        *("patch_heads", "heard_words", "sound_player", "labels", *_STEPS, "picture"),
     ),
     readings="{{text: Pictures}}",
     images="data:",

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_kind
 from regard.view.attention_layer import AttentionLayer
-from regard.view.layer_weights import LayerWeights
+from regard.view.layer_weights import LayerWeights, weights_alone
 from regard.view.pack import Json
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_by_head
@@ -150,5 +149,4 @@ class _UnmarkedLayer(AttentionLayer):
         return self._alone().pack(masks, letters)
 
     def _alone(self) -> LayerWeights:
-        are = self.layer.weights_are if isinstance(self.layer, LayerWeights) else "distribution"
-        return LayerWeights(self.name, torch.from_numpy(self.weights().astype(np.float32)), are, _REASON)
+        return weights_alone(self.layer, _REASON, self.weights())

@@ -15,6 +15,7 @@ from regard.hf.checkpoint import Checkpoint
 from regard.hf.load_checkpoint import load_checkpoint
 from regard.models import load
 from regard.view import LayerReading, LayerWeights, read, read_pair
+from regard.view.layer_weights import weights_alone
 from small_checkpoints import SIZES, change_config, save_checkpoint
 
 TEXT = "The keys to the old cabinet are on the table, because it was small."
@@ -49,15 +50,13 @@ def test_weights_equal_eager(kind: str, folder: Folder) -> None:
         np.testing.assert_allclose(reading.hidden[0], output.hidden_states[0][0].numpy(), atol=1e-5)
     is_decoder = SIZES[kind][0] == "AutoModelForCausalLM"
     assert reading.sink == (0 if is_decoder else None)
-    kinds = {"gemma2": (LayerWeights, "distribution"), "gpt_oss": (LayerWeights, "non-negative")}
-    has_own_code = kind in ("bloom", "gpt_neo")
-    expected, weights_are = kinds.get(kind, (LayerWeights if has_own_code else LayerReading, "distribution"))
+    expected = LayerWeights if kind in ("bloom", "gpt_neo") else LayerReading  # the former have code of their own
     assert all(isinstance(layer, expected) for layer in reading.layers)
     known = {layer.projections is not None for layer in reading.layers if isinstance(layer, LayerReading)}
     if kind in ("bert", "llama"):  # two projections, and no norm after them
         assert known == {True}
-    if expected is LayerWeights:
-        assert {layer.weights_are for layer in reading.layers} == {weights_are}
+    weights_are = "non-negative" if kind == "gpt_oss" else "distribution"
+    assert {weights_alone(layer, "").weights_are for layer in reading.layers} == {weights_are}
     surfaces = [reading.tokens.surface(at) for at in range(len(reading.tokens)) if not reading.tokens.special[at]]
     if kind != "bert":
         assert "".join(surfaces) == TEXT.replace(" ", "")

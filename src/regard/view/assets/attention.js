@@ -1,5 +1,6 @@
 // weights = softmax(scale * score + bias) * gaussian: computed here, one head at a time, from the data of the page.
-// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and gaussian if the layer has them.
+// score = query . key, query . (key + relative) or vector . tanh(query + key); bias, gaussian, a cap of the scores, forget
+// gates, a sink in the sum, or a sigmoid in place of the softmax, if the layer has them, as in mechanisms/steps.py.
 // For a layer without scores, the page stores the weights themselves. A head of null is the mean of all heads.
 
 const decodedHeads = new Map();
@@ -88,6 +89,10 @@ function headOf(text, layerNumber, head) {
       ...(layer.table && windowsOf(layer, fromFloat32(layer.table[head]))),
       centre: layer.gaussian ? fromFloat32(layer.gaussian.centre[head]) : null,
       deviation: layer.gaussian?.deviation,
+      softcap: layer.softcap,
+      logGates: layer.log_gates ? fromFloat32(layer.log_gates[head]) : null,
+      sinks: layer.sinks ? fromFloat32(layer.sinks[head]) : null,
+      sigmoidBias: layer.sigmoid_bias ? fromFloat32(layer.sigmoid_bias[head]) : null,
       relative: layer.relative && {
         most: layer.relative.most,
         key: unpack(layer.relative.key[head] ?? layer.relative.key[0], layer.head_dim),
@@ -165,37 +170,72 @@ function biasOf({ bias, queries }, query, key) {
   return bias?.call ? bias(query, key) : bias ? bias[key - query + queries - 1] : 0;
 }
 
+// The sum of the logarithms of the forget gates from behind a key to a query, which has the place of the last keys.
+function forgottenOf(seen, query, key) {
+  if (!seen.logGates) return 0;
+  if (!seen.gateSums) {
+    let sum = 0;
+    seen.gateSums = Float64Array.from(seen.logGates, (one) => (sum += one));
+  }
+  return Math.min(0, seen.gateSums[query + seen.keys - seen.queries] - seen.gateSums[key]);
+}
+
+// The trained score of a query without a token, whose exponential is in the sum of the softmax; −∞ if there is none.
+function sinkOf({ sinks }, query) {
+  return sinks ? sinks[sinks.length > 1 ? query : 0] : -Infinity;
+}
+
+// What the softmax or the sigmoid takes of a pair with a score.
+function scaledOf(seen, query, key, score) {
+  const product = score * seen.scale;
+  const capped = seen.softcap ? seen.softcap * Math.tanh(product / seen.softcap) : product;
+  return capped + (seen.bias ? biasOf(seen, query, key) : 0) + forgottenOf(seen, query, key);
+}
+
+function sigmoidOf(number) {
+  return 1 / (1 + Math.exp(-number));
+}
+
 function gaussianOf({ centre, deviation }, query, key) {
   return centre ? Math.exp(-((key - centre[query]) ** 2) / (2 * deviation ** 2)) : 1;
 }
 
-// The steps of one query in a head: scores, scaled scores, exponentials and their sum, shares, heights of the Gaussian
-// curve, weights. Hidden keys get 0; one that is met several times has as many exponentials.
+// The steps of one query in a head: scores, scaled scores, exponentials and their sum, which includes that of a sink, shares,
+// heights of the Gaussian curve, weights. Hidden keys get 0; one that is met several times has as many exponentials.
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
   const scores = Float64Array.from({ length: seen.keys }, (_, k) => seen.score(query, k));
-  const scaled = scores.map((score, k) => score * seen.scale + biasOf(seen, query, k));
-  const highest = scaled.reduce((top, one, k) => (seen.allowed(query, k) && one > top ? one : top), -Infinity);
+  const scaled = scores.map((score, k) => scaledOf(seen, query, k, score));
+  const sink = sinkOf(seen, query);
+  const highest = scaled.reduce((top, one, k) => (seen.allowed(query, k) && one > top ? one : top), sink);
   const powers = scaled.map((one, k) => (seen.allowed(query, k) ? (seen.count?.(query, k) ?? 1) * Math.exp(one - highest) : 0));
-  const total = powers.reduce((sum, power) => sum + power, 0);
-  const shares = powers.map((power) => (total > 0 ? power / total : 0));
+  const sinkPower = sink === -Infinity ? 0 : Math.exp(sink - highest);
+  const total = powers.reduce((sum, power) => sum + power, sinkPower);
+  const shares = powers.map((power, k) => {
+    if (seen.sigmoidBias) return seen.allowed(query, k) ? sigmoidOf(scaled[k] + seen.sigmoidBias[query]) : 0;
+    return total > 0 ? power / total : 0;
+  });
   const heights = scores.map((_, k) => gaussianOf(seen, query, k));
   const weights = shares.map((share, k) => share * heights[k]);
-  return { scores, scaled, powers, total, shares, heights, weights };
+  return { scores, scaled, powers, sinkPower, total, shares, heights, weights };
 }
 
 // The weights of one query as in stepsOf, without the steps: a map has a thousand queries and more.
 function weightsAt(seen, query) {
   seen.score ??= scorerOf(seen);
   const weights = new Float64Array(seen.keys).fill(-Infinity);
-  let [highest, total] = [-Infinity, 0];
+  let highest = -Infinity;
   for (let k = 0; k < seen.keys; k += 1) {
     if (!seen.allowed(query, k)) continue;
-    weights[k] = seen.score(query, k) * seen.scale + (seen.bias ? biasOf(seen, query, k) : 0);
+    weights[k] = scaledOf(seen, query, k, seen.score(query, k));
     if (weights[k] > highest) highest = weights[k];
   }
   if (highest === -Infinity) return weights.fill(0);
+  if (seen.sigmoidBias) return weights.map((one) => sigmoidOf(one + seen.sigmoidBias[query])); // 0 for −∞
+  const sink = sinkOf(seen, query);
+  highest = Math.max(highest, sink);
+  let total = Math.exp(sink - highest);
   for (let k = 0; k < seen.keys; k += 1) total += weights[k] = weights[k] === -Infinity ? 0 : (seen.count?.(query, k) ?? 1) * Math.exp(weights[k] - highest);
   for (let k = 0; k < seen.keys; k += 1) weights[k] = (weights[k] / total) * (seen.centre ? gaussianOf(seen, query, k) : 1);
   return weights;

@@ -53,7 +53,7 @@ function showSteps() {
 
 function headSteps(text, key) {
   const { layer, head, query } = state;
-  if (isAlone(text, layer)) return [...factorSteps(text, key), ...stateSteps(text), aloneStep(text, key), ...(state.words ? wordStep(text, key) : [])];
+  if (isAlone(text, layer)) return [...factorSteps(text, key), ...stateSteps(text), ...branchSteps(text, key), ...mixedHeadsSteps(text, key), aloneStep(text, key), ...(state.words ? wordStep(text, key) : [])];
   const seen = headOf(text, layer, head);
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
@@ -69,7 +69,7 @@ function headSteps(text, key) {
       ...vector(translateNodes`q of ${word(asks)}`, q),
       ...unreadNote(text),
     ),
-    ...projectionStep(text, "key", seen, key, gets),
+    ...projectionStep(text, "key", seen, seen.slotsOf?.(query)[key] ?? key, gets), // in windows by its place on the map
     step(
       translate`Key: what each token offers`, translate`K: ${n} tokens × ${seen.width}`,
       make("p", {}, ...translateNodes`Every token has a key, a vector of what it offers. Here the key of ${word(gets)}${withDistance(seen.relative?.key)}`),
@@ -78,12 +78,9 @@ function headSteps(text, key) {
     ...(bucketsOf(text) ? [hashStep(text, seen, query, key, asks, gets), meetingStep(text, seen, query, key)] : []),
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
     ...scalingStep(seen, walked, query, key, n),
-    step(
-      translate`Softmax: shares of attention`, translate`${n} weights, sum 1`,
-      make("p", {}, translate`Exponentials make every score positive; dividing by their sum makes them shares. Subtracting the largest score first changes no share.`),
-      softmaxFormula(seen, walked, query, key),
-      softmaxTable(text, walked, query, key, seen),
-    ),
+    ...capStep(seen, walked, query, key),
+    ...forgetStep(text, seen, walked, query, key),
+    shareStep(text, seen, walked, query, key, n),
     ...(bucketsOf(text) ? roundsStep(text, seen, walked, query, key) : []),
     ...gaussianStep(seen, walked, query, key),
     ...(seen.valueWidth ? [sumStep(text, seen, walked, query, key, asks, gets)] : []), // a large page has no values
@@ -114,41 +111,6 @@ function hiddenStep({ vector: v }, walked, q, k, key, n) {
     ...vector(["v"], v),
     formula("v · tanh(q + k) = ", upright(`${factor(v[0])} × ${factor(hidden[0])} + ${factor(v[1] ?? 0)} × ${factor(hidden[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
   );
-}
-
-function isScaled({ scale, bias }) {
-  return scale !== 1 || Boolean(bias);
-}
-
-// The scaling step; none for scores that are neither scaled nor biased.
-function scalingStep(seen, walked, query, key, n) {
-  if (!isScaled(seen)) return [];
-  const bias = biasOf(seen, query, key);
-  const parts = [translate`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
-  if (seen.bias) parts.push(translate` This head also adds a number that depends on ${seen.apart ?? translate`the distance of the two tokens`}.`);
-  return [
-    step(
-      seen.bias ? translate`Scaling and distance` : translate`Scaling: keep the scores moderate`, translate`${n} scores`,
-      make("p", {}, ...parts),
-      formula(
-        seen.bias ? translate`s = q · k × scale + b = ` : translate`s = q · k × scale = `,
-        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${seen.bias ? ` + ${factor(bias, 4)}` : ""} = `),
-        result(number(walked.scaled[key], 4)),
-      ),
-    ),
-  ];
-}
-
-function gaussianStep(seen, walked, query, key) {
-  if (!seen.centre) return [];
-  const height = walked.heights[key];
-  return [
-    step(
-      translate`Gaussian window: near the predicted position`, translate`centre ${seen.centre[query].toFixed(2)}, σ ${seen.deviation}`,
-      make("p", {}, translate`The model predicts a position in the source, here token ${seen.centre[query].toFixed(2)}. Shares are multiplied by a Gaussian around it with standard deviation σ, and are 0 outside the window; so they sum to less than 1.`),
-      formula(translate`w = share × e`, make("sup", {}, translate`−(position − centre)² / 2σ²`), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
-    ),
-  ];
 }
 
 function sumStep(text, seen, walked, query, key, asks, gets) {
@@ -194,28 +156,6 @@ function meanSteps(text, key) {
       formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", translate`head`), " = ", result(number(mean, 4))),
     ),
   ];
-}
-
-function scaleText({ scale, width }) {
-  const usual = Math.abs(scale * Math.sqrt(width) - 1) < 1e-6;
-  return `${scale.toFixed(5)}${usual ? ` (1/√${width})` : ""}`;
-}
-
-// With a Gaussian window, the softmax gives shares, and the next step gives weights.
-function softmaxFormula(seen, walked, query, key) {
-  const name = seen.centre ? translate`share` : "w";
-  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(translate`: ${whyHidden(seen, query, key)}`));
-  return formula(
-    `${name} = ${seen.count ? `${seen.count(query, key)} × ` : ""}e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
-    upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.shares[key].toFixed(4)),
-  );
-}
-
-function softmaxTable(text, walked, query, key, seen) {
-  const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
-  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : whyHidden(seen, query, at)];
-  const titles = [seen.vector ? translate`score s` : translate`score q·k`, ...(isScaled(seen) ? [translate`scaled s`] : []), seen.count ? translate`times met × e^(s − max)` : "e^(s − max)"];
-  return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 
 listen(byId("key"), "change", ({ target }) => go({ key: keyChoices(shownText())[Number(target.value)].tokens[0] }));

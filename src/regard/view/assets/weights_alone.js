@@ -9,8 +9,8 @@ const WEIGHTS_ARE = {
 
 function aloneStep(text, key) {
   const { layer, head, query } = state;
-  const [{ reason, weights_are: are, factors, states }, n] = [text.layers[layer], keysOf(text).length];
-  const hasOwn = factors || states;
+  const [{ reason, weights_are: are, factors, states, branches, mixed_heads: mixed }, n] = [text.layers[layer], keysOf(text).length];
+  const hasOwn = factors || states || branches || mixed;
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
     hasOwn ? translate`The weights` : translate`Weights only`, translate`${n} weights`,
