@@ -37,6 +37,7 @@ from regard.hf.packed_positions import label_packed_texts
 from regard.hf.recorded_layers import InterfaceLayers
 from regard.hf.scan_replacement import ScanReplacement, use_scans
 from regard.hf.sdpa_replacement import replace_sdpa
+from regard.hf.sparse_layers import SparseLayers
 from regard.recording import add_call_source
 
 NAME = "regard"
@@ -49,5 +50,6 @@ _transformers.PreTrainedModel.__call__ = separate_texts_in_calls(  # type: ignor
     _transformers.PreTrainedModel.__call__
 )
 add_call_source(InterfaceLayers(attention_function))
+add_call_source(SparseLayers())
 
 __all__ = ["NAME", "AttentionReport", "ScanReplacement", "check", "replace_sdpa", "use_scans"]

@@ -1,6 +1,6 @@
 """A checkpoint of ``transformers`` that texts are read with: its tokens, attention layers and hidden states.
 
-A model whose layers run code of their own is read by "eager", which returns its weights.
+A model whose layers run code of their own is read by "eager", which returns its weights; bands and blocks are recorded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from regard.errors import CheckpointError, RefusedError, RegardError, class_and_
 from regard.hf.check import check
 from regard.hf.read_source_and_target import read_source_and_target
 from regard.hf.recorded_layers import number_calls
+from regard.hf.sparse_layers import is_sparse_layer
 from regard.recording import LayerCall, record
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.captured_projections import add_projections, capture_projections
@@ -64,6 +65,12 @@ class Checkpoint(TextModel):
         except NotImplementedError:
             return None
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether all layers report their calls: they compute with regard, or have bands or blocks."""
+        own_code = [self.model.get_submodule(name) for name in check(self.model).own_code]
+        return self.uses_regard or (len(own_code) > 0 and all(map(is_sparse_layer, own_code)))
+
     @contextmanager
     def explain_errors(self, name: str) -> Iterator[None]:
         """Turn an error inside the model, while it reads the text ``name``, into a RefusedError."""
@@ -98,11 +105,11 @@ class Checkpoint(TextModel):
         self.check_ids(text.ids)
         ids = torch.tensor([text.ids])
         options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
-        quiet, explained = quiet_transformers(), self.explain_errors(name)
+        quiet, explained, is_recorded = quiet_transformers(), self.explain_errors(name), self.is_recorded
         captured = capture_projections(self.model)
         with torch.no_grad(), quiet, explained, captured as sides, self._record() as calls:
-            output = self.model(**options, **({} if self.uses_regard else {"output_attentions": True}))
-        if self.uses_regard:
+            output = self.model(**options, **({} if is_recorded else {"output_attentions": True}))
+        if is_recorded:
             layers = add_projections(layers_of(number_calls(calls)), sides)
         else:
             layers = _layers_of_weights(self, output.get("attentions"), len(text))
@@ -114,8 +121,8 @@ class Checkpoint(TextModel):
         return read_source_and_target(self, source, target, source_name=source_name, target_name=target_name)
 
     def _record(self) -> AbstractContextManager[Sequence[LayerCall]]:
-        """Record the layers of a model that computes with regard; other models report nothing."""
-        return record(self.model) if self.uses_regard else nullcontext(())
+        """Record the layers of a model if all of them report their calls."""
+        return record(self.model) if self.is_recorded else nullcontext(())
 
 
 @contextmanager
@@ -152,7 +159,7 @@ def _layers_of_weights(
             f"{checkpoint.folder} has attention layers that cannot be shown",
             expected="a model that uses the attention interface of transformers, or returns weights of all pairs",
             got=f"a {type(checkpoint.model).__name__}",
-            do=_find_way_out(checkpoint),
+            do="regard.hf.check(model) tells which layers run code of their own",
         )
     check_number_of_weights([(weights.shape[1], length, length) for weights in listed])
     return tuple(
@@ -164,14 +171,6 @@ def _layers_of_weights(
         )
         for number, weights in enumerate(listed)
     )
-
-
-def _find_way_out(checkpoint: Checkpoint) -> str:
-    """The advice for a model whose weights cannot be shown: BigBird has a setting by which it returns them."""
-    if getattr(checkpoint.model.config, "attention_type", None) == "block_sparse":
-        file = checkpoint.folder / "config.json"
-        return f'write "attention_type": "original_full" into {file}, which is exact attention'
-    return "regard.hf.check(model) tells which layers run code of their own"
 
 
 def _has_sinks(weights: Tensor) -> bool:

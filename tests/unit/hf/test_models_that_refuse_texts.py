@@ -10,7 +10,7 @@ import transformers
 from regard.errors import RefusedError
 from regard.hf.load_checkpoint import load_checkpoint
 from regard.view import read, read_pair
-from small_checkpoints import change_config, make_tokenizer, save_checkpoint
+from small_checkpoints import make_tokenizer, save_checkpoint
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
 
@@ -71,9 +71,19 @@ def test_errors_of_regard_and_of_memory_pass(tmp_path):
         assert raised.value is error
 
 
-def test_the_way_out_for_a_short_text_under_bigbird(tmp_path):
-    folder = save_model("big_bird", tmp_path)
-    with pytest.raises(RefusedError, match=r'(?s)cannot be shown.*"attention_type": "original_full"'):
-        read(load_checkpoint(folder), "old keys")
-    change_config(folder, attention_type="original_full")
-    assert len(read(load_checkpoint(folder), "old keys").layers) == 2
+BIGBIRD = {"block_size": 4, "num_random_blocks": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "text"),
+    [
+        ("longformer", {"attention_window": 4}, "old keys"),
+        ("big_bird", BIGBIRD, "old keys"),  # it attends in blocks in longer texts alone
+        ("big_bird", BIGBIRD, "old keys " * 20),
+    ],
+)
+def test_bands_and_blocks_are_shown(tmp_path, kind, sizes, text):
+    checkpoint = load_checkpoint(save_model(kind, tmp_path, **sizes))
+    reading = read(checkpoint, text)
+    assert len(reading.layers) == 2
+    assert {layer.queries for layer in reading.layers} == {len(reading.tokens)}
