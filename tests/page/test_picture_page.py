@@ -234,9 +234,9 @@ def test_steps_of_a_swin_are_those_of_its_window(show_pictures: ShowPictures) ->
         row = layer.attention.weights()[1, token]
         cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
         np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
-        masked = opened.page.locator("#steps tbody td:nth-child(4)").all_inner_texts()
+        masked = opened.page.locator("#steps table").last.locator("tbody td:nth-child(4)").all_inner_texts()
         assert [cell == "masked" for cell in masked] == [weight == 0 for weight in row]
-    assert opened.page.locator("#steps > li").count() == 6
+    assert opened.page.locator("#steps > li").count() == 8, "the two steps before query and key among them"
     assert "how many rows and columns lie between" in opened.page.inner_text("#steps")
     assert opened.page.inner_text("#about").endswith("patches, 4 layers with 12 heads in all.")
     assert "shifted by 1" in opened.page.inner_text("#map-how")

@@ -24,6 +24,7 @@ from regard.view.projections import LETTERS, MAX_BYTES
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.shares import MAX_LABELS, MAX_WORDS, answer_words
+from regard.view.window_reading import WindowReading
 from regard.view.without_marks import has_marks, mass_of_marks, without_marks
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_note, words_of
@@ -87,7 +88,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
 
 def projections_fit(layers: Sequence[AttentionLayer]) -> bool:
     """Whether the projections of all layers of a page are small enough for it."""
-    projections = [layer.projections for layer in layers if isinstance(layer, LayerReading)]
+    projections = [layer.projections for layer in layers if isinstance(layer, LayerReading | WindowReading)]
     return sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
 
 
@@ -95,7 +96,7 @@ def projection_data(layer: AttentionLayer, *, fit: bool) -> Json:
     """Encode how queries and keys were computed, or why that is not shown: "size" or "unknown"."""
     if isinstance(layer, LayerWeights):
         return {}
-    if not isinstance(layer, LayerReading):
+    if not isinstance(layer, LayerReading | WindowReading):
         return {"unread": "unknown"}
     if layer.projections is None or not fit:
         return {"unread": "unknown" if layer.projections is None else "size"}

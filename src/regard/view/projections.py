@@ -1,6 +1,6 @@
 """How a layer computes its queries and keys from the vectors that it reads: the step before the steps of a head.
 
-    q_i = W_q x_i + b,  k_j = W_k x_j + b,  then each may be normalised, and rotated by its position
+    q_i = f (W_q x_i + b),  k_j = W_k x_j + b,  then each may be normalised, and rotated by its position
 
 A page has the vectors x of all tokens, and of each head one row of W_q and one of W_k: those of the component c with
 the largest mean of |q_c|, or |k_c|. So the reader can compute one number of each query and key; whole matrices would
@@ -30,8 +30,9 @@ class Projection:
     """The projection of tokens (tokens, width) to one component of each head, before any rotation.
 
     ``components`` are their numbers, ``rows`` (heads, width) the rows of the matrix, ``biases`` what is added.
-    ``normed`` (heads, tokens) are the numbers after a norm of the layer, if it has one; ``is_rotated`` says that the
-    layer then rotates all of them by position.
+    ``factor`` multiplies the sum; ``is_rounded`` says that the layer rounds tokens and weights to few bits. ``normed``
+    (heads, tokens) are the numbers after a norm of the layer, if it has one; ``is_rotated`` says that the layer then
+    rotates all of them by position.
     """
 
     __repr__ = repr_of_fields
@@ -42,6 +43,8 @@ class Projection:
     biases: Float32[np.ndarray, " _heads"]
     is_rotated: bool
     normed: Float32[np.ndarray, "_heads _tokens"] | None = None
+    factor: float = 1.0
+    is_rounded: bool = False
 
     @property
     def size(self) -> int:
@@ -85,5 +88,7 @@ def _pack_rows(side: Projection) -> Json:
         "components": side.components.tolist(),
         "biases": [float(f"{bias:.7g}") for bias in side.biases.tolist()],
         "rotated": side.is_rotated,
+        "factor": side.factor,
+        "rounded": side.is_rounded,
         "normed": None if side.normed is None else pack_fixed(side.normed, LETTERS),
     }

@@ -26,6 +26,7 @@ from regard.mechanisms.steps import Steps
 from regard.positions.relative_2d import spread_over_pairs
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import Json, pack_rows, pack_vectors, round_to_fixed
+from regard.view.projections import Projections
 
 
 @final
@@ -36,7 +37,8 @@ class WindowReading(AttentionLayer):
 
     ``allowed`` (tokens, window tokens) is True where a token may attend to one of its window; None allows all of them.
     ``table`` (heads, (2 size - 1)^2) is the bias by the rows and columns from key to query, as in
-    ``positions.Relative2d``, for windows of ``windows.size``. Raises DataError if a number is not finite.
+    ``positions.Relative2d``, for windows of ``windows.size``. ``projections`` say how queries and keys were computed,
+    if that is known. Raises DataError if a number is not finite.
     """
 
     __repr__ = repr_of_fields
@@ -49,6 +51,7 @@ class WindowReading(AttentionLayer):
     table: Float32[Tensor, "_heads _offsets"]
     windows: WindowPartition
     allowed: Bool[Tensor, "_tokens _window_tokens"] | None = None
+    projections: Projections | None = None
 
     def __post_init__(self) -> None:
         arrays = (part.numpy() for part in (self.query, self.key, self.value, self.table))

@@ -23,6 +23,8 @@ MODELS = {
     "Gemma3Text": GROUPED | {"query_pre_attn_scalar": 6},
     "Olmo2": GROUPED,
     "Bert": SIZES,
+    "OPT": SIZES | {"word_embed_proj_dim": 24, "ffn_dim": 32},  # it scales queries before the product
+    "Falcon": SIZES | {"multi_query": True, "new_decoder_architecture": False},
 }
 
 
@@ -46,6 +48,9 @@ def test_a_number_of_each_query_and_key_follows_from_what_the_layer_reads(name: 
             assert (side.normed is not None) == (name in ("Qwen3", "Gemma3Text", "Olmo2"))
             every = np.arange(len(heads))
             computed = side.rows.astype("f8") @ side.tokens.astype("f8").T + side.biases[:, None]
+            factors = {"OPT": {-0.5, 0.0}, "Falcon": {-0.25}}.get(name, {0.0})  # torch scales both sides of Falcon's
+            assert round(np.log(side.factor) / np.log(heads.shape[2]), 6) in factors
+            computed = side.factor * computed
             computed = computed if side.normed is None else side.normed
             first = slice(0, 1) if side.is_rotated else slice(None)  # position 0 rotates by 0
             np.testing.assert_allclose(computed[:, first], heads[every, first, side.components], atol=1e-4)

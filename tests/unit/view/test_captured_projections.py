@@ -6,12 +6,15 @@ import torch
 
 import regard
 from picture_files import random_pixels
+from regard.models import Swin, SwinConfig
 from regard.view import LayerReading, read, read_file
 from regard.view.captured_projections import add_projections, capture_projections
 from regard.view.from_recording import layers_of
 from regard.view.page_data import build_page_data
 from regard.view.picture_data import build_pictures_data
 from regard.view.read_pair import read_pair
+from regard.view.window_reading import WindowReading
+from regard.vision import ImageProcessor
 from small_image_models import image_classifier
 from small_language_models import language_model
 from small_translators import SOURCE, TARGET, transformer
@@ -45,6 +48,35 @@ def test_rotated_and_grouped_keys_follow_too() -> None:
         assert_exact(layer)
         assert layer.projections is not None
         assert layer.projections.key.is_rotated
+
+
+def test_quantized_weights_are_read_with_their_scales() -> None:
+    model = regard.load("minilm", weights="int8")
+    for layer in read(model, "I ate an apple.").layers:
+        assert isinstance(layer, LayerReading)
+        assert layer.projections is not None
+        side = layer.projections.query
+        computed = np.einsum("tw,hw->ht", side.tokens.astype("f8"), side.rows) + side.biases[:, None]
+        shown = np.take_along_axis(layer.query, side.components[:, None, None], 2)[..., 0]
+        np.testing.assert_allclose(computed, shown, atol=0.03 * np.abs(layer.query).max())
+        assert side.is_rounded
+        assert not side.is_rotated
+
+
+def test_windows_of_a_swin_are_read_by_their_places_on_the_map() -> None:
+    torch.manual_seed(3)
+    config = SwinConfig((13, 11), (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
+    model = Swin(config).eval()
+    model.processor = ImageProcessor((13, 11), channels=1, mean=(0.5,), std=(0.25,))
+    for layer in read_file(model, random_pixels(13, 11, channels=1)).layers:
+        attention = layer.attention
+        assert isinstance(attention, WindowReading)
+        assert attention.projections is not None
+        for side, heads in ((attention.projections.query, attention.query), (attention.projections.key, attention.key)):
+            assert len(side.tokens) == heads.shape[1]
+            computed = np.einsum("tw,hw->ht", side.tokens.astype("f8"), side.rows) + side.biases[:, None]
+            shown = np.take_along_axis(heads.numpy(), side.components[:, None, None], 2)[..., 0]
+            np.testing.assert_allclose(computed, shown, atol=1e-5)
 
 
 def record_layer(layer: regard.MultiHeadAttention) -> LayerReading:

@@ -11,14 +11,14 @@ function unpackProjection(packed, width) {
 function projectionOf(text, layerNumber, head, side, token) {
   const { read } = text.layers[layerNumber];
   const { width } = read;
-  const { rows, components, biases, rotated, normed, tokens = read.query.tokens } = read[side];
+  const { rows, components, biases, rotated, normed, factor: scale, rounded, tokens = read.query.tokens } = read[side];
   const shared = read[side].tokens ? side : "query";
   const vectors = memoize(decodedHeads, `${text.number} ${layerNumber} read ${shared}`, () => unpackProjection(tokens, width));
   const [x, row] = [vectorOf(vectors, width, token), vectorOf(memoize(decodedHeads, `${text.number} ${layerNumber} rows ${side}`, () => unpackProjection(rows, width)), width, head)];
-  const tokenCount = sizesOf(text, layerNumber)[side === "query" ? 0 : 1];
+  const tokenCount = vectors.length / width;
   const afterNorm = normed && vectorOf(unpackProjection(normed, tokenCount), tokenCount, head)[token];
   const products = Float64Array.from(x, (value, at) => value * row[at]);
-  return { x, row, products, component: components[head], bias: biases[head], rotated, afterNorm, sum: products.reduce((all, one) => all + one, biases[head]) };
+  return { x, row, products, component: components[head], bias: biases[head], scale, rounded, rotated, afterNorm, sum: products.reduce((all, one) => all + one, biases[head]) };
 }
 
 // The step before the query or the key; none where it is not known, which the step of the query says.
@@ -26,7 +26,7 @@ function projectionStep(text, side, seen, token, name) {
   const { layer, head } = state;
   if (!text.layers[layer].read) return [];
   const [letter, matrix] = side === "query" ? ["q", "Q"] : ["k", "K"];
-  const { x, row, products, component, bias, rotated, afterNorm, sum } = projectionOf(text, layer, head, side, token);
+  const { x, row, products, component, bias, scale, rounded, rotated, afterNorm, sum } = projectionOf(text, layer, head, side, token);
   const top = largest(products, SHOWN_PRODUCTS);
   const rest = products.reduce((all, one, at) => (top.includes(at) ? all : all + one), 0);
   const lines = top.map((at) => make("tr", {}, ...[String(at), number(x[at], 3), number(row[at], 3), number(products[at], 3)].map((cell) => make("td", {}, cell))));
@@ -39,6 +39,8 @@ function projectionStep(text, side, seen, token, name) {
     ...vector(translateNodes`x of ${word(name)}`, x),
     weightTable([translate`number`, "x", "W", "x × W"], lines, foot),
     formula(...subscript(letter, component), " = Σ x ", ...subscript("W", matrix), bias ? " + b = " : " = ", upright(`${factor(sum - bias, 4)}${bias ? ` + ${factor(bias, 4)}` : ""} = `), result(number(sum, 4))),
+    ...(scale === 1 ? [] : [make("p", {}, translate`Then the layer multiplies the numbers by ${number(scale, 4)}, to scale its scores: number ${component} becomes ${number(scale * sum, 4)}.`)]),
+    ...(rounded && !rotated ? [make("p", {}, translate`The layer has weights of few bits, and rounds x to few bits, too: its own sum is ${number(after, 4)}.`)] : []),
     ...(typeof afterNorm === "number" ? [make("p", {}, translate`Then the layer normalises the numbers of the head together: number ${component} becomes ${number(afterNorm, 4)}.`)] : []),
     ...(rotated ? [make("p", {}, translate`Then the layer rotates the numbers in pairs by the position of the token: number ${component} becomes ${number(after, 4)}.`)] : []),
   )];
