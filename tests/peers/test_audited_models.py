@@ -46,6 +46,7 @@ if {fault}:
     model.blocks[1].norm1 = torch.nn.BatchNorm1d(5, track_running_stats=False)
 report = regard.audit(model, torch.randn(1, 3, 32, 32), only=["batch", "random"])
 assert report["batch"].verdict == ("leaks" if {fault} else "holds"), str(report)
+assert not {fault} or report["batch"].leak.module == "blocks.1.norm1"
 """
 
 

@@ -284,6 +284,8 @@ def _has_parts(name: str) -> bool:
 def build_tiny(name: str, *, auto: str | None = None, implementation: str = "eager", **sizes: Any) -> Any:
     """Build a small model of a type with random weights, in evaluation mode."""
     config = shrink(CONFIG_MAPPING[name], **sizes)
+    if name == "encoder-decoder":  # whose own builder says so to any decoder
+        config.decoder.is_decoder = config.decoder.add_cross_attention = True
     auto = auto or _FAMILIES[find_text_types()[name]][0]
     with torch.random.fork_rng():
         torch.manual_seed(29)

@@ -7,6 +7,7 @@ window, tokens that were cut off, hidden ones. Where both read the same keys, po
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome, compare_all
-from regard.auditing.properties.cache import in_parts
+from regard.auditing.kept_states import find_unmoved
+from regard.auditing.properties.cache import compare_sizes_of_static_caches, in_parts
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Subject
@@ -38,6 +40,18 @@ def explain_cache(subject: Subject, module: nn.Module | None, outcome: Outcome, 
         pair = Comparison(Span(base, row), Span(other, row), length, "")
         return not compare_all(subject, [pair], noise).is_leak
 
+    if (
+        "static cache" in outcome.change
+        and compare_all(subject, compare_sizes_of_static_caches(subject), noise).is_leak
+    ):
+        return "empty places of the static cache are read: outputs depend on its size"
+    if "reordered" in outcome.change:
+        unmoved = find_unmoved(subject, outcome)
+        if unmoved:
+            return f"the rows of {unmoved} are not reordered"
+    limited = _find_limit(subject, module, outcome, noise)
+    if limited:
+        return limited
     singles, parts = (5, *(1 for _ in range(length - 5))), (5, length - 5)
     by_singles = holds(whole, in_parts(subject, rows, singles))
     if outcome.change.endswith("without positions") and by_singles:
@@ -58,6 +72,24 @@ def explain_cache(subject: Subject, module: nn.Module | None, outcome: Outcome, 
     if by_singles and by_parts and "cropped" not in outcome.change and "reordered" not in outcome.change:
         return "two parts agree, and more do not: what is stored after the first is changed by the next ones"
     return ""
+
+
+def _find_limit(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
+    """Whether outputs agree without the limits of time steps that a state space model has; in words, else ""."""
+    limit = getattr(module, "time_step_limit", None)
+    if outcome.comparison is None or limit is None or subject.module is None:
+        return ""
+    limited = [part for part in subject.module.modules() if hasattr(part, "time_step_limit")]
+    before = [part.time_step_limit for part in limited]
+    try:
+        for part in limited:
+            part.time_step_limit = (0.0, math.inf)  # type: ignore[assignment]
+        is_gone = not compare_all(subject, [outcome.comparison], noise).is_leak
+    finally:
+        for part, value in zip(limited, before, strict=True):
+            part.time_step_limit = value
+    minimum = limit[0] if isinstance(limit, tuple | list) else limit
+    return f"time steps are at least {minimum:g} in parts of several tokens, and not in single ones" if is_gone else ""
 
 
 def _describe_parts(module: nn.Module | None) -> str:
@@ -102,7 +134,29 @@ def _compare_keys(subject: Subject, module: nn.Module, comparison: Comparison, n
         if name in children
     }
     single = [of_word for of_word in by_word.values() if of_word]
-    return single[0] if len(single) == 1 and len(by_word) > 1 else cause
+    cause = single[0] if len(single) == 1 and len(by_word) > 1 else cause
+    values = next((children[name] for name in _PROJECTIONS["values"] if name in children), None)
+    if not cause and values is not None and _is_in_another_order(subject, module, values, comparison):
+        return "keys and values are not in the same order in the cache"
+    return cause
+
+
+def _is_in_another_order(subject: Subject, module: nn.Module, values: nn.Module, comparison: Comparison) -> bool:
+    """Whether outputs read the values by the weights of other tokens.
+
+    The same numbers are added to the value of each token in turn, so the changes of an output are its weights. With the
+    cache and without it they are the same numbers, for other tokens.
+    """
+    rows, first = [], comparison.other.call.steps[0].length
+    for span in (comparison.base, comparison.other):
+        call = repeat_row(span.call, span.row, span.call.length + 1)
+        weights = measure_reach(subject, module, changed=values, call=call, alike=True)
+        if weights is None or span.start:
+            return False
+        rows.append(weights[first:] / weights[first:].amax(1, keepdim=True))
+    whole, cached = rows
+    same_weights = torch.allclose(whole.sort(1).values, cached.sort(1).values, atol=1e-6)
+    return same_weights and not torch.allclose(whole, cached, atol=1e-6)
 
 
 def _reads(
@@ -111,13 +165,13 @@ def _reads(
     """Which outputs of a layer depend on which tokens: in the whole text, and with the cache."""
     found = []
     for span in (comparison.base, comparison.other):
-        call = _repeat_row(span.call, span.row, span.call.length + 1)
+        call = repeat_row(span.call, span.row, span.call.length + 1)
         reach = measure_reach(subject, module, changed=changed, call=call)
         found.append(None if reach is None else reach > threshold)
     return found[0], found[1]
 
 
-def _repeat_row(call: Call, row: int, count: int) -> Call:
+def repeat_row(call: Call, row: int, count: int) -> Call:
     """A call with one of its rows in all of ``count`` rows."""
 
     def repeat(value: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.cache_causes import explain_cache
+from regard.auditing.cache_causes import explain_cache, repeat_row
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
 from regard.auditing.influence import measure_influence
@@ -23,7 +23,7 @@ from regard.auditing.properties.padding import Side, pad, positions_of
 from regard.auditing.properties.sounds import explain_sounds
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
-from regard.auditing.subject import Subject
+from regard.auditing.subject import Row, Stream, Subject, Text
 
 _ACROSS_POSITIONS = "computes its statistics over all positions: a norm over the last dimension alone does not"
 
@@ -176,7 +176,6 @@ def _reads_ahead(reach: Tensor | None, threshold: float) -> bool:
 
 def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
     """The cause by experiments with the mask of tokens: leave it out, invert it, exchange what is hidden."""
-    del module
     comparison = outcome.comparison
     stream = next(stream for stream in subject.streams if stream.mask and f" of {stream.name} " in outcome.change)
     side: Side = "left" if "on the left" in outcome.change else "right"
@@ -190,18 +189,39 @@ def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcom
         return "a hidden token attends to no token, and the softmax of such a row is NaN, which spreads from there"
     threshold, masks = noise.threshold(largest(outputs[0])), (stream.mask, *stream.other_masks)
     if difference(outputs[0], outputs[1]) <= threshold:
-        counted = "although position_ids are given " if positions_of(subject, stream, torch.ones(3)) else ""
-        what = (
-            "a number follows from the length of the row" if side == "right" else "places are counted from the padding"
-        )
-        return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"
+        return _explain_number(subject, stream, text, side, noise)
     everything = stream.make_mask(torch.ones(1, stream.length_of(padded[0].steps[0].arguments), dtype=torch.bool))
     visible = _change_arguments(padded[0], lambda arguments: arguments | dict.fromkeys(masks, everything))
     if difference(outputs[0], _rows(subject, visible, start, count)) <= threshold:
         return f"{stream.mask} has no effect: outputs are the same without it"
     if _holds_inverted(subject, comparison, stream.mask):
         return f"{stream.mask} has the opposite meaning: with True and False exchanged, padding has no influence"
+    if module is not None and stream is subject.stream and _reads_hidden(subject, module, padded[0], start, threshold):
+        return f"hidden tokens change what {type(module).__name__} makes of the others: {stream.mask} is not read in it"
     return ""
+
+
+def _explain_number(subject: Subject, stream: Stream, text: Text, side: Side, noise: NoiseFloor) -> str:
+    """The cause where what is in hidden tokens has no influence: their number has, of all ids or of most."""
+    alone, start = (
+        subject.run(subject.call([Row(text)], stream))[0],
+        4 if side == "left" and stream is subject.stream else 0,
+    )
+    for pad_id in stream.pads:
+        call = pad(subject, stream, text, side, stream.padding(4, 40, pad_id))
+        if difference(alone, _rows(subject, call, start, len(alone))) <= noise.threshold(largest(alone)):
+            return f"hidden tokens are counted as places unless their id is that of padding, {pad_id}"
+    counted = "although position_ids are given " if positions_of(subject, stream, torch.ones(3)) else ""
+    what = "a number follows from the length of the row" if side == "right" else "places are counted from the padding"
+    return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"
+
+
+def _reads_hidden(subject: Subject, module: nn.Module, padded: Call, start: int, threshold: float) -> bool:
+    """Whether a module's outputs at visible tokens, which begin at ``start``, depend on its inputs at hidden ones."""
+    reach = measure_reach(subject, module, call=repeat_row(padded, 0, padded.length + 1))
+    visible = range(start, start + subject.stream.length)
+    hidden = [token for token in range(padded.length) if token not in visible]
+    return reach is not None and bool((reach[visible.start : visible.stop, hidden] > threshold).any())
 
 
 def _rows(subject: Subject, call: Call, start: int, count: int) -> Tensor:

@@ -47,6 +47,29 @@ def windowed_modules(subject: Subject) -> dict[str, nn.Module]:
     }
 
 
+def declared_chunk(subject: Subject) -> int | None:
+    """The number of tokens in a chunk of local attention, from the config of a model; None without chunks."""
+    size = getattr(text_config(subject), "attention_chunk_size", None)
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def chunked_modules(subject: Subject) -> dict[str, nn.Module]:
+    """Attention layers that the config declares to read their own chunk alone, by name."""
+    types = getattr(text_config(subject), "layer_types", None) or ()
+    found: dict[str, nn.Module] = {}
+    for name, part in subject.module.named_modules() if subject.module is not None else ():
+        number = getattr(part, "layer_idx", None)
+        if name and is_attention(part) and isinstance(number, int) and number < len(types):
+            found |= {name: part} if types[number] == "chunked_attention" else {}
+    return found
+
+
+def same_chunk(length: int, size: int) -> Tensor:
+    """True where a token (row) and another one (column) are in the same chunk."""
+    chunks = torch.arange(length) // size
+    return chunks[:, None] == chunks
+
+
 def _holds(module: nn.Module, window: int | None) -> bool:
     """Whether a module, or the config that it keeps, has the number of the window."""
     holders = (module, getattr(module, "config", None))
@@ -111,13 +134,12 @@ def _layers(subject: Subject, distance: Tensor) -> Sequence[Tensor] | None:
 
 def _layer(kind: str, config: Any, subject: Subject, distance: Tensor) -> Tensor:
     """The keys that a layer of a kind of ``layer_types`` lets each query see, whether it is causal or not."""
-    window, chunk = declared_window(subject), getattr(config, "attention_chunk_size", None)
+    window, chunk = declared_window(subject), declared_chunk(subject)
     two_sided = getattr(config, "local_attention", None)
     if kind == "sliding_attention" and subject.causal and window is not None:
         return distance < window
     if kind == "sliding_attention" and not subject.causal and isinstance(two_sided, int):
         return distance.abs() <= two_sided // 2
-    if kind == "chunked_attention" and isinstance(chunk, int):
-        places = torch.arange(len(distance)) // chunk
-        return places[:, None] == places
+    if kind == "chunked_attention" and chunk is not None:
+        return same_chunk(len(distance), chunk)
     return torch.ones_like(distance, dtype=torch.bool)

@@ -42,6 +42,8 @@ class Float64Mode(TorchDispatchMode):
             return _multiply_groups(*map(_to_float64, args), **_keywords_of_groups(options))
         if not func._schema.is_mutable:
             args = tree_map(_to_float64, args)
+            if func is torch.ops.aten.topk.default:
+                return _choose_largest(*args, **options)
             if func in (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default):
                 args = (*args[:2], False)  # the third argument converts half precision to float32
         return func(*args, **options)
@@ -69,6 +71,15 @@ def _multiply_groups(rows: Tensor, matrices: Tensor, offs: Tensor | None = None,
     for (start, end), matrix in zip(spans, matrices, strict=True):
         product[start:end] = rows[start:end] @ matrix
     return product if bias is None else product + bias
+
+
+def _choose_largest(
+    numbers: Tensor, k: int, dim: int = -1, largest: bool = True, is_sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    """``topk`` that takes equal numbers in their order."""
+    del is_sorted
+    values, places = numbers.sort(dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
 
 
 def _to_float64(value: Any) -> Any:

@@ -153,16 +153,20 @@ def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator
     assert subject.module is not None
     lengths = [step.length for step in span.call.steps]
     lengths += [span.read[0]] if span.read[0] else []
+    has_positions = bool(subject.stream.dims) or lengths != [1]
+
+    def find_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return _rows(tensors, span, lengths) if has_positions else _whole_rows(tensors, span)
 
     def keep(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, arguments: Any, keywords: Any, result: Any) -> None:
             del module
             found = values.setdefault(name, _Values())
             read = list(_tensors([arguments, keywords], with_ids=True))
-            rows = _rows(read, span, lengths)
+            rows = find_rows(read)
             found.inputs += rows
             found.is_known &= bool(rows) or not read
-            found.outputs += _rows(list(_tensors(result)), span, lengths)
+            found.outputs += find_rows(list(_tensors(result)))
 
         return hook
 
@@ -204,6 +208,16 @@ def _rows(tensors: Sequence[Tensor], span: Span, lengths: Sequence[int]) -> list
                 found.append(row.detach().clone())
                 break
     return found
+
+
+def _whole_rows(tensors: Sequence[Tensor], span: Span) -> list[Tensor]:
+    """All of the row of a span, as (1, numbers), where there are no positions: of a picture, and of all its windows."""
+    batch = span.call.batch
+    return [
+        tensor.unflatten(0, (batch, -1))[span.row].reshape(1, -1).detach().clone()
+        for tensor in tensors
+        if tensor.dim() > 1 and tensor.shape[0] % batch == 0
+    ]
 
 
 def row_of(tensor: Tensor, batch: int, length: int, row: int) -> Tensor | None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
 from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
+from regard.auditing.own_decoder import layer_function, step_function
 from regard.auditing.properties.prefix import TOKEN_TYPES, TokenTypes
 from regard.auditing.subject import Row, Stream, Subject, Text
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
@@ -110,17 +111,21 @@ def _describe(
     parameters = parameters_of(forward)
     first = example.streams[0]
     streams = example.streams if first.fixed else (replace(first, length=length or first.length), *example.streams[1:])
+    # The mask of a layer of regard is an object over queries and keys, and no tensor that hides tokens.
+    is_layer = module is not None and type(module).__module__.startswith("regard.") and hasattr(module, "empty_cache")
+    streams = tuple(replace(stream, mask="") for stream in streams) if is_layer else streams
     return Subject(
         type(module).__name__ if module is not None else getattr(function, "__name__", "function"),
         _kind_of(example.streams, module),
-        function,
+        layer_function(module) if is_layer else function,
         module,
         streams,
-        frozenset(parameters),
+        frozenset(parameters) | ({"use_cache"} if is_layer else set()),
         any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()),
         causal if causal is not None else _find_causal(module, example.is_causal),
         constants=example.constants,
-        cache="past_key_values" if {"past_key_values", "use_cache"} <= set(parameters) else "",
+        family="regard" if is_layer else "torch",
+        cache="state" if is_layer else "past_key_values" if {"past_key_values", "use_cache"} <= set(parameters) else "",
     )
 
 
@@ -276,6 +281,7 @@ def _is_text_model(module: Any) -> bool:
 def _describe_regard(model: Any, causal: bool | None, length: int) -> Subject:
     from regard import masks
     from regard.models import CausalLanguageModel
+    from regard.models.base import Decoder
 
     parameters = inspect.signature(model.forward).parameters
     config = model.config
@@ -302,17 +308,19 @@ def _describe_regard(model: Any, causal: bool | None, length: int) -> Subject:
         streams = (stream("ids", "mask", length, _size(config, "vocabulary")),)
         is_causal = isinstance(model, CausalLanguageModel) or bool(getattr(model, "is_causal", False))
         kind = "decoder of token ids" if is_causal else "encoder of token ids"
+    has_state = isinstance(model, Decoder)
     return Subject(
         type(model).__name__,
         kind,
-        model,
+        step_function(model) if has_state else model,
         model,
         streams,
-        frozenset(parameters),
+        frozenset(parameters) | ({"use_cache"} if has_state else set()),
         False,
         is_causal if causal is None else causal,
         config,
         "regard",
+        cache="state" if has_state else "",
     )
 
 

@@ -19,14 +19,18 @@ of them. The fourth term is about the model and not about one pair of shapes, so
 differ in the three others is allowed for; the factor is for rounding that adds up over more tokens. In float64 a floor
 is about 1e-15, and leaks are 1e-10 or larger, so the factor decides nothing in practice.
 
+Buffers, such as tables of decays, keep the rounding of the float32 in which the model made them. A difference of up to
+``SAFETY`` units of float32 that becomes another one by more than a tenth when all buffers change by half a unit of
+float32 is their rounding, too (``compare``): a leak of the same size stays what it is.
+
 Without a floor there is no answer: if two identical calls differ by more than ``MAX_REPEATS``, all properties cannot be
 asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import torch
@@ -38,6 +42,9 @@ from regard.auditing.subject import Row, Subject
 
 SAFETY = 64
 """How many times the floor a difference must exceed."""
+
+FLOAT32_EPSILON = 2.0**-23
+"""The distance between 1 and the next number in float32, in which models make their buffers."""
 
 MAX_ROUNDING = 2.0**17
 """Differences between batches of other orders and sizes of more units of the last digit are no rounding."""
@@ -115,22 +122,31 @@ def largest(tensor: Tensor) -> float:
     return float(finite.max()) if finite.numel() else 0.0
 
 
+def rounded_weights(subject: Subject) -> AbstractContextManager[None]:
+    """A context in which every weight is changed by up to half a unit of its last digit."""
+    return _rounded(subject, [] if subject.module is None else subject.module.parameters(), epsilon(subject))
+
+
+def rounded_buffers(subject: Subject) -> AbstractContextManager[None]:
+    """A context in which every buffer is changed by up to half a unit of the last digit of float32."""
+    return _rounded(subject, [] if subject.module is None else subject.module.buffers(), FLOAT32_EPSILON)
+
+
 @contextmanager
-def rounded_weights(subject: Subject) -> Iterator[None]:
-    """Change every weight by up to half a unit of its last digit, and restore the weights at the end."""
-    module = subject.module
-    weights = [] if module is None else [weight for weight in module.parameters() if weight.is_floating_point()]
-    before = [weight.detach().clone() for weight in weights]
+def _rounded(subject: Subject, tensors: Iterable[Tensor], unit: float) -> Iterator[None]:
+    """Change numbers by up to half a unit of their last digit, and restore them at the end."""
+    changed = [tensor for tensor in tensors if tensor.is_floating_point()]
+    before = [tensor.detach().clone() for tensor in changed]
     generator = torch.Generator().manual_seed(subject.seed)
     try:
         with torch.no_grad():
-            for weight in weights:
-                weight.mul_(1 + epsilon(subject) * _uniform(weight, generator))
+            for tensor in changed:
+                tensor.mul_(1 + unit * _uniform(tensor, generator))
         yield
     finally:
         with torch.no_grad():
-            for weight, saved in zip(weights, before, strict=True):
-                weight.copy_(saved)
+            for tensor, saved in zip(changed, before, strict=True):
+                tensor.copy_(saved)
 
 
 def _uniform(tensor: Tensor, generator: torch.Generator) -> Tensor:

@@ -24,6 +24,11 @@ def is_attention(module: nn.Module) -> bool:
     return any(word in type(module).__name__.lower() for word in ("attention", "attn"))
 
 
+def reads_own_keys(reach: Tensor, threshold: float) -> bool:
+    """Whether a causal module reads keys of its own input: those that share the keys of an earlier layer do not."""
+    return bool((reach.tril(-1) > threshold).any())
+
+
 def measure_reach(
     subject: Subject,
     module: nn.Module,
@@ -32,13 +37,14 @@ def measure_reach(
     part: tuple[int, int] = (0, 1),
     arguments: Mapping[str, Any] | None = None,
     call: Call | None = None,
+    alike: bool = False,
 ) -> Tensor | None:
     """A matrix (outputs, inputs) of relative changes; None if the module has no inputs or outputs by position.
 
     ``changed`` changes the output of this part instead of the input of the module; ``part`` = (k, n) only the k-th of n
     equal shares of its features, such as the keys of a projection to queries, keys and values. ``arguments`` of one row
     are passed to the model. A ``call`` replaces that of a whole text: one row more than positions, in one step or in
-    several with a cache.
+    several with a cache. ``alike`` adds the same numbers at every position of a part that is ``changed``.
     """
     if call is None:
         length = subject.stream.length
@@ -49,7 +55,7 @@ def measure_reach(
     if changed is None:
         handle = module.register_forward_pre_hook(_change_inputs(spans, rows, was_changed), with_kwargs=True)
     else:
-        handle = changed.register_forward_hook(_change_outputs(spans, rows, was_changed, part))
+        handle = changed.register_forward_hook(_change_outputs(spans, rows, was_changed, part, alike))
     with handle, module.register_forward_hook(_keep_outputs(kept, len(spans))):
         subject.run(call)
     if not was_changed or len(kept) < len(spans):
@@ -85,7 +91,9 @@ def _flat(value: Any) -> list[Any]:
     return [getattr(value, "last_hidden_state", value)]
 
 
-def _change(tensor: Tensor, count: int, span: range, part: tuple[int, int] = (0, 1)) -> Tensor | None:
+def _change(
+    tensor: Tensor, count: int, span: range, part: tuple[int, int] = (0, 1), *, alike: bool = False
+) -> Tensor | None:
     """A tensor (count rows, positions of the span, ..) in which row j + 1 is changed at position j; None for others."""
     shape, size = tuple(tensor.shape), len(span)
     if not tensor.is_floating_point() or tensor.dim() < 3:
@@ -104,10 +112,11 @@ def _change(tensor: Tensor, count: int, span: range, part: tuple[int, int] = (0,
     generator = torch.Generator().manual_seed(5)
     width = rows[0, 0].numel()
     share, shares = part
-    noise = torch.randn(count - 1, width, generator=generator, dtype=torch.float64).to(rows)[span.start : span.stop]
+    noise = torch.randn(count - 1, width, generator=generator, dtype=torch.float64).to(rows)
     keep = torch.zeros(width, dtype=torch.bool)
     keep[share * width // shares : (share + 1) * width // shares] = True
-    noise = (noise * keep).reshape(size, *rows.shape[2:]) * max(largest(tensor), 1.0)
+    noise = noise[:1].expand(size, -1) if alike else noise[span.start : span.stop] * max(largest(tensor), 1.0)
+    noise = (noise * keep).reshape(size, *rows.shape[2:])
     with torch.no_grad():
         rows[torch.arange(span.start, span.stop) + 1, torch.arange(size)] += noise
     return changed
@@ -137,14 +146,14 @@ def _change_inputs(spans: Sequence[range], count: int, was_changed: list[bool]) 
 
 
 def _change_outputs(
-    spans: Sequence[range], count: int, was_changed: list[bool], part: tuple[int, int]
+    spans: Sequence[range], count: int, was_changed: list[bool], part: tuple[int, int], alike: bool
 ) -> Callable[..., Any]:
     following = iter(spans)
 
     def hook(module: nn.Module, arguments: Any, result: Any) -> Any:
         del module, arguments
         span = next(following, spans[-1])
-        changed = _change(result, count, span, part) if isinstance(result, Tensor) else None
+        changed = _change(result, count, span, part, alike=alike) if isinstance(result, Tensor) else None
         if changed is not None:
             was_changed.append(True)
         return changed

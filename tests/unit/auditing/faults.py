@@ -111,7 +111,12 @@ DECODER: Sequence[Fault] = (
         "cache",
         cause="aligned with the first key",
     ),
-    _decoder("key = torch.cat([self.keys[layer], key], 2)", "key = torch.cat([key, self.keys[layer]], 2)", "cache"),
+    _decoder(
+        "key = torch.cat([self.keys[layer], key], 2)",
+        "key = torch.cat([key, self.keys[layer]], 2)",
+        "cache",
+        cause="keys and values are not in the same order",
+    ),
     _decoder(
         "value = torch.cat([self.values[layer], value], 2)",
         "value = torch.cat([self.values[layer], self.values[layer][:, :, :1].expand_as(value)], 2)",
@@ -151,7 +156,12 @@ DECODER: Sequence[Fault] = (
         cause="of hidden tokens are still read from the cache",
     ),
     _decoder(_PLACES, f"{_PLACES} - int(start > 0)", "cache without positions", "", "off by -1"),
-    _decoder("self.values = [value[rows] for value in self.values]", "pass", "cache reordered"),
+    _decoder(
+        "self.values = [value[rows] for value in self.values]",
+        "pass",
+        "cache reordered",
+        cause="the rows of values are not reordered",
+    ),
     _decoder("[value[:, :, :length] for", "[value.roll(1, 2)[:, :, :length] for", "cache cropped"),
     _decoder(
         "self.values = [value[:, :, :length] for value in self.values]",

@@ -5,18 +5,25 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import types
 
 import pytest
 import torch
 import transformers
 from torch import nn
 from torch.nn import functional
+from transformers import masking_utils
 
 import regard
+import small_decoders
 from regard import masks
 from regard.auditing import property_names
 from regard.errors import OptionError, OutputExistsError, RefusedError
-from regard.models import Bert, BertConfig, Gpt2
+from regard.layers import LatentAttention, LatentCache, MultiHeadAttention
+from regard.layers.scan_mixer import MixerCache
+from regard.mechanisms import KeyValueCache, LinearState, PagedCache, WindowCache
+from regard.mechanisms.ragged_pages import RaggedPages
+from regard.models import Bert, BertConfig, Gpt2, Mamba, MambaConfig
 from tiny_transformers import build_tiny, shrink
 from unit.hf.model_types import MODEL_TYPES
 
@@ -99,6 +106,49 @@ def build_part_model(name):
     return transformers.AutoModelForImageTextToText.from_config(kind(**sizes)).eval()
 
 
+def make_layer(kind):
+    """A layer of regard, and the inputs by which it is causal."""
+    layer = {
+        "latent": lambda: LatentAttention(16, heads=2, head_dim=8, latent_dim=12, rotary_dim=4),
+        "linear": lambda: MultiHeadAttention(16, heads=2, mechanism="linear"),
+        "dot product": lambda: MultiHeadAttention(16, heads=2),
+    }[kind]()
+    first = "tokens" if kind == "latent" else "query"
+    return layer.eval(), {first: torch.randn(1, 13, 16), "mask": masks.causal()}
+
+
+MAMBA = {"width": 24, "layers": 2, "heads": 4, "head_dim": 12, "state_size": 6, "groups": 2}
+OWN_CACHES = {
+    KeyValueCache: ("cache reordered", lambda: (small_decoders.make_gpt2(), None)),
+    WindowCache: ("cache reordered", lambda: (small_decoders.MODELS["windows and softcaps"](), None)),
+    MixerCache: ("cache reordered", lambda: (Mamba(MambaConfig(31, **MAMBA)), None)),
+    LinearState: ("cache reordered", lambda: make_layer("linear")),
+    LatentCache: ("cache reordered", lambda: make_layer("latent")),
+    PagedCache: ("paged cache", lambda: make_layer("dot product")),
+    RaggedPages: ("paged cache", lambda: (small_decoders.make_llama(), None)),
+}
+
+
+@pytest.mark.parametrize(
+    "cache", [kind if kind is KeyValueCache else pytest.param(kind, marks=pytest.mark.slow) for kind in OWN_CACHES]
+)
+def test_caches_of_regards_own_models(cache, monkeypatch):
+    """A fault of each: rows that are not reordered; keys that are written without their heads in order."""
+    leaking, build = OWN_CACHES[cache]
+    model, inputs = build()
+    only = ["cache", "paged", "beams"]
+    report = regard.audit(model, inputs, causal=True, only=only)
+    assert report.leaks == (), str(report)
+    assert report["cache"].verdict == report[leaking].verdict == "holds"
+    if leaking == "cache reordered":
+        monkeypatch.setattr(cache, "reordered", lambda state, entries: state)
+    else:
+        extended = cache.extended
+        monkeypatch.setattr(cache, "extended", lambda state, key, value: extended(state, key.flip(1), value))
+        monkeypatch.setattr("regard.models.causal_stack.paged_stack_step", lambda *given: None)
+    assert regard.audit(model, inputs, causal=True, only=only)[leaking].verdict == "leaks"
+
+
 @pytest.mark.parametrize("fault", [False, True])
 def test_prefixes_by_a_mask(fault, monkeypatch):
     """A decoder of transformers and an encoder of regard, that read a text with a prefix."""
@@ -145,6 +195,77 @@ def test_padded_sounds(norm, fault, monkeypatch):
     result = regard.audit(model, {"input_values": torch.randn(1, 200)}, only=["padded"])["padded sounds"]
     assert result.verdict == ("holds" if norm == "layer" and not fault else "leaks")
     assert ("were made to be called without attention_mask" in str(result.leak)) == (norm == "group")
+
+
+class ChoosesKeys(nn.Module):
+    """Each token reads the 3 tokens of the largest scores, of which many are 0, as sparse attention does."""
+
+    causal = False
+
+    def forward(self, hidden, attention_mask=None):
+        scores = (hidden @ hidden.mT).relu()
+        if attention_mask is not None:
+            scores = scores.masked_fill(~attention_mask[:, None], float("-inf"))
+        chosen = scores.topk(3).indices
+        return (
+            hidden.gather(1, chosen.flatten(1)[..., None].expand(-1, -1, hidden.shape[-1])).unflatten(1, (-1, 3)).sum(2)
+        )
+
+
+class Decays(nn.Module):
+    """A sum with decays, from a table of float32 for a whole text, and by products with a state; ``lost`` leaks."""
+
+    causal, lost = True, 0.0
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Buffer(torch.exp(-0.3 * torch.arange(64.0)))
+
+    def forward(self, hidden, past_key_values=None, use_cache=False):
+        if past_key_values is None:
+            places = torch.arange(hidden.shape[1])
+            distance = places[:, None] - places
+            output = (self.table[distance.clamp(min=0)] * (distance >= 0)).to(hidden) @ hidden
+        else:
+            sums = [past_key_values * (1 - self.lost)]
+            for token in hidden.unbind(1):
+                sums.append(sums[-1] * self.table[1].double() + token)
+            output = torch.stack(sums[1:], 1)
+        return types.SimpleNamespace(logits=output, past_key_values=output[:, -1])
+
+
+def test_rounding_and_choices_among_equal_scores_are_no_leaks(monkeypatch):
+    """A leak of the size of rounding in a buffer is one all the same."""
+    assert regard.audit(ChoosesKeys(), torch.randn(1, 13, 4), only=["padding"]).leaks == ()
+    report = regard.audit(Decays(), torch.randn(1, 13, 4), only=["cache"])
+    assert report["cache"].verdict == "holds"
+    assert report["cache"].difference > report.noise.threshold(10.0), "the table has the rounding of float32"
+    monkeypatch.setattr(Decays, "lost", 1e-6)
+    assert regard.audit(Decays(), torch.randn(1, 13, 4), only=["cache"])["cache"].verdict == "leaks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "leaking", "cause"),
+    [
+        ("gemma3n_text", "prefix by mask", None),  # layers with the keys of another one do not read their own
+        ("glm_moe_dsa", "padding left", None),
+        ("minimax", "cache", None),
+        ("switch_transformers", "causal in training mode", None),  # dropout in experts draws as many numbers as tokens
+        ("encoder-decoder", "causal", None),
+        ("roberta", "padding left", "unless their id is that of padding"),
+        ("minimax", "cache reordered", "the rows of linear_cache are not reordered"),
+        ("gpt_neo", "static cache", "empty places of the static cache are read"),
+        ("recurrent_gemma", "padding left", "attention_mask is not read in it"),
+        ("recurrent_gemma", "beams", "conv1d_state of model.layers.0.temporal_block"),
+        ("nemotron_h", "cache", "time steps are at least 0.001 in parts of several tokens"),
+    ],
+)
+def test_leaks_of_transformers_and_their_causes(name, leaking, cause):
+    """Each of these was found by hand as well, in calls of transformers alone."""
+    result = regard.audit(build_tiny(name), only=[leaking])[leaking]
+    assert result.verdict == ("leaks" if cause else "holds")
+    assert not cause or cause in result.leak.cause
 
 
 class CompiledOtherwise(nn.Module):
@@ -200,6 +321,22 @@ def test_a_window_in_a_mask_that_was_made_with_the_layer_is_not_asked():
     config = transformers.GPTNeoConfig(**sizes, num_layers=2, attention_types=[[["global", "local"], 1]])
     report = regard.audit(transformers.GPTNeoForCausalLM(config), only=["window"])
     assert report["window"].verdict == "cannot be asked"
+
+
+@pytest.mark.parametrize("fault", ["", "ignored", "off by one"])
+def test_chunks_of_llama4(fault, monkeypatch):
+    model = build_tiny("llama4_text", layer_types=["chunked_attention", "full_attention"])
+    if fault == "ignored":
+        masks_of_llama4 = "transformers.models.llama4.modeling_llama4.create_chunked_causal_mask"
+        monkeypatch.setattr(masks_of_llama4, masking_utils.create_causal_mask)
+    if fault == "off by one":
+        overlay = masking_utils.chunked_overlay
+        monkeypatch.setattr(masking_utils, "chunked_overlay", lambda size, padding: overlay(size + 1, padding))
+    report = regard.audit(model, only=["chunks", "causal"], length=12)
+    assert report["causal"].verdict == "holds"
+    assert report["chunks"].verdict == ("leaks" if fault else "holds"), str(report)
+    assert report.influence.missing == ()
+    assert not fault or "other chunks than its own" in report["chunks"].leak.cause
 
 
 def test_the_model_stays_as_it_is():

@@ -15,8 +15,7 @@ from regard.auditing import AuditReport
 from tiny_transformers import build_tiny, find_text_types
 
 PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
-START, END = "<!-- table of types -->", "<!-- end of table -->"
-HEAD = ("| type | kind | leaks | packed texts mixed by |", "| --- | --- | --- | --- |")
+HEAD = "| type | kind | leaks | packed texts mixed by |\n| --- | --- | --- | --- |"
 KINDS = {"decoder of token ids": "decoder", "encoder of token ids": "encoder"}
 
 
@@ -41,18 +40,23 @@ def row_of(name: str, report: AuditReport) -> str:
     return row if is_packed else row.removesuffix("none |") + "- |"
 
 
-def read_rows() -> dict[str, str]:
-    """The rows of the page by the names of types."""
-    table = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
-    return {line.split("`")[1]: line for line in table.splitlines() if line.startswith("| `")}
+def _cut_page(table: str) -> tuple[str, str, str]:
+    """The page before the rows of a table, the rows, and the page behind them."""
+    before, start, rest = PAGE.read_text(encoding="utf-8").partition(f"<!-- table of {table} -->")
+    rows, end, behind = rest.partition("<!-- end of table -->")
+    return before + start, rows, end + behind
 
 
-def write_rows(rows: dict[str, str]) -> None:
+def read_rows(table: str = "types") -> dict[str, str]:
+    """The rows of a table of the page by the names of types."""
+    return {line.split("`")[1]: line for line in _cut_page(table)[1].splitlines() if line.startswith("| `")}
+
+
+def write_rows(rows: dict[str, str], table: str = "types", head: str = HEAD) -> None:
     """Write the rows into the page, sorted by type."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
-    after = rest.partition(END)[2]
-    table = "\n".join([*HEAD, *(rows[name] for name in sorted(rows))])
-    PAGE.write_text(f"{before}{START}\n{table}\n{END}{after}", encoding="utf-8")
+    before, _, behind = _cut_page(table)
+    body = "\n".join([head, *(rows[name] for name in sorted(rows))])
+    PAGE.write_text(f"{before}\n{body}\n{behind}", encoding="utf-8")
 
 
 def main(names: list[str]) -> None:

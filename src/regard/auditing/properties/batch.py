@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from regard.auditing.calls import Comparison, Span
+from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.properties.property import Property
 from regard.auditing.subject import Row, Subject
 
@@ -29,4 +31,26 @@ def _comparisons(subject: Subject) -> Sequence[Comparison]:
     ]
 
 
-BATCH = (Property("batch", "no output depends on the other texts of its batch", _can_ask, _comparisons),)
+def _reads_media(subject: Subject) -> str | None:
+    return "asked of pictures and sounds; of texts see NaN in padding" if subject.stream.dims else None
+
+
+def _beside_nan(subject: Subject) -> Sequence[Comparison]:
+    """A picture or sound beside one of NaN, and beside one of infinity."""
+    rows = [Row(subject.text(seed)) for seed in (1, 2)]
+    call = subject.call(rows)
+    (step,) = call.steps
+    found = []
+    for word, number in (("NaN", math.nan), ("infinity", math.inf)):
+        filled = {name: step.arguments[name].clone() for name in subject.stream.batch_dims}
+        for name, values in filled.items():
+            values.select(subject.stream.batch_dims[name], 1).fill_(number)
+        poisoned = Call((replace(step, arguments={**step.arguments, **filled}),), call.batch)
+        found.append(Comparison(Span(call), Span(poisoned), subject.stream.length, f"the other row was {word}"))
+    return found
+
+
+BATCH = (
+    Property("batch", "no output depends on the other texts of its batch", _can_ask, _comparisons),
+    Property("NaN beside it", "NaN in another picture or sound changes no output", _reads_media, _beside_nan),
+)

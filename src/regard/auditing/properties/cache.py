@@ -14,6 +14,7 @@ from regard.auditing.calls import Call, Comparison, Span, Step
 from regard.auditing.properties.padding import has_no_prefix
 from regard.auditing.properties.property import Property, first_reason
 from regard.auditing.subject import Row, Subject, Text
+from regard.errors import RefusedError
 
 PARTS = (5, 3)
 """Tokens of the first parts in which a text is read; the others have one token each."""
@@ -79,6 +80,8 @@ def _make_usual(subject: Subject, visible: Tensor) -> Callable[[int, int], dict[
 
     def given(start: int, end: int) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
+        if subject.family == "regard":  # its states count places, and know the padding of prompts
+            return arguments
         if subject.positions:
             arguments[subject.positions] = (visible.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
         is_read = subject.stream.mask and (hides or subject.family == "transformers")
@@ -95,7 +98,7 @@ def _split(subject: Subject, first: int, *others: int) -> tuple[int, ...]:
     return (*parts, *(1 for _ in range(subject.stream.length - sum(parts))))
 
 
-def _compare_parts(subject: Subject) -> Sequence[Comparison]:
+def compare_parts(subject: Subject) -> Sequence[Comparison]:
     """Two texts, in parts of several tokens and of one, against the whole."""
     return _in_two_ways(subject, None)
 
@@ -128,21 +131,33 @@ def _in_two_ways(subject: Subject, given: Callable[[int, int], dict[str, Any]] |
     ]
 
 
+def _with_class(subject: Subject, rows: Sequence[Row], make: Callable[[Any, int], Any], spare: int = 4) -> Call:
+    """Rows in parts, with a cache that ``make`` makes from a config and a number of tokens, some of them to spare."""
+
+    # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
+    def make_empty() -> Any:
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        cache = make(subject.config.get_text_config(decoder=True), subject.stream.length + spare)
+        return EncoderDecoderCache(cache, DynamicCache()) if len(subject.streams) > 1 else cache
+
+    return in_parts(subject, rows, _split(subject, *PARTS), first={"past_key_values": make_empty})
+
+
+def compare_sizes_of_static_caches(subject: Subject) -> Sequence[Comparison]:
+    """A text in parts, with static caches of two sizes."""
+    rows = [Row(subject.text(1)), Row(subject.text(2))]
+    calls = [_with_class(subject, rows, _make_static, spare) for spare in (4, 9)]
+    return [Comparison(Span(calls[0]), Span(calls[1]), subject.stream.length, "the static cache was larger")]
+
+
 def _compare_class(make: Callable[[Any, int], Any], words: str) -> Callable[[Subject], Sequence[Comparison]]:
-    """Comparisons with a cache of ``transformers`` that ``make`` makes from a config and a number of tokens."""
+    """Comparisons with a class of caches of ``transformers``."""
 
     def compare(subject: Subject) -> Sequence[Comparison]:
         rows = [Row(subject.text(1)), Row(subject.text(2))]
         length = subject.stream.length
-
-        # A call may be run again to find the module, so each run needs an empty cache: the first step makes it.
-        def make_empty() -> Any:
-            from transformers import DynamicCache, EncoderDecoderCache
-
-            cache = make(subject.config.get_text_config(decoder=True), length + 4)
-            return EncoderDecoderCache(cache, DynamicCache()) if len(subject.streams) > 1 else cache
-
-        parts = in_parts(subject, rows, _split(subject, *PARTS), first={"past_key_values": make_empty})
+        parts = _with_class(subject, rows, make)
         whole = subject.call(rows)
         change = f"the text was read in parts, with {words}"
         return [Comparison(Span(whole, row), Span(parts, row), length, change) for row in range(2)]
@@ -193,6 +208,8 @@ def _compare_reordered(subject: Subject) -> Sequence[Comparison]:
     call = in_parts(subject, [Row(text) for text in swapped], (start, length - start))
 
     def reorder(cache: Any) -> Any:
+        if hasattr(cache, "reordered"):
+            return cache.reordered(torch.tensor([1, 0]))
         reordered = cache.reorder_cache(torch.tensor([1, 0]))
         return cache if reordered is None else reordered
 
@@ -213,19 +230,48 @@ def _compare_cropped(subject: Subject) -> Sequence[Comparison]:
     read = stream.join(
         [stream.cut(text, 0, start), stream.cut(other, start, start + 3), stream.cut(text, start, length)]
     )
-    call = in_parts(subject, [Row(read)], (start + 3, length - start), given=lambda start, end: {})
+    parts = (start, 3, length - start)
+    if subject.family == "regard":
+        call = _go_back(in_parts(subject, [Row(read)], parts))
+        change = "other tokens were read from a state, and then those that follow from the same state"
+    else:
+        call = _crop_last(in_parts(subject, [Row(read)], parts, given=lambda start, end: {}), start)
+        change = "the cache was cropped"
+    whole = subject.call([Row(text)])
+    return [Comparison(Span(whole, 0, start), Span(call, 0, start + 3), length - start, change)]
+
+
+def _crop_last(call: Call, start: int) -> Call:
+    """A call of three steps whose second part is cut off its cache, behind ``start`` tokens."""
+
+    def record(cache: Any) -> Any:
+        if hasattr(cache, "activate_past_recording"):  # states of constant size keep earlier ones only if told so
+            cache.activate_past_recording()
+        return cache
 
     def crop(cache: Any) -> Any:
+        if getattr(cache, "is_croppable", True) is False:
+            raise RefusedError(
+                "the cache says that it cannot be cropped (`is_croppable`)",
+                expected="a cache of keys and values, or of states that are recorded",
+                got=type(cache).__name__,
+                do="read the text again",
+            )
         cache.crop(-3 if _crops_by_removal(cache) else start)
         return cache
 
-    whole = subject.call([Row(text)])
-    count = length - start
-    return [
-        Comparison(
-            Span(whole, 0, start), Span(_with_change(call, 1, crop), 0, start + 3), count, "the cache was cropped"
-        )
-    ]
+    return _with_change(_with_change(call, 1, record), 2, crop)
+
+
+def _go_back(call: Call) -> Call:
+    """A call of three steps whose last one goes on with the state behind the first."""
+    states = []
+
+    def keep(state: Any) -> Any:
+        states.append(state)
+        return state
+
+    return _with_change(_with_change(call, 1, keep), 2, lambda state: states[-1])
 
 
 def _crops_by_removal(cache: Any) -> bool:
@@ -243,6 +289,8 @@ def _compare_padded(subject: Subject) -> Sequence[Comparison]:
     """Two texts, one of them with 3 hidden tokens on the left, as ``generate`` reads them."""
     stream, length = subject.stream, subject.stream.length
     text, other = subject.text(1), subject.text(2, length + 3)
+    if subject.family == "regard":
+        return _compare_prompts(subject, text, other)
     row = stream.join([stream.padding(3, 40, stream.pads[0]), text])
     visible = torch.ones(2, length + 3, dtype=torch.bool)
     visible[0, :3] = False
@@ -254,16 +302,41 @@ def _compare_padded(subject: Subject) -> Sequence[Comparison]:
     return [Comparison(Span(alone), Span(call, 0, 3), length, change)]
 
 
+def _compare_prompts(subject: Subject, text: Text, other: Text) -> Sequence[Comparison]:
+    """Two prompts of different lengths, padded on the right for ``prefill``, and the tokens behind them one by one."""
+    stream, length = subject.stream, subject.stream.length
+    prompt = stream.join([stream.cut(text, 0, 4), stream.padding(3, 40, stream.pads[0])])
+    rows = [stream.join([prompt, stream.cut(text, 4, length)]), other]
+    call = in_parts(subject, [Row(row) for row in rows], (7, *(1 for _ in range(length - 4))))
+    steps = list(call.steps)
+    steps[0] = Step({**steps[0].arguments, "lengths": torch.tensor([4, 7])}, 1)
+    call = replace(call, steps=tuple(steps))
+    change = "prompts of 4 and 7 tokens were read together, and continued"
+    return [
+        Comparison(Span(subject.call([Row(alone)]), 0, first), Span(call, row), length - 3, change)
+        for row, (alone, first) in enumerate(((text, 3), (other, 6)))
+    ]
+
+
+def _pads_prompts(subject: Subject) -> str | None:
+    is_apart = subject.family == "regard" and getattr(subject.module, "depends_on_length", False)
+    return "prompts of each length are read apart (`depends_on_length`)" if is_apart else None
+
+
+def _has_places(subject: Subject) -> str | None:
+    return 'the state counts places itself: see "cache"' if subject.family == "regard" else None
+
+
 def _takes_mask(subject: Subject) -> str | None:
     return None if subject.stream.mask else "the model has no argument that hides tokens"
 
 
 CACHE = (
-    Property("cache", "a text read in parts with a cache has the outputs of the whole text", has_cache, _compare_parts),
+    Property("cache", "a text read in parts with a cache has the outputs of the whole text", has_cache, compare_parts),
     Property(
         "cache without positions",
         "the same without position_ids and mask: places follow from the cache",
-        first_reason(has_cache, _one_sequence),
+        first_reason(has_cache, _one_sequence, _has_places),
         _compare_without_places,
     ),
     Property(
@@ -305,7 +378,7 @@ CACHE = (
     Property(
         "cache with padding left",
         "a text padded on the left and read with a cache has the outputs that it has alone",
-        first_reason(has_cache, _one_sequence, _takes_mask, has_no_prefix),
+        first_reason(has_cache, _one_sequence, _takes_mask, has_no_prefix, _pads_prompts),
         _compare_padded,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
 from regard.auditing.noise import SAFETY, difference, largest, measure_noise
+from regard.auditing.own_decoder import layer_function, step_function
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
@@ -42,7 +44,7 @@ def _random(subject: Subject) -> Sequence[Comparison]:
 def _implementations(subject: Subject) -> list[str]:
     """Implementations of attention that a model of transformers can be set to."""
     module: Any = subject.module
-    if subject.family != "transformers" or not hasattr(module, "set_attn_implementation"):
+    if not hasattr(module, "set_attn_implementation"):
         return []
     before = module.config._attn_implementation
     found = []
@@ -61,7 +63,7 @@ def _implementations(subject: Subject) -> list[str]:
 
 
 def _has_implementations(subject: Subject) -> str | None:
-    if subject.family != "transformers":
+    if not hasattr(subject.module, "set_attn_implementation"):
         return "implementations are chosen by name in transformers alone"
     return None if len(_implementations(subject)) > 1 else "the model has a single implementation of attention"
 
@@ -137,8 +139,6 @@ class _Choices(TorchDispatchMode):
 def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     """The model in bfloat16 against float64, beside the change that rounding all weights to bfloat16 makes."""
     del noise
-    import copy
-
     assert subject.module is not None
     call = subject.call([Row(subject.text(1))])
     padded = (
@@ -166,19 +166,27 @@ def _visible(subject: Subject, call: Call, length: int) -> Tensor:
     return subject.run(call)[0, :length]
 
 
+def in_float32(subject: Subject, noise: NoiseFloor) -> tuple[Subject, NoiseFloor]:
+    """A copy of the model in float32, and its noise floor; the subject itself if it is not in float64."""
+    if subject.precision != "float64":
+        return subject, noise
+    module = copy.deepcopy(subject.module)
+    assert module is not None
+    is_whole = hasattr(module, "prefill")  # else a layer
+    function = step_function(module) if is_whole else layer_function(module)
+    function = function if subject.cache == "state" else module
+    single = replace(subject, module=module.float(), function=function, precision="float32")
+    return single, measure_noise(single)
+
+
 BACKEND = "inductor"
 """The compiler of ``torch.compile``; the usual one needs a compiler of C++ on a CPU."""
 
 
 def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     """The compiled model against the same in eager mode, in float32 and with the noise floor of float32."""
-    del noise
-    import copy
-
-    module = copy.deepcopy(subject.module)
-    assert module is not None
-    eager = replace(subject, module=module.float(), function=module, precision="float32")
-    floor, stream, length = measure_noise(eager), subject.stream, subject.stream.length
+    eager, floor = in_float32(subject, noise)
+    module, stream, length = eager.module, subject.stream, subject.stream.length
     text = subject.text(1)
     calls = {"the model was compiled": subject.call([Row(text)])}
     if stream.dims and not stream.fixed:

@@ -24,7 +24,7 @@ from regard.auditing.compare import Outcome, compare_all
 from regard.auditing.declared_mask import declared_mask
 from regard.auditing.influence import measure_changes, replacements
 from regard.auditing.properties.property import Property, first_reason
-from regard.auditing.reach import is_attention, measure_reach
+from regard.auditing.reach import is_attention, measure_reach, reads_own_keys
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
 
@@ -160,7 +160,7 @@ def _find_blind_module(
     read_ahead = set()
     for name, module in subject.module.named_modules():
         reach = measure_reach(subject, module, arguments=arguments) if name and is_attention(module) else None
-        if reach is None:
+        if reach is None or not reads_own_keys(reach, threshold):
             continue
         # Layers of one class may differ: in Gemma 4 only those with windows see pictures whole.
         kind = (type(module), getattr(module, "is_sliding", None), getattr(module, "layer_type", None))

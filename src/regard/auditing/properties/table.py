@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from regard.auditing.properties.batch import BATCH
-from regard.auditing.properties.beams import BEAMS_OF_GENERATE
+from regard.auditing.properties.beams import BEAM_SCORES
 from regard.auditing.properties.cache import CACHE
 from regard.auditing.properties.causal import CAUSAL
 from regard.auditing.properties.modes import MODES
+from regard.auditing.properties.own_caches import OWN_CACHES
 from regard.auditing.properties.packed import PACKED
 from regard.auditing.properties.padding import PADDING
 from regard.auditing.properties.prefix import PREFIX
@@ -24,7 +25,8 @@ PROPERTIES: tuple[Property, ...] = (
     *BATCH,
     *PACKED,
     *CACHE,
-    *BEAMS_OF_GENERATE,
+    *BEAM_SCORES,
+    *OWN_CACHES,
     *VALUES_OF_HIDDEN_TOKENS,
     *MODES,
 )

@@ -1,8 +1,9 @@
-"""A window that the model declares holds at its exact edge, in each layer that has one.
+"""A window, or chunks, that the model declares hold at their exact edge, in each layer that has them.
 
 A causal window of W keys lets output i depend on tokens i - W + 1 to i. Each attention module is measured alone
 (``regard.auditing.reach``), so layers without a window, and the growth of the reach over layers, do not blur the edge.
 A window longer than the text is set to 5 keys for the trial, in the config and in all modules that hold its number.
+With chunks of C tokens output i depends on tokens C * (i // C) to i.
 """
 
 from __future__ import annotations
@@ -14,9 +15,17 @@ import torch
 from torch import nn
 
 from regard.auditing.compare import Outcome
-from regard.auditing.declared_mask import WINDOW_NAMES, declared_window, text_config, windowed_modules
+from regard.auditing.declared_mask import (
+    WINDOW_NAMES,
+    chunked_modules,
+    declared_chunk,
+    declared_window,
+    same_chunk,
+    text_config,
+    windowed_modules,
+)
 from regard.auditing.properties.property import Property
-from regard.auditing.reach import measure_reach
+from regard.auditing.reach import measure_reach, reads_own_keys
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Subject
 
@@ -32,16 +41,22 @@ def _cannot_ask(subject: Subject) -> str | None:
     return None if windowed_modules(subject) else "no module holds the declared window"
 
 
+def _cannot_ask_chunks(subject: Subject) -> str | None:
+    if declared_chunk(subject) is None:
+        return "the model declares no chunks"
+    return None if subject.causal and chunked_modules(subject) else "no causal layer has chunks"
+
+
 @contextmanager
-def _short_window(subject: Subject, modules: dict[str, nn.Module], window: int) -> Iterator[None]:
-    """Set the window in the config and in modules to a smaller number of keys."""
-    before = declared_window(subject)
+def _set_size(subject: Subject, modules: dict[str, nn.Module], names: Sequence[str], size: int) -> Iterator[None]:
+    """Set a size that the config declares to another one, in the config and in modules that hold its number."""
+    before = next((value for name in names if (value := getattr(text_config(subject), name, None))), None)
     holders = [text_config(subject), *modules.values(), *(subject.module.modules() if subject.module else ())]
     changed = []
     for holder in holders:
-        for name in WINDOW_NAMES:
+        for name in names:
             if getattr(holder, name, None) == before and before is not None:
-                setattr(holder, name, window)
+                setattr(holder, name, size)
                 changed.append((holder, name))
     try:
         yield
@@ -50,24 +65,48 @@ def _short_window(subject: Subject, modules: dict[str, nn.Module], window: int) 
             setattr(holder, name, before)
 
 
+def _measure_chunks(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
+    modules, length = chunked_modules(subject), subject.stream.length
+    declared = declared_chunk(subject) or 0
+    size = declared if declared <= length // 2 else SHORT
+    with _set_size(subject, modules, ("attention_chunk_size",), size):
+        reaches = {name: measure_reach(subject, module) for name, module in modules.items()}
+    found = [_judge_chunk(name, reach, size, noise) for name, reach in reaches.items() if reach is not None]
+    if not found:
+        raise RuntimeError("no module with chunks has inputs and outputs by position")
+    return found
+
+
+def _judge_chunk(name: str, reach: torch.Tensor, size: int, noise: NoiseFloor) -> Outcome:
+    """Compare the reach of a module with its chunks: what it reads of others, and what it does not of its own."""
+    threshold, length = noise.threshold(1.0), len(reach)
+    allowed = same_chunk(length, size) & torch.ones(length, length, dtype=torch.bool).tril()
+    outside = torch.where(allowed, 0.0, reach)
+    blind = allowed & (reach <= threshold)
+    if float(outside.max()) <= threshold and bool(blind.any()):
+        row, column = (int(place) for place in blind.nonzero()[0])
+        cause = f"tokens of its own chunk of {size} are hidden from a token"
+        return Outcome(float("inf"), threshold, f"token {column} was replaced", row, column, module=name, cause=cause)
+    row, column = divmod(int(outside.argmax()), length)
+    cause = f"it reads tokens of other chunks than its own one of {size}"
+    return Outcome(
+        float(outside.max()), threshold, f"token {column} was replaced", row, column, module=name, cause=cause
+    )
+
+
 def _measure(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     modules = windowed_modules(subject)
     window, length = declared_window(subject) or 0, subject.stream.length
     tried = window if window <= length - 3 else SHORT
     found = []
-    with _short_window(subject, modules, tried):
+    with _set_size(subject, modules, WINDOW_NAMES, tried):
         for name, module in modules.items():
             reach = measure_reach(subject, module)
-            if reach is not None and _reads_its_own_keys(reach, noise):
+            if reach is not None and reads_own_keys(reach, noise.threshold(1.0)):
                 found.append(_judge(name, reach, tried, noise))
     if not found:
         raise RuntimeError("no module with a window has inputs and outputs by position")
     return found
-
-
-def _reads_its_own_keys(reach: torch.Tensor, noise: NoiseFloor) -> bool:
-    """Whether a module reads keys of its own input: those that share the keys of an earlier layer do not."""
-    return bool((reach.tril(-1) > noise.threshold(1.0)).any())
 
 
 def _judge(name: str, reach: torch.Tensor, window: int, noise: NoiseFloor) -> Outcome:
@@ -106,5 +145,11 @@ WINDOW = (
         "each layer with a window depends on as many tokens as it declares, and on no others",
         _cannot_ask,
         measure=_measure,
+    ),
+    Property(
+        "chunks",
+        "each layer with chunks depends on the earlier tokens of a token's own chunk, and on no others",
+        _cannot_ask_chunks,
+        measure=_measure_chunks,
     ),
 )
