@@ -1,7 +1,8 @@
-"""llama.cpp on the weights of a GPT-2 of ours: written to a GGUF file in float16, and called through llama-cpp-python.
+"""llama.cpp on the weights of a GPT-2 of ours: written to a GGUF file, and called through llama-cpp-python.
 
-Biases and norms are float32 in the file, as llama.cpp's own converter writes them. The packages gguf and
-llama-cpp-python are optional; the latter is built from its sources, which takes some minutes.
+Matrices are float16, Q8_0 or Q4_0; the embedding, which is the output layer too, is Q8_0 in a file of Q4_0: llama.cpp's
+own tool keeps more bits for it, too. Biases and norms are float32 in the file, as its converter writes them.
+The packages gguf and llama-cpp-python are optional; the latter is built from its sources, which takes some minutes.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ _NAMES = {
     "mlp.c_proj": "ffn_down",
 }
 """Names of tensors in GGUF files of GPT-2, by those in Hugging Face files, whose matrices are (in, out)."""
-_FLOAT16_FILE = 1
-"""GGUF's number of a file of float16 weights."""
+_FILE_TYPES = {"F16": 1, "Q8_0": 7, "Q4_0": 2}
+"""GGUF's numbers of files, by the format of most weights."""
 
 
 @final
 class LlamaCpp:
-    """A GPT-2 in llama.cpp that continues prompts (batch, length) by ``new`` tokens each, greedily."""
+    """A GPT-2 in llama.cpp that continues prompts (batch, length) by ``new`` tokens each, greedily.
 
-    def __init__(self, model: Gpt2, prompt: Tensor, new: int) -> None:
+    ``weights`` is a key of ``_FILE_TYPES``; it has torch's number of threads, or with ``own_threads`` its default.
+    """
+
+    def __init__(
+        self, model: Gpt2, prompt: Tensor, new: int, *, weights: str = "F16", own_threads: bool = False
+    ) -> None:
         try:
             import llama_cpp
         except ImportError:
@@ -50,14 +56,15 @@ class LlamaCpp:
         llama_cpp.llama_backend_init()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
-            _write_gguf(model, path)
+            _write_gguf(model, path, weights)
             options = llama_cpp.llama_model_default_params()
             options.use_mmap = False  # the file is removed once it is read
             self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
         sizes = llama_cpp.llama_context_default_params()
         sizes.n_ctx, sizes.n_seq_max = batch * (length + new), batch
         sizes.n_batch = sizes.n_ubatch = max(512, batch)
-        sizes.n_threads = sizes.n_threads_batch = torch.get_num_threads()
+        if not own_threads:
+            sizes.n_threads = sizes.n_threads_batch = torch.get_num_threads()
         self._context = llama_cpp.llama_init_from_model(self._model, sizes)
         if not self._context:
             raise RuntimeError("llama.cpp could not make a context for the model")
@@ -114,8 +121,8 @@ class LlamaCpp:
             raise RuntimeError(f"llama.cpp could not read the tokens: {failed}")
 
 
-def _write_gguf(model: Gpt2, path: Path) -> None:
-    """Write the weights with float16 matrices, and without a vocabulary: tokens are numbers here."""
+def _write_gguf(model: Gpt2, path: Path, weights: str) -> None:
+    """Write the weights, and no vocabulary: tokens are numbers here."""
     try:
         import gguf
     except ImportError:
@@ -127,7 +134,7 @@ def _write_gguf(model: Gpt2, path: Path) -> None:
     writer.add_feed_forward_length(config.inner_width)
     writer.add_head_count(config.heads)
     writer.add_layer_norm_eps(config.epsilon)
-    writer.add_file_type(_FLOAT16_FILE)
+    writer.add_file_type(_FILE_TYPES[weights])
     writer.add_tokenizer_model("none")
     writer.add_vocab_size(config.vocabulary)
     for name, tensor in model.weight_names.to_file(model.state_dict()).items():
@@ -140,11 +147,14 @@ def _write_gguf(model: Gpt2, path: Path) -> None:
             continue  # the output layer, which is the embedding
         matrix = tensor.dim() == 2
         values = tensor.t() if matrix and layer else tensor
-        is_float16 = matrix and within != "wpe"
-        writer.add_tensor(
-            f"{layer}{_NAMES[within]}.{kind}",
-            values.contiguous().numpy().astype(np.float16 if is_float16 else np.float32),
-        )
+        array, stored = values.contiguous().numpy(), f"{layer}{_NAMES[within]}.{kind}"
+        if not matrix or within == "wpe":
+            writer.add_tensor(stored, array.astype(np.float32))
+        elif weights == "F16":
+            writer.add_tensor(stored, array.astype(np.float16))
+        else:
+            kind_of_values = gguf.GGMLQuantizationType[weights if layer else "Q8_0"]
+            writer.add_tensor(stored, gguf.quants.quantize(array, kind_of_values), raw_dtype=kind_of_values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -98,7 +98,12 @@ def _make_adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 def make_marian_model(dtype: torch.dtype) -> Any:
     """Build a MarianMTModel with the same weights."""
-    peer, model = import_transformers(), _make_regard_model()
+    return load_marian(_make_regard_model(), dtype)
+
+
+def load_marian(model: Transformer, dtype: torch.dtype) -> Any:
+    """Load the weights of a translator into a MarianMTModel."""
+    peer = import_transformers()
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "marian"
         files = hugging_face.config_files(model, hugging_face.MARIAN)

@@ -6,6 +6,7 @@ from benchmarks.case import Suite
 from benchmarks.suites import (
     additive,
     decode,
+    few_bits,
     forward,
     generation,
     generation_t5,
@@ -26,6 +27,7 @@ from benchmarks.suites import (
     swin,
     talking_heads,
     training,
+    translation,
     translator,
     window,
 )
@@ -39,7 +41,9 @@ SUITES: dict[str, Suite] = {
         short,
         generation,
         model,
+        few_bits,
         linear,
+        translation,
         shapes,
         window,
         translator,

@@ -5,7 +5,8 @@
 
 A step reads each weight once, whatever the batch, and the keys and values of each text. So the rate of a step is
 compared with the rate of reading memory; the rate of a prompt with that of multiplying. transformers generates with its
-static cache, and with its dynamic one. llama.cpp reads float16 weights, converted from the same ones, in all cases.
+static cache, and with its dynamic one. llama.cpp reads float16 weights, converted from the same ones, in the cases of
+fp32 and bf16, with torch's number of threads and with its own default; in the cases of int8 and int4 Q8_0 and Q4_0.
 """
 
 from __future__ import annotations
@@ -36,10 +37,21 @@ _CONTEXT, _NEW = 1024, 64
 _BATCHES = (1, 8)
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 """Tolerances of the logits after a prompt, for twelve layers in that dtype."""
-_INT8_TOLERANCE = 5e-2
-_LLAMA_TOLERANCE = 1e-2
-"""Tolerance of its float16 weights and activations."""
-_PEERS = ("static", "dynamic", "llama.cpp")
+_WEIGHT_TOLERANCES = {"int8": 5e-2, "int4": 0.3}
+"""Likewise for weights of few bits: a weight of int4 is off by 8% of the usual weight, and one of int8 by 0.6%."""
+_LLAMA = {
+    "llama.cpp": ("F16", False, 1e-2),
+    "llama.cpp-threads": ("F16", True, 1e-2),
+    "llama.cpp-q8_0": ("Q8_0", False, _WEIGHT_TOLERANCES["int8"]),
+    "llama.cpp-q4_0": ("Q4_0", False, _WEIGHT_TOLERANCES["int4"]),
+}
+"""llama.cpp's format of weights, whether it has its own number of threads, and the tolerance."""
+_PEERS = ("static", "dynamic", "llama.cpp", "llama.cpp-threads")
+_PEERS_OF_WEIGHTS = {"int8": "llama.cpp-q8_0", "int4": "llama.cpp-q4_0"}
+_FASTER_THAN_LLAMA = {"bf16": 1.2, "int8": 1.9, "int4": 1.0}
+"""For one text; for several at least as fast."""
+_BYTES_OF_WEIGHTS = {"int8": 1 + 2 / 64, "int4": 0.5 + 4 / 64}
+"""Bytes of a weight, with its share of the scale, and the minimum, of its group."""
 
 
 @cache
@@ -116,7 +128,7 @@ def _prepare_ours(dtype: torch.dtype, weights: str | None, prompt: Tensor, new: 
     def deviations() -> Iterator[Deviation]:
         with torch.no_grad():
             logits, _ = model.step(*model.prefill(prompt[:1]))
-        yield _compare(logits[0], prompt, _INT8_TOLERANCE if weights else _TOLERANCES[dtype])
+        yield _compare(logits[0], prompt, _WEIGHT_TOLERANCES[weights] if weights else _TOLERANCES[dtype])
 
     before = begun.renew if isinstance(begun, _ReadPrompt) else None
     return Contestant(partial(_continue_ours, begun, prompt, new), deviations, before)
@@ -165,11 +177,12 @@ def _prepare_peer(kind: str, dtype: torch.dtype, prompt: Tensor, new: int, *, re
     return Contestant(run_after_prompt if read else run_whole, deviations)
 
 
-def _prepare_llama(prompt: Tensor, new: int, *, read: bool) -> Contestant:
-    llama = LlamaCpp(_make_model(torch.float32), prompt, new)
+def _prepare_llama(name: str, prompt: Tensor, new: int, *, read: bool) -> Contestant:
+    weights, own_threads, allowed = _LLAMA[name]
+    llama = LlamaCpp(_make_model(torch.float32), prompt, new, weights=weights, own_threads=own_threads)
 
     def deviations() -> Iterator[Deviation]:
-        yield _compare(llama.logits_after_prompt(), prompt, _LLAMA_TOLERANCE)
+        yield _compare(llama.logits_after_prompt(), prompt, allowed)
 
     return Contestant(llama.run_steps if read else llama.run_whole, deviations)
 
@@ -194,7 +207,7 @@ def _read_bytes(dtype: torch.dtype, batch: int, weights: str | None = None) -> f
     config = _make_model(torch.float32).config
     linear = config.width * (config.vocabulary + config.layers * (4 * config.width + 2 * config.inner_width))
     context = 2 * batch * config.layers * config.width * (_CONTEXT - _NEW / 2)
-    return float(linear * (1 if weights else dtype.itemsize) + context * dtype.itemsize)
+    return float(linear * (_BYTES_OF_WEIGHTS[weights] if weights else dtype.itemsize) + context * dtype.itemsize)
 
 
 def _operations(batch: int) -> float:
@@ -219,7 +232,7 @@ def _case(dtype: torch.dtype, batch: int, what: str, targets: tuple[Target, ...]
             "native-int8": partial(_prepare_ours, dtype, "int8", prompt, new, read=read),
             "static": partial(_prepare_peer, "static", dtype, prompt, new, read=read),
             "dynamic": partial(_prepare_peer, "dynamic", dtype, prompt, new, read=read),
-            "llama.cpp": partial(_prepare_llama, prompt, new, read=read),
+            **{name: partial(_prepare_llama, name, prompt, new, read=read) for name in _LLAMA},
         }
         if read:
             return PreparedCase(Work(new * _read_bytes(dtype, batch), "GB/s", (READ_MEMORY,)), makers)
@@ -230,21 +243,51 @@ def _case(dtype: torch.dtype, batch: int, what: str, targets: tuple[Target, ...]
     return Case(name, sizes, prepare, contestants, targets, quick=batch == 1 and read)
 
 
+def _weights_case(weights: str, batch: int) -> Case:
+    """Steps with weights of few bits, beside bfloat16 and llama.cpp with as many bits."""
+    length, new, peer = _CONTEXT - _NEW, _NEW, _PEERS_OF_WEIGHTS[weights]
+
+    def prepare() -> PreparedCase:
+        prompt = _draw_prompt(batch, length)
+        _expected_logits(length, batch)
+        makers: dict[str, Callable[[], Contestant]] = {
+            "native": partial(_prepare_ours, torch.bfloat16, weights, prompt, new, read=True),
+            "native-bf16": partial(_prepare_ours, torch.bfloat16, None, prompt, new, read=True),
+            peer: partial(_prepare_llama, peer, prompt, new, read=True),
+        }
+        return PreparedCase(Work(new * _read_bytes(torch.bfloat16, batch, weights), "GB/s", (READ_MEMORY,)), makers)
+
+    target = Faster(peer, _FASTER_THAN_LLAMA[weights] if batch == 1 else 1.0)
+    return Case(
+        f"{weights} batch-{batch} steps",
+        f"{batch} x {new} tokens after {length}",
+        prepare,
+        ("native", "native-bf16", peer),
+        (target,),
+        quick=batch == 1,
+    )
+
+
 def _targets(what: str, batch: int, dtype: torch.dtype) -> tuple[Target, ...]:
     """The targets; llama.cpp reads float16, so only bfloat16 is compared with it."""
     static = Faster("static", 2.0 if what == "steps" else 1.5)
-    return (static, Faster("llama.cpp", 1.0)) if dtype == torch.bfloat16 else (static,)
+    if dtype != torch.bfloat16:
+        return (static,)
+    return (static, Faster("llama.cpp", _FASTER_THAN_LLAMA["bf16"] if batch == 1 and what == "steps" else 1.0))
 
 
 SUITE = Suite(
     name="generation",
     title="Generation: GPT-2 small",
     description="Greedy generation with GPT-2 small (12 layers of 768), compared with transformers and llama.cpp.",
-    cases=tuple(
-        _case(dtype, batch, what, _targets(what, batch, dtype))
-        for what in ("steps", "prompt")
-        for dtype in (torch.float32, torch.bfloat16)
-        for batch in _BATCHES
+    cases=(
+        *(
+            _case(dtype, batch, what, _targets(what, batch, dtype))
+            for what in ("steps", "prompt")
+            for dtype in (torch.float32, torch.bfloat16)
+            for batch in _BATCHES
+        ),
+        *(_weights_case(weights, batch) for weights in _PEERS_OF_WEIGHTS for batch in _BATCHES),
     ),
     notes=(
         "steps: 64 tokens after a prompt of 960, which is not timed. The bytes are those of the weights that a step "
@@ -252,5 +295,7 @@ SUITE = Suite(
         "others (llama.cpp, float16): their rates compare times.",
         "transformers, static and dynamic cache: its generate with that cache.",
         "prompt: 1,024 tokens and the token after them.",
+        "int8, int4: the steps with weights of these formats, of which the bytes are counted; llama.cpp has as many "
+        "bits for a weight. Its embedding, which is the output layer, is Q8_0 in both.",
     ),
 )

@@ -2,6 +2,7 @@
 
     bf16       regard and transformers in bfloat16, ONNX Runtime in float32, its usual dtype on a CPU
     fp32       all in float32
+    int8       weights in int8, and tokens rounded to int8: regard beside bfloat16, ONNX Runtime's dynamic quantization
     mixed      texts of different lengths; transformers pads them to the longest, regard embeds them with its defaults
 
 The results are the last layer's hidden states and their mean for each text, compared with transformers in float64.
@@ -31,10 +32,13 @@ from regard.text import Embedder, Pooling, TokenizedText
 
 _TOLERANCES = {torch.bfloat16: (5e-2, 1e-3), torch.float32: (1e-4, 1e-5)}
 """Tolerances for six layers in that dtype: of hidden states, and of 1 - cosine of sentence vectors."""
+_INT8_TOLERANCES = {"native": (0.1, 2e-3), "onnxruntime": (0.5, 0.1)}
+"""Likewise for int8 weights: ONNX Runtime has one scale for a whole matrix, regard one for each group of 64 inputs."""
 _NUM_CHECKED = 2
 """Number of sequences that are compared with float64."""
 _SIZES = ((8, 512, 1.6), (32, 128, 1.2))
-_FASTER_THAN_ONNX = 2.0
+_FASTER_THAN_ONNX = {torch.bfloat16: 2.0, torch.float32: 1.1}
+_INT8_FASTER_THAN_ONNX = 1.0
 _DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32"}
 
 
@@ -69,18 +73,47 @@ def _prepare(dtype: torch.dtype, batch: int, length: int) -> PreparedCase:
     }
     computes = dict.fromkeys(makers, dtype) | {"onnxruntime": torch.float32}
     work = Work(batch, "sequences/s", step=1.0)
-    return PreparedCase(work, {name: partial(_contestant, computes[name], make, ids) for name, make in makers.items()})
+    return PreparedCase(
+        work, {name: partial(_contestant, _TOLERANCES[computes[name]], make, ids) for name, make in makers.items()}
+    )
 
 
-def _contestant(dtype: torch.dtype, make: Callable[[Tensor], Callable[[], Tensor]], ids: Tensor) -> Contestant:
+def _int8_case(batch: int, length: int) -> Case:
+    return Case(
+        f"int8 {batch} x {length}",
+        f"{batch} sequences of {length} tokens",
+        partial(_prepare_int8, batch, length),
+        ("native", "native-bf16", "onnxruntime"),
+        (Faster("onnxruntime", _INT8_FASTER_THAN_ONNX),),
+        quick=length == min(length for _, length, _ in _SIZES),
+        length=length,
+    )
+
+
+def _prepare_int8(batch: int, length: int) -> PreparedCase:
+    ids = _tokens(batch, length)
+    makers: dict[str, tuple[Callable[[Tensor], Callable[[], Tensor]], tuple[float, float]]] = {
+        "native": (partial(_native, torch.bfloat16, weights="int8"), _INT8_TOLERANCES["native"]),
+        "native-bf16": (partial(_native, torch.bfloat16), _TOLERANCES[torch.bfloat16]),
+        "onnxruntime": (partial(_onnxruntime, quantized=True), _INT8_TOLERANCES["onnxruntime"]),
+    }
+    work = Work(batch, "sequences/s", step=1.0)
+    return PreparedCase(
+        work, {name: partial(_contestant, allowed, make, ids) for name, (make, allowed) in makers.items()}
+    )
+
+
+def _contestant(
+    allowed: tuple[float, float], make: Callable[[Tensor], Callable[[], Tensor]], ids: Tensor
+) -> Contestant:
     run = make(ids)
-    return Contestant(run, lambda: list(_deviations(ids, run, dtype)))
+    return Contestant(run, lambda: list(_deviations(ids, run, allowed)))
 
 
-def _deviations(ids: Tensor, run: Callable[[], Tensor], dtype: torch.dtype) -> Iterator[Deviation]:
+def _deviations(ids: Tensor, run: Callable[[], Tensor], allowed: tuple[float, float]) -> Iterator[Deviation]:
     with torch.inference_mode():
         expected = _load_peer(torch.float64, "eager")(input_ids=ids[:_NUM_CHECKED]).last_hidden_state
-    hidden, sentence = _TOLERANCES[dtype]
+    hidden, sentence = allowed
     answer = run()[:_NUM_CHECKED]
     yield deviation("hidden states", answer, expected, hidden)
     yield _direction_deviation(answer.double().mean(1), expected.mean(1), sentence)
@@ -152,8 +185,8 @@ def _tokens(batch: int, length: int) -> Tensor:
     return torch.randint(1000, 30000, (batch, length), generator=torch.Generator().manual_seed(2020))
 
 
-def _native(dtype: torch.dtype, ids: Tensor) -> Callable[[], Tensor]:
-    model = regard.load("minilm", dtype=dtype)
+def _native(dtype: torch.dtype, ids: Tensor, *, weights: str | None = None) -> Callable[[], Tensor]:
+    model = regard.load("minilm", dtype=dtype, weights=weights)
 
     def run() -> Tensor:
         with torch.inference_mode():
@@ -172,14 +205,15 @@ def _transformers(dtype: torch.dtype, ids: Tensor) -> Callable[[], Tensor]:
     return run
 
 
-def _onnxruntime(ids: Tensor) -> Callable[[], Tensor]:
+def _onnxruntime(ids: Tensor, *, quantized: bool = False) -> Callable[[], Tensor]:
     try:
         import onnxruntime
     except ImportError:
         raise missing_package_error("onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(_export_onnx(), options, providers=["CPUExecutionProvider"])
+    graph = _quantize_onnx() if quantized else _export_onnx()
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     inputs = {"input_ids": ids.numpy()}
     return lambda: torch.from_numpy(session.run(None, inputs)[0])
 
@@ -228,20 +262,47 @@ def _export_onnx() -> bytes:
         return path.read_bytes()
 
 
+@cache
+def _quantize_onnx() -> bytes:
+    """Quantize the exported model by ONNX Runtime's own tool: int8 weights, and uint8 tokens in each call."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"
+        source.write_bytes(_export_onnx())
+        level = logging.root.level
+        logging.root.setLevel(logging.ERROR)  # the tool warns that the graph was not prepared for it
+        try:
+            quantize_dynamic(source, target, weight_type=QuantType.QInt8)
+        finally:
+            logging.root.setLevel(level)
+        return target.read_bytes()
+
+
 SUITE = Suite(
     name="model",
     title="Whole model: MiniLM",
     description="MiniLM (6 layers of width 384), compared with transformers and ONNX Runtime.",
     cases=(
         *(
-            _case(torch.bfloat16, batch, length, (Faster("transformers", by), Faster("onnxruntime", _FASTER_THAN_ONNX)))
+            _case(
+                torch.bfloat16,
+                batch,
+                length,
+                (Faster("transformers", by), Faster("onnxruntime", _FASTER_THAN_ONNX[torch.bfloat16])),
+            )
             for batch, length, by in _SIZES
         ),
-        *(_case(torch.float32, batch, length, ()) for batch, length, _ in _SIZES),
+        *(
+            _case(torch.float32, batch, length, (Faster("onnxruntime", _FASTER_THAN_ONNX[torch.float32]),))
+            for batch, length, _ in _SIZES
+        ),
+        *(_int8_case(batch, length) for batch, length, _ in _SIZES),
         *(_mixed_case(dtype) for dtype in _DTYPE_NAMES),
     ),
     notes=(
-        "ONNX Runtime computes in float32, with the model exported by torch.onnx and its default optimizations.",
+        "ONNX Runtime computes in float32, with the model exported by torch.onnx and its default optimizations; in the "
+        "cases of int8 with that model quantized by its quantize_dynamic.",
         "mixed: regard's embedder sorts the texts into batches by length; transformers receives one padded batch.",
     ),
 )

@@ -14,7 +14,8 @@ from benchmarks.problem import DTYPE_NAMES, Setting
 from benchmarks.suites.forward import LENGTHS, PATTERNS
 from benchmarks.targets import Faster
 
-_FASTER = {torch.float32: 2.0, torch.bfloat16: 2.5}
+_FASTER = {torch.float32: 2.0, torch.bfloat16: 2.5, torch.float16: 2.0}
+_FLOAT16_LENGTH = 2048
 _FALLBACK_FASTER = 6.0
 _FALLBACK_LENGTHS = (1024, 2048, 4096)
 _FALLBACKS = ("dropout", "t5")
@@ -52,6 +53,7 @@ SUITE = Suite(
     description="Forward and backward pass of exact attention: time, and growth of memory with the length.",
     cases=(
         *(_case(dtype, pattern, length) for dtype in _DTYPES for pattern in PATTERNS for length in LENGTHS),
+        *(_case(torch.float16, pattern, _FLOAT16_LENGTH) for pattern in PATTERNS),
         *(_fallback(dtype, kind, length) for kind in _FALLBACKS for dtype in _DTYPES for length in _FALLBACK_LENGTHS),
     ),
     scaling=tuple(
