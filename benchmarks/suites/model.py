@@ -32,7 +32,7 @@ from regard.text import Embedder, Pooling, TokenizedText
 
 _TOLERANCES = {torch.bfloat16: (5e-2, 1e-3), torch.float32: (1e-4, 1e-5)}
 """Tolerances for six layers in that dtype: of hidden states, and of 1 - cosine of sentence vectors."""
-_INT8_TOLERANCES = {"native": (0.1, 2e-3), "onnxruntime": (0.5, 0.1)}
+_INT8_TOLERANCES = {"native": (0.1, 5e-3), "onnxruntime": (0.6, 0.2)}
 """Likewise for int8 weights: ONNX Runtime has one scale for a whole matrix, regard one for each group of 64 inputs."""
 _NUM_CHECKED = 2
 """Number of sequences that are compared with float64."""
