@@ -33,6 +33,7 @@ IMPORT_ORDER = (
     "atomic_write",
     "list_files",
     "available_memory",
+    "energy",
     "load_function",
     "arguments",
     "arrays",

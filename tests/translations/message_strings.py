@@ -43,6 +43,7 @@ ENDS = {
     "Report": ("", "", "", "conventions"),
     "Property": ("name",),
     "Advice": ("", "do"),
+    "_MissingCounterError": ("reason",),
     "TorchCall": ("name",),
     "SoundTrack": ("", "", "", "", "", "timing"),
 }

@@ -22,10 +22,10 @@ from regard.errors import OptionError, short_repr
 class BenchCase:
     """One mechanism at one length.
 
-    ``time`` is the time of a call, ``peak_bytes`` the memory that the call added to the process at its highest point,
-    and ``error`` compares ``error_rows`` queries with exact attention. ``missing`` says why one of "time", "peak_bytes"
-    and "error" is None; ``refused`` is why the mechanism refuses the case, and ``stopped`` the time limit in seconds at
-    which the call was stopped.
+    ``time`` is the time of a call, ``joules`` its energy where the machine tells (``regard.energy``), ``peak_bytes``
+    the memory that the call added to the process at its highest point, and ``error`` compares ``error_rows`` queries
+    with exact attention. ``missing`` says why one of "time", "peak_bytes" and "error" is None; ``refused`` is why the
+    mechanism refuses the case, and ``stopped`` the time limit in seconds at which the call was stopped.
     """
 
     mechanism: str
@@ -37,6 +37,7 @@ class BenchCase:
     refused: str | None = None
     stopped: float | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    joules: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Convert to values that JSON has."""
@@ -49,6 +50,7 @@ class BenchCase:
             "mechanism": self.mechanism,
             "length": self.length,
             "seconds": None if self.time is None else asdict(self.time),
+            "joules": self.joules,
             "peak_bytes": self.peak_bytes,
             "error": error,
             "refused": self.refused,
@@ -84,8 +86,8 @@ class BenchedMechanism:
 class BenchReport:
     """The measurements of ``run``: settings, machine, mechanisms, and one case per mechanism and length.
 
-    ``tokens`` says which tokens were measured. Mechanisms and cases are in the order of measurement, exact attention
-    first.
+    ``tokens`` says which tokens were measured, ``energy_missing`` why no energy was: None if it was. Mechanisms and
+    cases are in the order of measurement, exact attention first.
     """
 
     settings: BenchSettings
@@ -93,6 +95,7 @@ class BenchReport:
     tokens: str
     mechanisms: tuple[BenchedMechanism, ...]
     cases: tuple[BenchCase, ...]
+    energy_missing: str | None = None
 
     def case(self, mechanism: str, length: int) -> BenchCase:
         """Return the case of a mechanism, by its label or by a name that one label has, at a length.
@@ -136,6 +139,7 @@ class BenchReport:
             "settings": asdict(self.settings),
             "machine": dict(self.machine),
             "tokens": self.tokens,
+            "energy_missing": self.energy_missing,
             "exact": EXACT,
             "mechanisms": [
                 asdict(mechanism)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +30,7 @@ from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing
 from regard.comparison import MechanismChoice
+from regard.energy import EnergyMeter
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
 from regard.kernels import extension
@@ -37,6 +39,9 @@ from regard.mechanisms import Mechanism
 
 ROUNDS = 21
 """Maximum number of turns of a call."""
+
+_ENERGY_SECONDS = 0.5
+"""Minimum seconds of calls whose energy is measured."""
 
 Advance = Callable[[int], None]
 """Receives the number of finished cases."""
@@ -74,15 +79,15 @@ def measure(
     cases: list[BenchCase] = []
     in_process = torch.device(settings.device).type == "cpu" and CaseProcess.is_supported()
     with _threads(settings.threads), CaseProcess(settings) if in_process else nullcontext() as process:
-        machine = describe_machine(settings)
+        machine, meter = describe_machine(settings), EnergyMeter(settings.device)
         for length in settings.lengths:
             if advance is not None:
                 advance(len(cases))
-            cases += _measure_length(choices, settings, length, cases, process, errors)
+            cases += _measure_length(choices, settings, length, cases, process, errors, meter)
     if advance is not None:
         advance(len(cases))
     described = tuple(_describe(choice, settings) for choice in choices)
-    return BenchReport(settings, machine, errors.tokens_note, described, tuple(cases))
+    return BenchReport(settings, machine, errors.tokens_note, described, tuple(cases), meter.missing_reason)
 
 
 def _check_buildable(choice: MechanismChoice, settings: BenchSettings) -> None:
@@ -133,6 +138,7 @@ def _measure_length(
     earlier: Sequence[BenchCase],
     process: CaseProcess | None,
     errors: ErrorSource,
+    meter: EnergyMeter,
 ) -> list[BenchCase]:
     """Measure all mechanisms at one length."""
     cases: dict[str, BenchCase] = {}
@@ -157,7 +163,7 @@ def _measure_length(
             ready[chosen.label] = mechanism
     if ready:
         tokens = make_tokens(settings, length)
-        cases |= _measure_times(ready, cases, settings, tokens)
+        cases |= _measure_times(ready, cases, settings, tokens, meter)
         for label, mechanism in ready.items():
             if label != EXACT and cases[label].time is not None:
                 cases[label] = _measure_error(cases[label], by_label[label], mechanism, tokens, errors)
@@ -217,9 +223,13 @@ def _output_bytes(case: BenchCase, settings: BenchSettings) -> int:
 
 
 def _measure_times(
-    ready: Mapping[str, Mechanism], cases: Mapping[str, BenchCase], settings: BenchSettings, tokens: Tokens
+    ready: Mapping[str, Mechanism],
+    cases: Mapping[str, BenchCase],
+    settings: BenchSettings,
+    tokens: Tokens,
+    meter: EnergyMeter,
 ) -> dict[str, BenchCase]:
-    """Time all calls in turns; on a CUDA device, measure the allocator's peak of each first."""
+    """Time all calls in turns, and measure their energy; on a CUDA device, the allocator's peak of each first."""
     measured, calls = {}, {}
     for label, mechanism in ready.items():
         call = make_call(mechanism, tokens, settings.mask, backward=settings.backward)
@@ -234,8 +244,20 @@ def _measure_times(
             continue
         calls[label] = call
     for label, seconds in sample_seconds(calls, seconds=settings.seconds, rounds=ROUNDS).items():
-        measured[label] = replace(measured[label], time=Timing.of(seconds))
+        measured[label] = replace(measured[label], time=Timing.of(seconds), joules=_measure_energy(meter, calls[label]))
     return measured
+
+
+def _measure_energy(meter: EnergyMeter, call: Callable[[], object]) -> float | None:
+    """Return the joules of one call, as the mean of calls for a while: counters advance every few milliseconds."""
+    before, start, calls = meter.read(), time.perf_counter(), 0
+    if before is None:
+        return None
+    while calls == 0 or time.perf_counter() - start < _ENERGY_SECONDS:
+        call()
+        calls += 1
+    after = meter.read()
+    return None if after is None else (after - before) / calls
 
 
 def _cuda_peak_bytes(call: Callable[[], object]) -> int:

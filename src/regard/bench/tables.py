@@ -36,8 +36,14 @@ class Table:
 
 
 def report_tables(report: BenchReport) -> tuple[Table, ...]:
-    """Make the tables of time, peak memory and error, and one of the cases that were not measured."""
-    tables = [_time_table(report), _memory_table(report), _error_table(report), _missing_table(report)]
+    """Make the tables of time, energy, peak memory and error, and one of the cases that were not measured."""
+    tables = [
+        _time_table(report),
+        _energy_table(report),
+        _memory_table(report),
+        _error_table(report),
+        _missing_table(report),
+    ]
     return tuple(table for table in tables if table.rows)
 
 
@@ -91,6 +97,9 @@ def _time_table(report: BenchReport) -> Table:
             "lengths on logarithmic scales."
         ),
         _warn_of_other_load(report),
+        translate("No energy is measured: {reason}.", reason=translate_message(report.energy_missing))
+        if report.energy_missing is not None
+        else "",
     ]
     header = (translate("mechanism"), *_length_columns(report), translate("faster than {name}", name=EXACT))
     return Table(translate("Time"), header, rows, join_sentences(explanation))
@@ -112,6 +121,20 @@ def _warn_of_other_load(report: BenchReport) -> str:
         unsteady=unsteady,
         times=len(times),
     )
+
+
+def _energy_table(report: BenchReport) -> Table:
+    def cell(case: BenchCase) -> str | None:
+        return None if case.joules is None else format_joules(case.joules / (report.settings.batch * case.length))
+
+    rows = tuple((mechanism.label, *_cells(report, mechanism, cell)) for mechanism in report.mechanisms)
+    explanation = translate(
+        "Energy of a call divided by its tokens, by number of tokens: that of the whole processor or GPU, other "
+        "programs included."
+    )
+    is_measured = any(case.joules is not None for case in report.cases)
+    header = (translate("mechanism"), *_length_columns(report))
+    return Table(translate("Energy of a token"), header, rows if is_measured else (), explanation)
 
 
 def _memory_table(report: BenchReport) -> Table:
@@ -241,6 +264,14 @@ def format_seconds(seconds: float) -> str:
         if seconds * factor >= 1:
             return f"{_three_digits(seconds * factor)} {unit}"
     return f"{seconds * 1e9:.0f} ns"
+
+
+def format_joules(joules: float) -> str:
+    """Format an energy with three digits and a unit."""
+    for factor, unit in ((1.0, "J"), (1e3, "mJ"), (1e6, "µJ")):
+        if joules * factor >= 1:
+            return f"{_three_digits(joules * factor)} {unit}"
+    return f"{joules * 1e9:.0f} nJ"
 
 
 def format_bytes(count: float) -> str:

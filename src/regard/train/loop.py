@@ -28,6 +28,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from regard.energy import EnergyMeter
 from regard.errors import DataError, RegardError
 from regard.models.checkpoint_writer import recover_model
 from regard.recording import LayerStatistics, Watcher, watch
@@ -93,6 +94,7 @@ class Trainer:
         self._watcher: Watcher | None = None
         self._previous_seconds, self._start_time = self.progress.seconds, time.monotonic()
         self._last_save_time = self._last_report_time = self._start_time
+        self.meter = EnergyMeter(str(processes.device) if processes.shard.of == 1 else "several devices")
 
     def run(self) -> Progress:
         """Train until a bound is met or the score no longer improves, then choose the model to keep.
@@ -242,6 +244,9 @@ class Trainer:
         done, left = self._estimate_remaining()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
         numbers[f"{self.task.unit}_per_second"] = self._tokens / (report_time - self._last_report_time)
+        joules = self.meter.read()
+        if joules is not None:
+            numbers["joules"] = joules
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
         self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, report_time

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.arguments import explain_arguments
+from regard.energy import EnergyMeter
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
 from regard.log import log, notes_to
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
@@ -52,7 +53,8 @@ class RunResult:
     ``out`` is the model folder; ``score`` is the model's validation score, None if no model was written. ``steps``,
     ``tokens`` and ``seconds`` include the runs that this one resumed. ``ended_by`` is the setting whose bound was met:
     "patience", "steps", "epochs" or "minutes". ``learned`` is False for a model that is no better than one that ignores
-    its input (``Task.baseline``). ``is_main`` is True in the main process, which wrote and reported.
+    its input (``Task.baseline``). ``is_main`` is True in the main process, which wrote and reported. ``joules`` is the
+    energy of this run, without those that it resumed, where the machine tells (``regard.energy``).
     """
 
     out: Path
@@ -63,6 +65,7 @@ class RunResult:
     ended_by: str
     learned: bool
     is_main: bool
+    joules: float | None = None
 
 
 @explain_arguments
@@ -121,7 +124,8 @@ def run(
             if after is not None:
                 log.info(_resume_message(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
-        return _report_result(task, settings, out, progress, trainer.ended_by(), is_main=is_main)
+        result = _report_result(task, settings, out, progress, trainer.ended_by(), is_main=is_main)
+        return _report_energy(result, trainer.meter, task.unit, 0 if after is None else after.progress.tokens)
 
 
 def _report_result(
@@ -145,6 +149,19 @@ def _report_result(
         learned=problem is None,
         is_main=is_main,
     )
+
+
+def _report_energy(result: RunResult, meter: EnergyMeter, unit: str, tokens_before: int) -> RunResult:
+    """Add the energy since the meter was made to a result, with a note of it, or of why it is missing."""
+    joules, tokens = meter.read(), result.tokens - tokens_before
+    if joules is None:
+        log.info(f"no energy is measured: {meter.missing_reason}")
+    elif tokens:
+        log.info(
+            f"energy of the whole processor or GPU: {joules:,.0f} J, {joules / tokens:.3g} J for each of {tokens:,} "
+            f"{unit}"
+        )
+    return replace(result, joules=joules)
 
 
 def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite: bool, report: Report | None) -> None:

@@ -1,5 +1,6 @@
 """Runs for a shape: errors against NumPy, memory against known sizes, and cases that are refused or stopped."""
 
+import importlib
 import json
 import math
 
@@ -16,6 +17,30 @@ from regard.errors import OptionError
 from script_process import run_script
 
 LENGTH, HEADS, HEAD_DIM = 53, 3, 7
+run_module = importlib.import_module("regard.bench.run")  # its package has a function of that name
+
+
+class CountingMeter:
+    """Counts 7 joules for each reading."""
+
+    missing_reason = None
+
+    def __init__(self, device):
+        assert device == "cpu"
+        self.joules = 0.0
+
+    def read(self):
+        self.joules += 7.0
+        return self.joules
+
+
+class SilentMeter(CountingMeter):
+    """Has no counters."""
+
+    missing_reason = "this system has no energy counters; virtual machines seldom have them"
+
+    def read(self):
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +259,18 @@ def test_mechanisms_that_hide_later_keys_are_marked_beside_exact_attention_that_
     marked = [row[0].startswith("moba") and "§" in row[0] for row in errors.rows]
     assert marked == [not causal, False]
     assert ("a causal mask" in errors.explanation) == (not causal)
+
+
+@pytest.mark.usefixtures("without_processes")
+def test_energy_is_that_of_a_call_where_the_machine_tells(monkeypatch):
+    monkeypatch.setattr(run_module, "EnergyMeter", CountingMeter)
+    monkeypatch.setattr(run_module, "_ENERGY_SECONDS", 0.0)  # one call between two readings
+    found = regard.bench.run(["linear"], lengths=[20], heads=1, head_dim=4, batch=7, seconds=0.01)
+    assert [case.to_json()["joules"] for case in found.cases] == [7.0, 7.0]
+    (table,) = (table for table in report_tables(found) if table.title == "Energy of a token")
+    assert [row[1] for row in table.rows] == ["50.0 mJ", "50.0 mJ"]  # of 7 texts of 20 tokens
+    monkeypatch.setattr(run_module, "EnergyMeter", SilentMeter)
+    found = regard.bench.run(["linear"], lengths=[20], heads=1, head_dim=4, seconds=0.01)
+    assert not any(table.title == "Energy of a token" for table in report_tables(found))
+    assert found.to_json()["energy_missing"] == SilentMeter.missing_reason
+    assert f"No energy is measured: {SilentMeter.missing_reason}." in report_tables(found)[0].explanation

@@ -518,6 +518,15 @@ def test_speed_excludes_validation(tmp_path, monkeypatch):
     assert speeds == [pytest.approx(sum(sizes[first : first + 10]) / 10) for first in range(0, 50, 10)]
 
 
+def test_reports_have_the_energy_since_the_start_where_the_machine_tells(tmp_path):
+    listening = QuietReport()
+    trainer = make_trainer(Regression(), tmp_path / "m", settings(steps=20), report=listening)
+    readings = iter((3.5, None))
+    trainer.meter.read = lambda: next(readings)
+    trainer.run()
+    assert [values.get("joules") for _, kind, values in listening.records if kind == "train"] == [3.5, None]
+
+
 def test_changed_options_are_refused(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"seed": 1, "columns": (1, 2)}, {"tokenizer.json": "{}"})
