@@ -22,7 +22,8 @@ from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Case, Suite
 from benchmarks.scaling import ScalingResult, judge_time_scaling, measure_memory_scaling
 from benchmarks.suites import SUITES
-from regard.errors import OptionError, RegardError, unknown_name_error
+from regard.errors import OptionError, RefusedError, RegardError, unknown_name_error
+from regard.kernels import extension
 
 _SECONDS, _QUICK_SECONDS = 5.0, 1.0
 _INTERRUPTED = 130
@@ -79,6 +80,8 @@ def main() -> int:
         return 0
     whole = not (asked.quick or asked.cases or asked.contestants)
     target = asked.out or (results.results_path() if whole else None)
+    if target is not None:
+        _check_kernels()
     seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
     deadline = float("inf") if asked.minutes is None else time.monotonic() + 60 * asked.minutes
     measured = results.describe_measurement(seconds)
@@ -102,6 +105,17 @@ def main() -> int:
     if target is not None:
         console.print(f"results are in {target}", highlight=False)
     return code or int(wrong)
+
+
+def _check_kernels() -> None:
+    """Raise RefusedError without kernels: results without those of regard would count as results of today's."""
+    if extension.missing_reason is not None:
+        raise RefusedError(
+            "results without regard's own kernels are not written",
+            expected="kernels built from these sources",
+            got=extension.missing_reason,
+            do="build them: `make kernels`",
+        )
 
 
 def _select_missing(console: Console, chosen: dict[str, list[Case]], file: Path) -> dict[str, list[Case]]:

@@ -19,10 +19,10 @@ FORMAT = 1
 
 def describe_measurement(seconds: float) -> dict[str, Any]:
     """Describe a measurement: date, machine, versions, kernels, peaks and seconds per case."""
-    now = datetime.now(UTC)
+    moment = datetime.now(UTC)
     return {
-        "date": now.date().isoformat(),
-        "time": now.strftime("%H:%M"),
+        "date": moment.date().isoformat(),
+        "time": moment.strftime("%H:%M"),
         "kernel sources": machine.hash_kernel_sources(),
         "seconds a case": seconds,
         "machine": machine.machine(),

@@ -33,11 +33,11 @@ class _Counter:
 
     def advance(self) -> float:
         """Add what was counted since the last reading, and return the joules since the first."""
-        now = self.read()
-        if now < self.last and self.limit is not None:
+        value = self.read()
+        if value < self.last and self.limit is not None:
             self.last -= self.limit + 1
-        self.joules += (now - self.last) * self.unit
-        self.last = now
+        self.joules += (value - self.last) * self.unit
+        self.last = value
         return self.joules
 
 
