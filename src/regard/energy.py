@@ -41,6 +41,7 @@ class _Counter:
         return self.joules
 
 
+@final
 class _MissingCounterError(Exception):
     """The machine does not tell the energy; its text says why."""
 
