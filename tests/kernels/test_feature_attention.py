@@ -167,12 +167,14 @@ def test_tokens_that_are_not_finite_reach_the_rows_that_see_them(number):
     assert flags[..., 1].all()
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_same_bits_with_any_number_of_threads(causal):
-    request = make_request("exponential", (1097, 1097, 8, 8, 19), dtype=torch.float32, causal=causal)
+@pytest.mark.parametrize(("causal", "heads"), [(False, 4), (True, 4), (True, 1)])
+def test_same_bits_with_any_number_of_threads(causal, heads):
+    """With many more threads than heads, a causal call sums the keys of a head before its ranges are computed."""
+    sizes = (1097, 1097, 8, 8, 19)
+    request = make_request("exponential", sizes, heads=(heads, heads), dtype=torch.float32, causal=causal)
     before, results = torch.get_num_threads(), []
     try:
-        for threads in (1, 2, 5):
+        for threads in (1, 2, 7):
             torch.set_num_threads(threads)
             results.append(with_gradients(by_kernel(request), request, torch.float32))
     finally:

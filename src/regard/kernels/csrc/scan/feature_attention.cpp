@@ -35,6 +35,38 @@ std::vector<char*> blocks_of(const ScratchParts& parts, int64_t count) {
     return blocks;
 }
 
+// A head is one task. If most threads would be idle, the keys of each head are summed first, two fifths of its products, and
+// the sums before each range of tokens kept, so that the ranges are tasks. The same chunks are added in the same order, so
+// no bit depends on that.
+void attend_causally(const FeatureArguments& given, const FeatureResults& results, const FeatureKernels& k,
+                     const char* projection, const ScratchParts& scratch, int threads) {
+    const int64_t heads = given.heads, all = given.batch * heads;
+    const int64_t most = ceil_div(given.keys, 8 * feature_chunk);
+    const int64_t parts = threads >= 3 * all && most > 1 ? std::clamp<int64_t>(ceil_div(2 * threads, all), 2, most) : 1;
+    const int64_t tokens = std::max<int64_t>(ceil_div(ceil_div(given.keys, parts), feature_chunk), 1) * feature_chunk;
+    const int64_t ranges = std::max<int64_t>(ceil_div(given.keys, tokens), 1);
+    const auto stop = [&](int64_t range) { return std::min(range * tokens + tokens, given.keys); };
+    const ScratchParts sums(ranges > 1 ? all * ranges : threads, k.sums_bytes(given));
+    in_one_region(threads, [&] {
+        if (ranges > 1)
+            parallel_for(all, threads, [&](int64_t unit, int thread) {
+                k.clear(given, sums[unit * ranges]);
+                for (int64_t range = 1; range < ranges; ++range) {
+                    k.copy(given, sums[unit * ranges + range - 1], sums[unit * ranges + range]);
+                    k.sum_keys(given, unit / heads, unit % heads, (range - 1) * tokens, stop(range - 1), projection,
+                               sums[unit * ranges + range], scratch[thread]);
+                }
+            });
+        parallel_for(all * ranges, threads, [&](int64_t task, int thread) {
+            const int64_t unit = task / ranges, range = task % ranges;
+            char* before = sums[ranges > 1 ? task : thread];
+            if (ranges == 1) k.clear(given, before);
+            k.attend_causally(given, results, unit / heads, unit % heads, range * tokens, stop(range), projection, before,
+                              scratch[thread]);
+        });
+    });
+}
+
 }  // namespace
 
 void feature_attention(const FeatureArguments& given, const FeatureResults& results, int threads) {
@@ -42,14 +74,7 @@ void feature_attention(const FeatureArguments& given, const FeatureResults& resu
     const ScratchParts projection(1, k.projection_bytes(given)), scratch(threads, k.scratch(given));
     k.pack_projection(given, projection[0]);
     const int64_t sum_heads = given.sum_heads(), all = given.batch * sum_heads;
-    if (given.causal) {
-        const ScratchParts sums(threads, k.sums_bytes(given));
-        parallel_for(all, threads, [&](int64_t task, int thread) {
-            k.attend_causally(given, results, task / sum_heads, task % sum_heads, projection[0], sums[thread],
-                              scratch[thread]);
-        });
-        return;
-    }
+    if (given.causal) return attend_causally(given, results, k, projection[0], scratch, threads);
     const TokenRanges ranges(given.keys, all);
     const ScratchParts sums(all * ranges.count, k.sums_bytes(given));
     const std::vector<char*> blocks = blocks_of(sums, all * ranges.count);
@@ -57,6 +82,7 @@ void feature_attention(const FeatureArguments& given, const FeatureResults& resu
     in_one_region(threads, [&] {
         parallel_for(all * ranges.count, threads, [&](int64_t task, int thread) {
             const int64_t unit = task / ranges.count, range = task % ranges.count;
+            k.clear(given, blocks[task]);
             k.sum_keys(given, unit / sum_heads, unit % sum_heads, ranges.first(range), ranges.stop(range),
                        projection[0], blocks[task], scratch[thread]);
         });

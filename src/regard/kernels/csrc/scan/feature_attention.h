@@ -147,7 +147,6 @@ struct FeatureAttention {
         ScratchLayout layout{scratch};
         Memory m(given, layout);
         KeySums sums(given, ScratchLayout{into});
-        clear_sums(given, sums);
         const int64_t key_head = sum_head * given.key_heads / given.sum_heads();
         for (int64_t token = first; token < stop; token += feature_chunk) {
             const int64_t count = count_from(token, stop);
@@ -204,21 +203,22 @@ struct FeatureAttention {
 
     // ---- query i sees the keys up to i ----
 
+    // The outputs of the queries first .. stop - 1, from the sums of all keys before, to which theirs are added.
     static void attend_causally(const FeatureArguments& given, const FeatureResults& results, int64_t batch,
-                                int64_t head, const char* packed, char* into, char* scratch) {
+                                int64_t head, int64_t first, int64_t stop, const char* packed, char* into,
+                                char* scratch) {
         const Projection projection(given, ScratchLayout{(char*)packed});
         ScratchLayout layout{scratch};
         Memory m(given, layout);
         KeySums sums(given, ScratchLayout{into});
-        clear_sums(given, sums);
         const int64_t key_head = head * given.key_heads / given.heads;
-        for (int64_t token = 0; token < given.keys; token += feature_chunk) {
-            const int64_t count = count_from(token, given.keys), next = token + feature_chunk;
+        for (int64_t token = first; token < stop; token += feature_chunk) {
+            const int64_t count = count_from(token, stop), next = token + feature_chunk;
             uint64_t bad = load_queries(given, m, batch, head, token, count);
             const Bits bits = load_keys(given, m, batch, key_head, head, token, count);
             uint64_t seen = sums.state->has_visible ? ~(uint64_t)0 : from_lowest(bits.visible);
             bad |= sums.state->has_nonfinite ? ~(uint64_t)0 : from_lowest(bits.nonfinite);
-            m.fetch.start(count_or_zero(next, given.keys));
+            m.fetch.start(count_or_zero(next, stop));
             m.fetch.add(given.query, batch, head, next);
             m.fetch.add(given.key, batch, key_head, next);
             m.fetch.add(given.value, batch, key_head, next);
@@ -238,7 +238,15 @@ struct FeatureAttention {
             }
             add_chunk(given, m, sums, bits, count);
         }
-        write_sums(given, results, batch, head, sums);
+        if (stop == given.keys) write_sums(given, results, batch, head, sums);
+    }
+
+    static void clear(const FeatureArguments& given, char* into) {
+        KeySums sums(given, ScratchLayout{into});
+        clear_sums(given, sums);
+    }
+    static void copy(const FeatureArguments& given, const char* from, char* to) {
+        memcpy(to, from, sums_bytes(given));
     }
 
     // ---- parts, also of the backward pass ----

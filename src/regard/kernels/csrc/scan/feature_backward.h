@@ -51,11 +51,6 @@ struct FeatureBackward {
         write_columns(given, sums);
     }
 
-    static void clear(const FeatureArguments& given, char* of_sums) {
-        KeySums sums(given, ScratchLayout{of_sums});
-        Forward::clear_sums(given, sums);
-    }
-
     static void join_gradients(const FeatureArguments& given, int64_t ranges, char* const* parts) {
         const FeatureWidths<A> width(given);
         KeySums sums(given, ScratchLayout{parts[0]});
