@@ -19,11 +19,11 @@ from torch import nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_kind, class_and_line
+from regard.language import abbreviate_names
 from regard.layers.attention_code import computes_own_attention
 from regard.layers.module_names import is_inside, join_names
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.torch_attention import TorchAttention, convert_in_place, turn_off_fast_paths, why_not_convertible
-from regard.models.weight_names import abbreviate_names
 
 
 @final

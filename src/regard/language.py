@@ -76,9 +76,12 @@ def translate(template: str, **values: object) -> str:
     return template.format(**values) if values else template
 
 
-def count_noun(count: int, noun: str) -> str:
-    """``count_noun(1, "hidden token")`` is "1 hidden token"; 2,048 of them are "2,048 hidden tokens". English."""
-    return f"1 {noun}" if count == 1 else f"{count:,} {plural_of(noun)}"
+def count_noun(count: int, noun: str, plural: str = "") -> str:
+    """``count_noun(1, "hidden token")`` is "1 hidden token"; 2,048 of them are "2,048 hidden tokens". English.
+
+    ``plural`` is for nouns with a verb: ``count_noun(texts, "text has", "texts have")``.
+    """
+    return f"1 {noun}" if count == 1 else f"{count:,} {plural or plural_of(noun)}"
 
 
 def plural_of(noun: str) -> str:
@@ -86,9 +89,21 @@ def plural_of(noun: str) -> str:
     return re.sub(r"(?<![aeiou])y$", "ie", noun) + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
 
+def abbreviate_names(names: Sequence[str], limit: int = 6, *, count: int | None = None) -> str:
+    """Join the first names, and say how many more there are. English. ``count`` is of all, if ``names`` lacks some."""
+    more = (len(names) if count is None else count) - min(len(names), limit)
+    listed = ", ".join(names[:limit])
+    return f"{listed} and {more:,} more" if more else listed
+
+
 def translate_count(count: int, noun: str) -> str:
     """The same in the language in use."""
     return translate_message(count_noun(count, noun))
+
+
+def translate_label(label: str, value: str) -> str:
+    """A label in the language in use before a value that stays, such as a user's text or names of arguments."""
+    return translate("{name}: ", name=translate_message(label)) + value
 
 
 def join_sentences(sentences: Iterable[str]) -> str:
@@ -190,8 +205,16 @@ def _patterns(language: str) -> list[tuple[_Pattern, str]]:
     return sorted(fitting, key=lambda each: (-each[0].size, -sum(map(len, each[0].literals))))
 
 
+_FOREIGN = re.compile(r"(?<=\()[A-Z]\w*(?:Error|Exception|Warning): .*(?=\))|\b[A-Z]\w*(?:Error|Exception|Warning): .*")
+"""The message of another library with its class, up to the end of the brackets around it, or of the text."""
+_HELD_PLACE = "\ufffc"
+
+
 @lru_cache(maxsize=10_000)
 def _translate_message(language: str, text: str, *, is_value: bool) -> str:
+    if foreign := _FOREIGN.search(text):
+        held = text[: foreign.start()] + _HELD_PLACE + text[foreign.end() :]
+        return _translate_message(language, held, is_value=is_value).replace(_HELD_PLACE, foreign[0])
     catalogue, count = read_catalogue(language, _PARTS_OF_MESSAGES), _COUNT.fullmatch(text)
     if catalogue.get(text):
         return catalogue[text]

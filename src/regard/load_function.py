@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.errors import OptionError, class_and_line, short_repr
+from regard.errors import OptionError, RefusedError, class_and_line, first_line, short_repr
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -86,10 +86,14 @@ def _import_error(name: str, error: BaseException) -> OptionError:
 
 
 def describe_user_error(error: BaseException) -> str:
-    """The class and the first line of an error in a user's code, and the line of code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """The class and the first line of an error in a user's code, and the line of code that raised it.
+
+    A refusal of regard is its own sentence.
+    """
+    if isinstance(error, RefusedError):
+        return first_line(error, 200)
+    message, package = class_and_line(error, 200), str(Path(__file__).parent)
     if isinstance(error, SyntaxError):
-        return f"{class_and_line(error, 200)} ({error.filename}, line {error.lineno})"
-    if not frames:
-        return class_and_line(error, 200)
-    return f"{class_and_line(error, 200)} ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})"
+        return f"{message} ({error.filename}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(package)]
+    return f"{message} ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else message

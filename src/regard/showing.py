@@ -145,28 +145,40 @@ def show(
     )
 
 
-def load_text_model(folder: ModelFolder) -> Model | TextModel:
+def load_text_model(folder: ModelFolder, weights: str | None = None) -> Model | TextModel:
     """Load a folder: a model of regard, or else a text model of ``transformers``.
 
-    Raises MissingPackageError without ``transformers``.
+    Raises MissingPackageError without ``transformers``, RefusedError for a format of ``weights`` that it has not.
     """
     if has_class(folder):
-        return load(folder)
+        return load(folder, weights=weights)
+    _refuse_weights(folder, weights)
     with _explain_missing_package(folder):
         from regard.hf.load_checkpoint import load_checkpoint
 
         return load_checkpoint(folder)
 
 
-def load_speech_model(folder: ModelFolder) -> SpeechModel:
+def load_speech_model(folder: ModelFolder, weights: str | None = None) -> SpeechModel:
     """Load the folder of a speech model of ``transformers`` with cross-attention.
 
-    Raises MissingPackageError without ``transformers``, RefusedError for another model.
+    Raises MissingPackageError without ``transformers``, RefusedError for another model, or for ``weights``.
     """
+    _refuse_weights(folder, weights)
     with _explain_missing_package(folder):
         from regard.hf.speech_checkpoint import load_speech_checkpoint
 
         return load_speech_checkpoint(folder)
+
+
+def _refuse_weights(folder: ModelFolder, weights: str | None) -> None:
+    if weights is not None:
+        raise RefusedError(
+            f"{folder.path} is read by transformers, which has no {weights} weights",
+            expected="a model that regard has, such as minilm, a BERT, a GPT-2, a Llama, a ViT or a T5",
+            got=f"model_type {folder.model_type!r}",
+            do="leave `weights` out",
+        )
 
 
 @contextmanager

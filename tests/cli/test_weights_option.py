@@ -10,7 +10,7 @@ import typer
 from captioned_files import write_captioned
 from picture_files import write_folders
 from regard.cli.app import app
-from regard.errors import OptionError
+from regard.errors import OptionError, RefusedError
 from shell_command import error_message, output
 from small_audio_models import audio_model
 from small_classifiers import classifier, write_texts
@@ -44,6 +44,13 @@ CASES = {
     "transcribe": [["--model", "sounds", "tones"]],
     "generate": [["--model", "lm", "the cat", "--greedy", "--max-tokens", 3]],
     "play": [["gato", TOY, "--episodes", 1]],
+    "view": [
+        ["--model", "encoder", "the old oak"],
+        ["--model", "encoder", "the old oak", "--summary"],
+        ["--model", "encoder", "the old oak", "--mechanism", "longformer:window=2"],
+        ["--model", "pictures", "shapes/rows/000.png"],
+        ["--model", "translator", "--source", "Zwei Hunde laufen."],
+    ],
     "evaluate translate": [["--model", "translator", "--data", "pairs.tsv", "--beam", 1, "--format", "json"]],
     "evaluate classify": [
         ["--model", "classifier", "--data", "texts.tsv", "--format", "json"],
@@ -94,7 +101,11 @@ def test_commands_that_run_a_model_have_the_option():
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [pytest.param(name, arguments, id=f"{name} {arguments[1]}") for name in CASES for arguments in CASES[name]],
+    [
+        pytest.param(name, arguments, id=f"{name} {' '.join(arguments[1:3])}")
+        for name in CASES
+        for arguments in CASES[name]
+    ],
 )
 def test_the_model_is_converted(command, arguments, folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -109,6 +120,13 @@ def test_the_model_is_converted(command, arguments, folder, monkeypatch):
         found, expected = (np.array(list(numbers(text, NEAR[command]))) for text in (rounded, exact))
         assert 0 < np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.05
     assert "format of weights" in error_message(OptionError, *words, *arguments, "--weights", "int3")
+
+
+def test_a_model_that_transformers_reads_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gemma"}')
+    message = error_message(RefusedError, "view", "--model", tmp_path, "a text", "--weights", "int4")
+    assert "is read by transformers, which has no int4 weights" in message
+    assert "leave --weights out" in message
 
 
 def numbers(text, field):

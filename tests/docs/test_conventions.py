@@ -182,6 +182,7 @@ def test_conformance_shares_no_code_with_the_kernels_that_it_checks():
         "conformance",
         "errors",
         "fields",
+        "language",
         "load_function",
     }
 

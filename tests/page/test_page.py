@@ -678,7 +678,7 @@ def test_fits_a_phone_screen(show: Show, tokens: int) -> None:
 def test_truncation_is_reported(show: Show) -> None:
     whole = random_reading(WORDS)
     cut = Reading(whole.tokens, whole.layers, whole.hidden, dropped=17)
-    assert "17 tokens were removed" in show(cut).page.inner_text("#cut")
+    assert "without the last 17 tokens" in show(cut).page.inner_text("#cut")
 
 
 def test_print_layout(show: Show) -> None:

@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from regard.auditing.properties.table import PROPERTIES
 from regard.errors import LABELS
 from regard.language import plural_of
+from regard.text.pooling import MODES
+from regard.train.reports import SAMPLE_LABELS
 from regard.view.head_patterns import PATTERN_NAMES
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "regard"
@@ -49,8 +52,20 @@ ENDS = {
 }
 """Functions whose arguments are shown, by name; an empty name is an argument that is not."""
 SHOWN_NAMES = frozenset(
-    {"no_steps_reason", "no_rollout_reason", "tokens_note", "missing", "timing", "noun", "reasons", "notes", "note"}
+    {
+        "no_steps_reason",
+        "no_rollout_reason",
+        "tokens_note",
+        "missing",
+        "timing",
+        "noun",
+        "reasons",
+        "notes",
+        "note",
+        "cause",
+    }
     | {"fitted_sizes", "DISTRIBUTION", "MASK_FORMS", "_OF_TRANSFORMERS", "UNSUPPORTED_BIAS", "UNSUPPORTED_SCORE"}
+    | {"UNKNOWN_WORDS_ADVICE"}
 )
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
@@ -62,11 +77,24 @@ name neither no none nothing pair pairs patch pattern phonemes picture pictures 
 predictions prompt prompts property random range readings recall return right row rows score seeds sentence
 sentences share sound sounds state step steps subwords text texts time token tokens translation translations true
 twice verdict word words yes
+accuracy bits_per_byte bits_per_character bleu calibration_error cer chrf loss macro_f1 micro_f1 perplexity recall share
+wer
+arguments grey last pooled
 """
-WORDS = frozenset([*_WORDS.split(), "cannot be asked", "gradients not compared", "mean confidence", "not tried"])
+WORDS = frozenset(
+    [
+        *_WORDS.split(),
+        *(choice.name for choice in PROPERTIES),
+        "cannot be asked",
+        "gradients not compared",
+        "mean confidence",
+        "not tried",
+    ]
+)
+WORDS |= {*SAMPLE_LABELS, "last layer", "length 1", *(f"{mode} pooling" for mode in MODES)}
 """Single words that are shown as values or headings. All others in the source are names of code."""
 _COUNTED = (
-    "character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
+    "call character document episode file frame head label layer line mechanism model pair picture prompt row sentence"
 )
 _COUNTED += " second sound step subword text time token translation vector weight word"
 COUNTS = {f"{{0}} {noun}s" for noun in _COUNTED.split()}
@@ -75,6 +103,9 @@ COUNTS |= {
     "{0} wrong",
     "{0} refused",
     "{0} not tried",
+    "{0} % of the cases",
+    "picture_to_text_{0}",
+    "text_to_picture_{0}",
 }
 """Counts of nouns, which code makes of a number and a noun in several ways."""
 TRANSLATING = ("translate", "translate_on_figure", "translate_message")
@@ -371,8 +402,8 @@ def _alternatives(node: ast.expr) -> list[Alternative]:
         found = [each for value in node.values for each in _alternatives(value)]
     elif isinstance(node, ast.NamedExpr):
         found = _alternatives(node.value)
-    elif isinstance(node, ast.Call) and _name(node.func) in COUNTING and isinstance(node.args[1], ast.Constant):
-        found = [(HOLE, f" {plural_of(str(node.args[1].value))}")]
+    elif isinstance(node, ast.Call) and _name(node.func) in COUNTING:
+        found = _counted(*node.args[1:])
     elif isinstance(node, ast.JoinedStr):
         found = _joined([_alternatives(part) for part in node.values])
     elif isinstance(node, ast.FormattedValue):
@@ -384,6 +415,13 @@ def _alternatives(node: ast.expr) -> list[Alternative]:
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant):
         found = [(node.left.value,), ("",)] if isinstance(node.left.value, str) else [(HOLE,)]
     return found if len(found) <= 16 else [(HOLE,)]
+
+
+def _counted(noun: ast.expr, plural: ast.expr | None = None) -> list[Alternative]:
+    """A number before its noun; one with an own plural, behind which a verb stands, gives both."""
+    if plural is not None:
+        return _joined([[(HOLE, " ")], [*_alternatives(noun), *_alternatives(plural)]])
+    return [(HOLE, f" {plural_of(str(noun.value))}") if isinstance(noun, ast.Constant) else (HOLE,)]
 
 
 def _joined(parts: list[list[Alternative]]) -> list[Alternative]:

@@ -24,6 +24,7 @@ from regard.auditing.properties.sounds import explain_sounds
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Stream, Subject, Text
+from regard.language import count_noun
 
 _ACROSS_POSITIONS = "computes its statistics over all positions: a norm over the last dimension alone does not"
 
@@ -101,11 +102,10 @@ def _describe_pattern(reach: Tensor, noise: NoiseFloor, *, is_attention: bool = 
         return ""
     farthest = int(ahead[later].max())
     if farthest < length // 2:
-        noun = "token" if farthest == 1 else "tokens"
         rows = later[: length - farthest]
         if bool((rows.any(1)).all()):
-            return f"it reads {farthest} {noun} ahead: its mask, or its padding, is shifted by {farthest}"
-        return _describe_blocks(later) or f"some of its outputs read up to {farthest} {noun} ahead"
+            return f"it reads {count_noun(farthest, 'token')} ahead: its mask, or its padding, is shifted by {farthest}"
+        return _describe_blocks(later) or f"some of its outputs read up to {count_noun(farthest, 'token')} ahead"
     if not bool(earlier.any()):
         return "it reads later tokens and no earlier ones: the mask is inverted or transposed"
     if bool(later[ahead > 0].all()):

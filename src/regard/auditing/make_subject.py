@@ -87,7 +87,8 @@ def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tupl
     # Modules may hold anything, and deepcopy raises errors of any kind for what cannot be copied.
     except Exception as error:
         reason = class_and_line(error, 120)
-        return model.eval(), (*notes, f"the model cannot be copied ({reason}), so it was audited in place")
+        notes = (*notes, f"the model cannot be copied ({reason}), so it was audited in place")
+        return model.eval(), notes
     return module.eval(), notes
 
 

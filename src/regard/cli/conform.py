@@ -14,7 +14,7 @@ from regard.cli.option_group import expand_option_groups
 from regard.cli.verb import Verb
 from regard.errors import OptionError
 from regard.fields import option_field
-from regard.language import translate_message
+from regard.language import translate_label, translate_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,7 +184,9 @@ def _print_report(report: Report) -> None:
     counted = translate_message(", ".join(f"{count} {verdict}" for verdict, count in report.counts().items() if count))
     console.print(f"{report.function} ({report.mechanism}, {report.framework}): {counted}", style="bold")
     for line in report.conventions:
-        console.print(f"  {translate_message(line)}", style="dim")
+        label, _, names = line.partition(": ")
+        shown = translate_label(label, names) if label == "arguments" else translate_message(line)
+        console.print(f"  {shown}", style="dim")
     causes = report.causes()
     if causes:
         title = translate_message("Faults that explain wrong results")

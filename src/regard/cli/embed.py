@@ -44,6 +44,7 @@ from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import OptionError
 from regard.fields import option_field
+from regard.language import count_noun
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
@@ -216,7 +217,6 @@ def _embed_lines(texts: list[str], options: _Options, opened: str | ModelFolder,
 def _embed_several(options: _Options) -> None:
     """Embed several files, here or on a Ray cluster."""
     from regard.cli import embed_files
-    from regard.text.embedding_job import format_count
     from regard.text.vector_files import find_format
 
     out, name = options.out, str(options.form)
@@ -231,7 +231,7 @@ def _embed_several(options: _Options) -> None:
         total = _embed_left(left, run, address, names_sources=True)
     kept.remove()
     counts = describe_output(total, options.made_by, run.embedder)
-    say(f"{out}: {format_count(len(left), 'file')}, {counts}")
+    say(f"{out}: {count_noun(len(left), 'file')}, {counts}")
 
 
 def _embed_on_ray(options: _Options, ray: str) -> None:

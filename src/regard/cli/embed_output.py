@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.stderr import say
 from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_parent_folder, write_error
+from regard.language import abbreviate_names, count_noun
 
 if TYPE_CHECKING:
     from regard.media import Medium
@@ -151,28 +152,26 @@ def keep_parts(parts: Shards) -> str:
 
 def describe_output(summary: EmbeddingSummary, made_by: str, embedder: LineEmbedder) -> str:
     """Describe an output, for example "3 rows, 3 vectors of 384 float32 (minilm in bfloat16, mean pooling)"."""
-    from regard.text.embedding_job import format_count
 
-    counts = f"{format_count(summary.rows, 'row')}, {format_count(summary.vectors, 'vector')}"
+    counts = f"{count_noun(summary.rows, 'row')}, {count_noun(summary.vectors, 'vector')}"
     return f"{counts} of {embedder.width} float32 ({made_by}, {embedder.how})"
 
 
 def report_summary(summary: EmbeddingSummary, out: Path | None, source: Path | None = None) -> None:
     """Report truncated texts, texts of unknown words, and skipped lines, of ``source`` if there are several files."""
-    from regard.text.embedding_job import format_count, skipped_path
+    from regard.text.embedding_job import skipped_path
 
     if source is not None and (summary.truncated or summary.unknown or summary.skipped):
         say(f"{source}:")
     if summary.truncated:
         say(
-            f"truncated at the model's limit: {format_count(summary.truncated, 'text')}, "
+            f"truncated at the model's limit: {count_noun(summary.truncated, 'text')}, "
             + _format_line_numbers(summary.first_truncated, summary.truncated)
         )
     if summary.unknown:
-        from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, unknown_words_warning
+        from regard.text.unknown_words import unknown_words_warning
 
-        lacks = unknown_words_warning(summary.unknown, _format_line_numbers(summary.first_unknown, summary.unknown))
-        say(f"{lacks}. {UNKNOWN_WORDS_ADVICE}")
+        say(unknown_words_warning(summary.unknown, _format_line_numbers(summary.first_unknown, summary.unknown)))
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
         say(f"skipped: {summary.count_skipped()}, {_format_line_numbers(first, summary.skipped)}")
@@ -183,5 +182,5 @@ def report_summary(summary: EmbeddingSummary, out: Path | None, source: Path | N
 
 
 def _format_line_numbers(first: list[int], count: int) -> str:
-    more = f" and {count - len(first):,} more" if count > len(first) else ""
-    return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more
+    listed = abbreviate_names([str(line) for line in first], len(first), count=count)
+    return f"line {listed}" if count == 1 else f"lines {listed}"

@@ -27,7 +27,7 @@ from regard.cli.shared_options import (
 from regard.cli.verb import Verb
 from regard.fields import option_field
 from regard.format_share import format_share
-from regard.language import translate_message
+from regard.language import count_noun, translate_message
 
 if TYPE_CHECKING:
     from regard.generation import LanguageModelScores, MaskedLanguageModelScores
@@ -170,12 +170,11 @@ def mlm(
 
 
 def _describe(scores: LanguageModelScores) -> str:
-    documents = "document" if scores.documents == 1 else "documents"
     lines = [
         f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   "
         f"bits per byte {scores.bits_per_byte:.4f}   bits per character {scores.bits_per_character:.4f}",
-        f"{scores.documents:,} {documents}, {scores.tokens:,} tokens predicted, {scores.characters:,} "
-        f"{'character' if scores.characters == 1 else 'characters'}; "
+        f"{count_noun(scores.documents, 'document')}, {scores.tokens:,} tokens predicted, "
+        f"{count_noun(scores.characters, 'character')}; "
         f"window of {scores.length:,} tokens, stride {scores.stride:,}",
     ]
     if scores.unknown:
@@ -185,9 +184,8 @@ def _describe(scores: LanguageModelScores) -> str:
 
 
 def _describe_masked(scores: MaskedLanguageModelScores) -> str:
-    documents = "document" if scores.documents == 1 else "documents"
     return (
         f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   accuracy {format_share(scores.accuracy, 2)}\n"
-        f"{scores.documents:,} {documents} in {scores.texts:,} texts of at most {scores.length:,} tokens; "
+        f"{count_noun(scores.documents, 'document')} in {scores.texts:,} texts of at most {scores.length:,} tokens; "
         f"{scores.tokens:,} tokens masked, {scores.share:g} of all"
     )

@@ -24,7 +24,7 @@ from regard.cli.shared_options import (
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
-from regard.language import translate_message
+from regard.language import count_noun, translate_message
 
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
@@ -149,8 +149,7 @@ def _print_scores(fields: dict[str, Any], words: ErrorRate, characters: ErrorRat
     loss = "none" if fields["loss"] is None else f"{fields['loss']:.4f} per {unit.removesuffix('s')}"
     rates = f"word error rate {words.rate:.4f}   character error rate {characters.rate:.4f}   loss {loss}"
     print(translate_message(rates))
-    sounds = "1 sound" if fields["sounds"] == 1 else f"{fields['sounds']:,} sounds"
-    print(translate_message(f"{sounds}, {fields['exact']:,} of them without an error"))
+    print(translate_message(f"{count_noun(fields['sounds'], 'sound')}, {fields['exact']:,} of them without an error"))
     for name, rate in (("words", words), ("characters", characters)):
         counts = f"{rate.substitutions:,} substituted, {rate.insertions:,} inserted, {rate.deletions:,} deleted"
         print(translate_message(f"{rate.length:,} {name}: {counts}"))

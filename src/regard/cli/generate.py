@@ -288,8 +288,8 @@ class _Ends:
         ):
             count = self.counts[name]
             if count:
-                texts = "the text was" if self.total == 1 else f"{count:,} of {self.total:,} texts were"
-                say(f"{texts} cut at {limit}")
+                only = self.total == 1
+                say(f"the text was cut at {limit}" if only else f"cut at {limit}: {count:,} of {self.total:,} texts")
 
 
 def _choose_format(texts: list[str], out: Path | None) -> str:

@@ -15,6 +15,7 @@ from typing import Protocol, TextIO, final
 
 from regard.cli.stderr import say
 from regard.errors import OutputError, OutputExistsError, RegardError, write_error
+from regard.language import count_noun
 
 
 def check_output_file(out: Path | None, *, overwrite: bool, data: str | None = None) -> None:
@@ -115,6 +116,6 @@ def _report_partial_file(temporary: Path) -> None:
     with temporary.open("rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
     if lines:
-        say(f"{temporary}: the {lines:,} {'line that was' if lines == 1 else 'lines that were'} finished")
+        say(f"{temporary}: the {count_noun(lines, 'line that was', 'lines that were')} finished")
     else:
         temporary.unlink()

@@ -18,7 +18,7 @@ from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError
 from regard.fields import option_field
-from regard.language import translate_message
+from regard.language import count_noun, translate_message
 
 if TYPE_CHECKING:
     from regard.control.returns import Returns
@@ -229,7 +229,7 @@ def _print_table(played: list[PlayedEnvironment]) -> None:
 
     count = len(played[0].seeds)
     seeds = f"seeds {played[0].seeds[0]} to {played[0].seeds[-1]}" if count > 1 else f"seed {played[0].seeds[0]}"
-    caption = f"{count:,} {'episodes' if count > 1 else 'episode'}, {seeds}; mean return ± standard deviation"
+    caption = f"{count_noun(count, 'episode')}, {seeds}; mean return ± standard deviation"
     table = Table(box=box.SIMPLE_HEAD, caption=translate_message(caption), show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(translate_message("environment"), overflow="fold")
     for column in ("return", "range", "expert", "random", "share"):

@@ -82,7 +82,7 @@ def _progress_bar(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    counted = TextColumn("{task.fields[done]:,} " + translate_message(plural))
+    counted = TextColumn(translate_message(f"1,000 {plural}").replace("1,000", "{task.fields[done]:,}"))
     text = TextColumn(translate_message(what), markup=False) if what else counted
     columns = (BarColumn(), text, TimeElapsedColumn(), *([] if what else [TimeRemainingColumn()]))
     with Progress(*columns, console=console, transient=True, disable=hides or not console.is_terminal) as bar:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from regard.cli.stderr import say
 from regard.errors import DataError, OptionError
+from regard.language import abbreviate_names, count_noun
 
 if TYPE_CHECKING:
     from regard.text.line import Line
@@ -174,6 +175,5 @@ class TruncationCounts:
     def report(self) -> None:
         """Report the truncated texts to the user; nothing if there are none."""
         if self.texts:
-            noun = "text" if self.texts == 1 else "texts"
-            more = f" and {self.texts - len(self.places):,} more" if self.texts > len(self.places) else ""
-            say(f"truncated at the model's limit: {self.texts:,} {noun}, {', '.join(self.places)}{more}")
+            listed = abbreviate_names(self.places, count=self.texts)
+            say(f"truncated at the model's limit: {count_noun(self.texts, 'text')}, {listed}")

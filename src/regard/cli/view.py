@@ -10,7 +10,7 @@ import typer
 from regard.chinese_words import CHINESE_WORDS, ChineseWords, check_chinese_words
 from regard.cli.completion import choice_completer
 from regard.cli.option_group import expand_option_groups
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Truncate, option
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Truncate, Weights, option
 from regard.cli.verb import Verb
 from regard.cli.view_comparison import ComparisonOptions, compare_media, compare_texts, compare_translations
 from regard.cli.view_corpus import check_summary_options, summarize_texts
@@ -21,6 +21,7 @@ from regard.cli.view_output import OutputOptions, show_readings, show_summary
 from regard.cli.view_pairs import PairOptions, check_no_text_options, choose_translator, read_pairs
 from regard.cli.view_texts import MAX_TEXTS, collect_texts, read_texts, warn_about_missing_quotes
 from regard.errors import OptionError
+from regard.language import translate_message
 
 if TYPE_CHECKING:
     from regard.comparison import MechanismChoice
@@ -116,6 +117,7 @@ def view(
     comparison: ComparisonOptions,
     media: MediaOptions,
     truncate: Truncate = False,
+    weights: Weights = None,
     chinese_words: ChineseWordsOption = None,
     summary: Summary = False,
     output: OutputOptions,
@@ -163,8 +165,8 @@ def view(
         compared = comparison.are_given
         drawing.check_inputs(output.path, "comparisons" if compared else kind.plural, figures=not compared)
         files = (kind, [*given, *media.picture], opened, [*media.label])
-        readings = compare_media(*files, comparison) if compared else read_media(*files)
-        show_readings(readings, str(opened or ""), output, drawing, example=f"{kind.singular}.html")
+        readings = compare_media(*files, comparison, weights) if compared else read_media(*files, weights)
+        show_readings(readings, _name(opened or "", weights), output, drawing, example=f"{kind.singular}.html")
         return
     media.check_no_label()
     choices = parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
@@ -177,20 +179,27 @@ def view(
         sentences = ([*pairs.source], [*pairs.target], pairs.prefix)
         compared = comparison.are_given
         readings = (
-            compare_translations(translator, *sentences, comparison) if compared else read_pairs(translator, *sentences)
+            compare_translations(translator, *sentences, comparison, weights)
+            if compared
+            else read_pairs(translator, *sentences, weights)
         )
-        show_readings(readings, translator, output, drawing)
+        show_readings(readings, _name(translator, weights), output, drawing)
         return
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened
     lines = collect_texts(given, data, field, limit=None if summary else MAX_TEXTS)
     warn_about_missing_quotes(given)
-    reading: dict[str, Any] = {"truncate": truncate, "chinese_words": chinese_words}
+    reading: dict[str, Any] = {"truncate": truncate, "chinese_words": chinese_words, "weights": weights}
     if summary:
         show_summary(summarize_texts(reader, lines, **reading), output)
         return
     readings = _read(reader, lines, choices, comparison, **reading)
-    show_readings(readings, str(reader), output, drawing)
+    show_readings(readings, _name(reader, weights), output, drawing)
+
+
+def _name(model: str | ModelFolder, weights: str | None) -> str:
+    """The model as pages name it."""
+    return str(model) if weights is None else translate_message(f"{model} with {weights} weights")
 
 
 def _read(

@@ -39,13 +39,18 @@ def check_summary_options(path: Path | None, others: dict[str, Any], *, overwrit
 
 
 def summarize_texts(
-    model: str | ModelFolder, lines: Sequence[Line], *, truncate: bool, chinese_words: ChineseWords | None
+    model: str | ModelFolder,
+    lines: Sequence[Line],
+    *,
+    truncate: bool,
+    chinese_words: ChineseWords | None,
+    weights: str | None = None,
 ) -> CorpusStatistics:
     """Read the texts one by one, and pool the statistics of every head."""
     from regard.cli.view_texts import load_text_reader
     from regard.view import corpus_statistics, group_chinese_words, read
 
-    loaded = load_text_reader(model, pairs=False)
+    loaded = load_text_reader(model, pairs=False, weights=weights)
     with track(lines, "texts") as tracked:
         readings = (read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked)
         return corpus_statistics(group_chinese_words(reading, chinese_words) for reading in readings)

@@ -51,6 +51,7 @@ def read_texts_side_by_side(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None,
+    weights: str | None,
 ) -> list[SideBySide]:
     """Read each text with exact attention and under every mechanism. Raises OptionError for other models."""
     from regard.models.load import find_class, has_class, load
@@ -73,7 +74,7 @@ def read_texts_side_by_side(
             got=f"a {find_class(folder).__name__}",
             do=f'leave out --mechanism: regard view {model} --source "..."',
         )
-    loaded = load(folder)
+    loaded = load(folder, weights=weights)
     with track(lines, "texts") as tracked:
         sides = (read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name) for line in tracked)
         return [group_chinese_words(side, chinese_words) for side in sides]

@@ -72,7 +72,7 @@ def _is_file(text: str) -> bool:
 
 
 def read_media(
-    medium: Medium, arguments: list[str], model: str | ModelFolder | None, labels: list[str]
+    medium: Medium, arguments: list[str], model: str | ModelFolder | None, labels: list[str], weights: str | None = None
 ) -> list[PictureReading]:
     """Capture attention over files; a folder is all in it.
 
@@ -83,7 +83,7 @@ def read_media(
         raise OptionError(
             "--label belongs to pictures", expected="a picture", got=medium.plural, do="leave --label out"
         )
-    loaded, paths = _load_reader(model, arguments, medium)
+    loaded, paths = _load_reader(model, arguments, medium, weights)
     from regard.view.read_file import read_file
 
     with renamed_arguments(labels="label"), track(paths, medium.plural) as tracked:
@@ -91,7 +91,7 @@ def read_media(
 
 
 def _load_reader(
-    model: str | ModelFolder | None, arguments: list[str], medium: Medium
+    model: str | ModelFolder | None, arguments: list[str], medium: Medium, weights: str | None
 ) -> tuple[Model | SpeechModel, list[str]]:
     """The loaded model, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, medium)
@@ -119,8 +119,8 @@ def _load_reader(
     if not isinstance(opened, str) and is_of_transformers:
         from regard.showing import load_speech_model
 
-        return load_speech_model(opened), paths
-    return load(opened), paths
+        return load_speech_model(opened, weights), paths
+    return load(opened, weights=weights), paths
 
 
 def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) -> Exception:

@@ -59,12 +59,14 @@ def choose_translator(arguments: list[str], model: str | None) -> str:
     return named[0]
 
 
-def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
+def read_pairs(
+    model: str, sources: list[str], targets: list[str], prefix: str | None, weights: str | None = None
+) -> list[PairReading]:
     """Read pairs of sources and targets with a translator or a T5. Raises OptionError for a wrong number of them."""
     from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
-    reader = _make_pair_reader(model, prefix)
+    reader = _make_pair_reader(model, prefix, weights)
     translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
@@ -75,7 +77,7 @@ def read_pairs(model: str, sources: list[str], targets: list[str], prefix: str |
     return readings
 
 
-def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
+def _make_pair_reader(model: str, prefix: str | None, weights: str | None) -> Translator | TextModel:
     """Load an encoder-decoder.
 
     Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
@@ -84,7 +86,7 @@ def _make_pair_reader(model: str, prefix: str | None) -> Translator | TextModel:
     from regard.translation import Translator
     from regard.view.read import TextModel
 
-    loaded = load_text_reader(model, pairs=True)
+    loaded = load_text_reader(model, pairs=True, weights=weights)
     if isinstance(loaded, TextModel):
         if prefix is not None:
             raise OptionError(

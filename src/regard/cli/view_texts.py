@@ -33,12 +33,13 @@ def read_texts(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None = None,
+    weights: str | None = None,
 ) -> list[Reading]:
     """Read texts with an encoder or a language model, in order."""
     from regard.view.read import read
     from regard.view.word_grouping import group_chinese_words
 
-    loaded = load_text_reader(model, pairs=False)
+    loaded = load_text_reader(model, pairs=False, weights=weights)
     readings = []
     with track(lines, "texts") as tracked:
         for line in tracked:
@@ -63,10 +64,11 @@ def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], mo
         server.serve()
 
 
-def load_text_reader(model: str | ModelFolder, *, pairs: bool) -> Model | TextModel:
+def load_text_reader(model: str | ModelFolder, *, pairs: bool, weights: str | None) -> Model | TextModel:
     """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else a model of ``transformers``.
 
-    Raises OptionError for a model of the other kind, and MissingPackageError without ``transformers``.
+    Raises OptionError for a model of the other kind, RefusedError for one without ``weights`` of this format, and
+    MissingPackageError without ``transformers``.
     """
     from regard.models.kinds import ENCODER, TRANSLATOR
     from regard.models.load import find_class, has_class
@@ -77,7 +79,7 @@ def load_text_reader(model: str | ModelFolder, *, pairs: bool) -> Model | TextMo
     folder = ModelFolder.open(model, TRANSLATOR if pairs else ENCODER)
     if has_class(folder):
         _check_kind(model, find_class(folder).__name__, reads_pairs=find_class(folder).kind.pairs, pairs=pairs)
-    loaded = load_text_model(folder)
+    loaded = load_text_model(folder, weights)
     if isinstance(loaded, TextModel):
         _check_kind(model, loaded.name, reads_pairs=loaded.is_encoder_decoder, pairs=pairs)
     return loaded

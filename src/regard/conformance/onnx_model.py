@@ -19,7 +19,7 @@ from regard.conformance.checking import SIZES, Progress, check
 from regard.conformance.equations import largest_error
 from regard.conformance.onnx_cases import position_mask, split_heads
 from regard.conformance.report import Finding, Outcome, Report
-from regard.errors import CheckpointError, MissingPackageError, OptionError, class_and_line
+from regard.errors import CheckpointError, MissingPackageError, OptionError, RefusedError, class_and_line
 
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
@@ -73,7 +73,7 @@ class OnnxAttention:
         batch, queries, keys = query.shape[0], query.shape[2], key.shape[2]
         past = max(keys - queries, 0) if "past_key" in self.inputs else 0
         if "past_key" in self.inputs and queries > keys and {"causal", "window"} & self.terms.keys():
-            raise NotImplementedError("more queries than keys have no past")
+            raise RefusedError("more queries than keys have no past")
         if mask is None and "attn_mask" in self.inputs:
             shape = (1, 1, queries, keys)[4 - self.mask_rank :]
             mask = np.ones(shape, bool) if self.kinds["attn_mask"] == np.bool_ else np.zeros(shape)

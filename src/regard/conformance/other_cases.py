@@ -13,6 +13,7 @@ from regard.conformance.layout import Layout
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import masks
 from regard.conformance.packed_cases import cumulative_lengths
+from regard.language import count_noun
 
 SCANS = {
     "gated_delta": ("log_decay of a token", "beta"),
@@ -78,7 +79,7 @@ def scan_cases(name: str, sizes: Sizes, *, with_scale: bool) -> tuple[Case, ...]
 
     for length in SCAN_LENGTHS:
         layout = sizes.layout(3, 3, length, length)
-        tokens = f"{layout.keys} token{'s' if layout.keys > 1 else ''}"
+        tokens = count_noun(layout.keys, "token")
         add(tokens, layout, _scan_arguments(name, layout, states=0), every_dtype=length > 7)
         add(f"{tokens} after a state", layout, _scan_arguments(name, layout, states=layout.batch))
     for title, lengths in SCAN_TEXTS.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from regard.conformance.checking import check
 from regard.conformance.report import Report
+from regard.errors import RefusedError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -131,7 +132,7 @@ def multi_head_attention(*, need_weights: bool, batch_first: bool = True) -> Cal
 
         batch, heads, length, head_dim = query.shape
         if key.shape[1] != heads or value.shape[3] != head_dim:
-            raise NotImplementedError("nn.MultiheadAttention has as many key heads as query heads, of one size")
+            raise RefusedError("nn.MultiheadAttention has as many key heads as query heads, of one size")
         width = heads * head_dim
         layer = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=batch_first).to(query)
         identity = torch.eye(width, dtype=query.dtype, device=query.device)
@@ -166,7 +167,7 @@ def fast_path(*, need_weights: bool) -> Callable[..., Any]:
         import torch
 
         if not query.shape == key.shape == value.shape:
-            raise NotImplementedError("the fast path is for self-attention: as many queries as keys, of one size")
+            raise RefusedError("the fast path is for self-attention: as many queries as keys, of one size")
         batch, heads, length, head_dim = query.shape
         with torch.no_grad():
             layer, tokens = _inference_layer(*(part.transpose(1, 2) for part in (query, key, value)))
@@ -186,7 +187,7 @@ def nested_fast_path(query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tens
     import torch
 
     if not query.shape == key.shape == value.shape:
-        raise NotImplementedError("the fast path is for self-attention: as many queries as keys, of one size")
+        raise RefusedError("the fast path is for self-attention: as many queries as keys, of one size")
     heads, head_dim = query.shape[1:]
     ends = cu_seqlens.tolist()
     with torch.no_grad():
@@ -208,7 +209,7 @@ def _inference_layer(query: Tensor, key: Tensor, value: Tensor) -> tuple[Multihe
     import torch
 
     if not all(part.isfinite().all() for part in (query, key, value)):
-        raise NotImplementedError("a token holds query, key and value here: Inf and NaN would reach all of them")
+        raise RefusedError("a token holds query, key and value here: Inf and NaN would reach all of them")
     heads, head_dim = query.shape[-2:]
     even, size = heads + heads % 2, 4 * head_dim
     tokens = query.new_zeros(*query.shape[:-2], even, size)

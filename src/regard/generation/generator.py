@@ -20,6 +20,7 @@ from regard.generation.continuous_batching import ContinuousBatching, Generation
 from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import BATCH_TOKENS, Continuation, GenerationOptions, TextGenerator
 from regard.generation.text_stream import TextStream
+from regard.language import count_noun
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.kinds import LANGUAGE_MODEL
@@ -202,12 +203,11 @@ class Generator(TextGenerator):
         layout, shared = self.model.page_layout, memory.prefixes.max_pages
         pages = request.count_pages(size, layout, rows=rows, shared=shared)
         if limit is not None and pages > limit:
-            texts = "a text" if rows == 1 else f"{rows} texts"
             raise DataError(
                 f"{name} needs more memory for keys and values than there is",
                 expected=f"at most {limit * page_bytes:,} bytes, the bound of the cache: "
                 f"{limit // layout.num_groups * size:,} tokens",
-                got=f"{pages * page_bytes:,} bytes, for {texts} of {len(request.ids):,} tokens and "
+                got=f"{pages * page_bytes:,} bytes, for {count_noun(rows, 'text')} of {len(request.ids):,} tokens and "
                 f"{request.limit:,} new ones",
                 do="shorten it, ask for fewer new tokens or samples, or give the cache more memory",
             )

@@ -19,8 +19,8 @@ from torch import nn
 from regard.errors import CheckpointError, RefusedError, class_and_line
 from regard.hf.check import check
 from regard.hf.checkpoint import Checkpoint, quiet_transformers
+from regard.language import abbreviate_names
 from regard.models.model_folder import ModelFolder
-from regard.models.weight_names import abbreviate_names
 from regard.text import Tokenizer
 from regard.text.path_arguments import PathLike, to_path
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError
+from regard.language import abbreviate_names
 from regard.media.labelled_file import Labelled
 from regard.media.medium import Medium
 
@@ -39,11 +40,10 @@ def check_labels(entries: Sequence[Labelled], labels: Sequence[str], what: str, 
             if label not in known:
                 unknown[label].append(entry.place)
     if unknown:
-        shown = [f"{label!r} in {places[0]}" for label, places in sorted(unknown.items())[:_SHOWN]]
-        more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+        shown = [f"{label!r} in {places[0]}" for label, places in sorted(unknown.items())]
         raise DataError(
             f"{medium.plural} have labels that {what} lacks",
             expected=", ".join(labels[:8]) + (" .." if len(labels) > 8 else ""),
-            got=", ".join(shown) + more,
+            got=abbreviate_names(shown, _SHOWN),
             do=f"correct the labels, or add {medium.plural} with them to the training data",
         )

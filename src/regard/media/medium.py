@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import final
 
 from regard.arguments import explain_arguments
+from regard.language import count_noun
 from regard.media.labelled_file import LabelledFile
 
 
@@ -80,7 +81,7 @@ class Medium:
 
     def count(self, number: int) -> str:
         """A number of files in words, such as "1 picture" or "1,200 pictures"."""
-        return f"{number:,} {self.singular if number == 1 else self.plural}"
+        return count_noun(number, self.singular, self.plural)
 
 
 TEXTS = Medium("text", "texts", (".txt",), ("text",), "NAME.txt", accepts="strings", chunk=1024)

@@ -27,9 +27,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.language import abbreviate_names
 from regard.models.checkpoint_writer import METADATA_FILE, atomic_model_folder, metadata_texts, write_tensors
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import StoredTensor, WeightNames, abbreviate_names
+from regard.models.weight_names import StoredTensor, WeightNames
 
 if TYPE_CHECKING:
     from regard.models.causal_language_model import CausalLanguageModel

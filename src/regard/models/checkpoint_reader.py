@@ -19,8 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.huge_pages import advise_huge_pages, collapse_huge_pages
+from regard.language import abbreviate_names
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import Origin, StoredTensor, abbreviate_names, duplicate_error
+from regard.models.weight_names import Origin, StoredTensor, duplicate_error
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

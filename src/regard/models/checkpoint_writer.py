@@ -28,9 +28,9 @@ from regard.errors import (
     short_repr,
     write_error,
 )
+from regard.language import abbreviate_names
 from regard.list_files import is_desktop_file
 from regard.models.config_file import to_json_text
-from regard.models.weight_names import abbreviate_names
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

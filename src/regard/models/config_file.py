@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, final, get_origin, get_type_hints
 
 from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
+from regard.language import abbreviate_names
 
 MAX_LAYERS = 4096
 """Maximum layers of a stack; more would take hours to build."""
@@ -43,7 +44,7 @@ class ConfigFile:
             raise CheckpointError(
                 f"{self.path} does not name an architecture",
                 expected='a field "model_type"',
-                got="fields " + _join_names(self.fields),
+                got="fields " + abbreviate_names(list(self.fields), 12),
                 do='for a BERT add "model_type": "bert"',
             )
         return str(self.fields["model_type"])
@@ -253,7 +254,7 @@ class ConfigFile:
             raise CheckpointError(
                 f"{self.path} lacks the field {field!r}",
                 expected=f"an integer, {lowest} to {LARGEST_SIZE}",
-                got="fields " + _join_names(self.fields),
+                got="fields " + abbreviate_names(list(self.fields), 12),
                 do="copy or download the folder again",
             )
         value = self.fields[field]
@@ -310,12 +311,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _list_entries(folder: Path) -> str:
-    return _join_names(sorted(entry.name for entry in folder.iterdir())) or "an empty folder"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+    return abbreviate_names(sorted(entry.name for entry in folder.iterdir()), 12) or "an empty folder"
 
 
 def _flatten(value: object) -> Iterator[object]:

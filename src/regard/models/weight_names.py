@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.language import abbreviate_names
 from regard.layers.scan_mixer import ScanMixer
 
 _Part = TypeVar("_Part")
@@ -319,11 +320,6 @@ def mixer_rows(
             for stored, names in mixer.fused_names.items()
         ),
     )
-
-
-def abbreviate_names(names: list[str]) -> str:
-    """Join the first 6 names, and say how many more there are."""
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 _Match = tuple[Row, dict[int, _Part], Callable[[str], str]]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import ClusterError, MissingPackageError, OptionError
+from regard.language import count_noun
 from regard.ray_embedding.driver import MACHINE_LOST
 from regard.ray_embedding.messages import Message, Plan, PlannedFile, restore_error
 from regard.text.embedding_job import EmbeddingSummary, join_output
@@ -192,11 +193,8 @@ def _note(
 
 
 def _describe_workers(message: Message) -> str:
-    def count(number: int, noun: str) -> str:
-        return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-    workers, machines = count(message["workers"], "worker"), count(message["machines"], "machine")
-    return f"{workers} on {machines}, each with a model and {count(message['threads'], 'thread')}"
+    workers, machines = count_noun(message["workers"], "worker"), count_noun(message["machines"], "machine")
+    return f"{workers} on {machines}, each with a model and {count_noun(message['threads'], 'thread')}"
 
 
 def _ended_early_error(log: Path) -> ClusterError:

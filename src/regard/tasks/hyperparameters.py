@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_origin,
 from torch import nn
 
 from regard.errors import OptionError, short_repr, unknown_name_error
+from regard.language import count_noun
 from regard.models.initial_weights import choose_deviation
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _OPTION_EXAMPLE = 'for example `hyperparameters={"mechanism_options.projected": 
 
 def describe_layers(layers: int, width: int) -> str:
     """Describe a stack, for example "4 layers of 128"."""
-    return f"{layers} {'layer' if layers == 1 else 'layers'} of {width}"
+    return f"{count_noun(layers, 'layer')} of {width}"
 
 
 def describe_attention(config: Any) -> list[str]:

@@ -20,6 +20,7 @@ from jaxtyping import Bool
 from regard.classification import majority_answer
 from regard.errors import DataError
 from regard.format_share import format_share
+from regard.language import abbreviate_names, count_noun
 from regard.log import log
 from regard.media import Labelled, LabelledFile, MediaFile, Medium
 from regard.tasks.sentences import Indices
@@ -96,9 +97,9 @@ def report_conflicts(
         if earlier != value:
             conflicting.setdefault(digest, f"{file.place} and {entry.place}")
     if conflicting:
-        occur = f"{kind.singular} occurs" if len(conflicting) == 1 else f"{kind.plural} occur"
         log.info(
-            f"{len(conflicting):,} {occur} with different {what}, the first are {next(iter(conflicting.values()))}"
+            f"{count_noun(len(conflicting), f'{kind.singular} occurs', f'{kind.plural} occur')} with different {what}, "
+            f"the first are {next(iter(conflicting.values()))}"
         )
 
 
@@ -132,8 +133,10 @@ def report_validation(digests: Sequence[str], others: Sequence[str], kind: Mediu
     """Report the numbers of files for training and of ``others`` for validation, and how many occur in both."""
     known, copies = len(set(others) & set(digests)), kind.copies or (kind.singular, kind.plural)
     if known:
-        occur = f"{copies[0]} also occurs" if known == 1 else f"{copies[1]} also occur"
-        log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
+        log.info(
+            f"{count_noun(known, f'validation {copies[0]} also occurs', f'validation {copies[1]} also occur')} in the "
+            "training data, so scores are inflated"
+        )
     log.info(f"{kind.plural}: {len(digests):,} for training; {len(others):,} for validation")
 
 
@@ -231,13 +234,9 @@ def report_replaced_head(start: str, old: Sequence[str], new: Sequence[str], *, 
     elif set(old) == set(new):
         reason = "has its labels in another order"
     else:
-        reason = f"has other labels ({_list(old)})"
-    log.info(f"the head of {start} {reason}: it is replaced by a head with random weights for {_list(new)}")
-
-
-def _list(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - _SHOWN_LABELS:,} more" if len(labels) > _SHOWN_LABELS else ""
-    return ", ".join(labels[:_SHOWN_LABELS]) + more
+        reason = f"has other labels ({abbreviate_names(old, _SHOWN_LABELS)})"
+    listed = abbreviate_names(new, _SHOWN_LABELS)
+    log.info(f"the head of {start} {reason}: it is replaced by a head with random weights for {listed}")
 
 
 _MOST_LISTED = 6
@@ -252,17 +251,16 @@ def describe_labels(
     counts = Counter(label for text in texts for label in text)
     ranked = sorted(labels, key=lambda label: -counts[label])
     shown = [f"{label} {counts[label]:,} ({format_share(counts[label] / len(texts))})" for label in ranked]
-    more = f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
-    yield f"{len(labels)} labels: {', '.join(shown[:_MOST_LISTED])}{more}"
+    yield f"{len(labels)} labels: {abbreviate_names(shown, _MOST_LISTED)}"
     if several:
         largest = max(map(len, texts))
         none = sum(not text for text in texts)
-        without = f"; {none:,} {'text has' if none == 1 else 'texts have'} none" if none else ""
-        yield f"a text has up to {largest} {'label' if largest == 1 else 'labels'}{without}"
+        several_labels = f"a text has up to {count_noun(largest, 'label')}"
+        yield f"{several_labels}; {count_noun(none, 'text has', 'texts have')} none" if none else several_labels
     few = [label for label in ranked if counts[label] < _FEW_TEXTS]
     if few:
-        listed = ", ".join(f"{label} ({counts[label]})" for label in few[:_MOST_LISTED])
-        yield f"fewer than {_FEW_TEXTS} {plural} have the label {listed}{' ..' if len(few) > _MOST_LISTED else ''}"
+        listed = abbreviate_names([f"{label} ({counts[label]})" for label in few], _MOST_LISTED)
+        yield f"fewer than {_FEW_TEXTS} {plural} have the label {listed}"
     most_frequent, rarest = counts[ranked[0]], counts[ranked[-1]]
     if most_frequent >= _IMBALANCE * rarest:
         yield (

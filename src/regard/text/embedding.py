@@ -23,7 +23,7 @@ from regard.errors import CheckpointError, OptionError, UnknownWordsWarning, che
 from regard.text.length_batches import cut_batches
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
-from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, is_mostly_unknown, unknown_words_warning
+from regard.text.unknown_words import is_mostly_unknown, unknown_words_warning
 
 MAX_BATCH_TOKENS = 8192
 """Maximum tokens per batch, padding included: bounds memory for long texts."""
@@ -162,8 +162,7 @@ class Embedder:
         unknown = [index for index, text in enumerate(tokenized) if is_mostly_unknown(text)]
         if unknown:
             where = f"text {unknown[0]}" if len(unknown) == 1 else f"the first of them text {unknown[0]}"
-            what = unknown_words_warning(len(unknown), where)
-            warnings.warn(f"{what}. {UNKNOWN_WORDS_ADVICE}", UnknownWordsWarning, stacklevel=3)
+            warnings.warn(unknown_words_warning(len(unknown), where), UnknownWordsWarning, stacklevel=3)
         return tokenized
 
     @torch.no_grad()

@@ -24,6 +24,7 @@ import torch
 
 from regard.atomic_write import sync_file, sync_folder
 from regard.errors import DataError, OutputExistsError
+from regard.language import count_noun
 from regard.text.embedding import Embedder
 from regard.text.line import Line
 from regard.text.resumable_shards import ShardRecord, Shards, SkippedLine
@@ -180,12 +181,7 @@ class EmbeddingSummary:
 
     def count_skipped(self) -> str:
         """The number of lines skipped, in words."""
-        return f"{self.skipped:,} {self.nouns[self.skipped != 1]}"
-
-
-def format_count(number: int, noun: str) -> str:
-    """Format a count with its noun: "1 line", "1,000 lines"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+        return count_noun(self.skipped, *self.nouns)
 
 
 def embed_chunks(lines: Iterable[Line], embedder: LineEmbedder, after: ShardRecord | None = None) -> Iterator[Chunk]:
@@ -305,7 +301,7 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
         if digest.hexdigest() != after.digest:
             raise OutputExistsError(
                 "the input differs from that of the interrupted run",
-                expected=f"the same first {format_count(after.lines, 'text')}, to resume",
+                expected=f"the same first {count_noun(after.lines, 'text')}, to resume",
                 got="other text, or fewer texts",
                 do="resume with the same input (`resume=True`), or start again (`overwrite=True`)",
             )

@@ -8,6 +8,7 @@ from typing import TypeVar, final
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError
+from regard.language import abbreviate_names
 from regard.log import log
 
 _MAX_PLACES = 5
@@ -64,5 +65,4 @@ def keep_usable(found: Iterable[Entry | Skipped], error: DataError) -> list[Entr
 
 
 def _format_sentence(reason: str, times: int, places: tuple[str, ...]) -> str:
-    more = f" and {times - len(places):,} more" if times > len(places) else ""
-    return f"skipped {times:,} because {reason}: {', '.join(places)}{more}"
+    return f"skipped {times:,} because {reason}: {abbreviate_names(places, len(places), count=times)}"

@@ -25,6 +25,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.fields import repr_of_fields
+from regard.language import count_noun
 from regard.masks import Mask, padding
 from regard.text.byte_fallback import ByteFallback
 from regard.text.tokenizer_errors import explain_tokenizer_errors, is_panic, probe_tokenizer
@@ -134,12 +135,9 @@ class Tokenizer:
         self._backend.no_truncation()
         self._num_special_tokens = self._backend.num_special_tokens_to_add(is_pair=False)
         if limit is not None and limit <= self._num_special_tokens:
-            special = (
-                "1 special token" if self._num_special_tokens == 1 else f"{self._num_special_tokens} special tokens"
-            )
             raise OptionError(
                 "the limit leaves no room for text",
-                expected=f"more than the {special} of each text",
+                expected=f"more than the {count_noun(self._num_special_tokens, 'special token')} of each text",
                 got=f"a limit of {limit} tokens",
                 do="use a model with more positions, or allow longer texts",
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from unicodedata import category
 
+from regard.language import count_noun
 from regard.text.tokenizer import TokenizedText
 from regard.text.words import word_spans
 
@@ -33,11 +34,10 @@ def is_mostly_unknown(text: TokenizedText) -> bool:
 
 
 def unknown_words_warning(texts: int, where: str) -> str:
-    """Format the warning that most words of some texts are unknown; ``where`` names the texts."""
-    subject, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
+    """Format the warning that most words of some texts are unknown, with advice; ``where`` names the texts."""
     return (
-        f"most words of {subject} ({where}) are not in this model's vocabulary: "
-        f"the model reads them all as one unknown token, so {vectors} little"
+        f"most words of {count_noun(texts, 'text')} ({where}) are not in this model's vocabulary: "
+        f"the model reads them all as one unknown token, so a vector of such words tells little. {UNKNOWN_WORDS_ADVICE}"
     )
 
 

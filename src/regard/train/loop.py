@@ -30,6 +30,7 @@ from torch import Tensor
 
 from regard.energy import EnergyMeter
 from regard.errors import DataError, RegardError
+from regard.language import count_noun
 from regard.models.checkpoint_writer import recover_model
 from regard.recording import LayerStatistics, Watcher, watch
 from regard.train import state_dicts
@@ -230,9 +231,8 @@ class Trainer:
             raise self._divergence_error(norm)
 
     def _divergence_error(self, norm: float) -> DataError:
-        steps = self._nonfinite_steps
         return DataError(
-            f"the loss was NaN or infinite for {steps} {'step' if steps == 1 else 'steps'}",
+            f"the loss was NaN or infinite for {count_noun(self._nonfinite_steps, 'step')}",
             expected="a finite gradient",
             got=f"{norm} at step {self.progress.step}",
             do="lower the learning rate, lengthen the warm-up, or train in float32",

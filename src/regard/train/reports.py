@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
+from regard.language import language_in_use, translate, translate_label, translate_message
 from regard.marked_arguments import without_marks
 from regard.train.progress import Progress
 from regard.train.run_folder import RunFolder
@@ -142,20 +143,25 @@ class TerminalReport(Report):
             return
         left = values.get("seconds_left")
         speeds = {name.removesuffix(_SPEED): value for name, value in values.items() if name.endswith(_SPEED)}
-        parts = [f"loss {values['loss']:.3f}", *(f"{value:,.0f} {unit}/s" for unit, value in speeds.items())]
+        parts = [translate("loss {loss}", loss=f"{values['loss']:.3f}")]
+        parts += [
+            translate("{count}/s", count=translate_message(f"{value:,.0f} {unit}")) for unit, value in speeds.items()
+        ]
         description = " · ".join(parts if left is None else [*parts, self._spell(f"{_format_duration(left)} left")])
         self._progress_bar.start()  # here, since only one of several processes gets metrics
         self._progress_bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
         if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
             self._last_line = time.monotonic()
-            self.say(f"step {step:,}: {description}")
+            self.say(translate("step {step}: {metrics}", step=f"{step:,}", metrics=description))
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
         """Print the lines literally; markup in a user's text is not interpreted."""
         from regard.escape_text import escape_text
 
         for line in lines:
-            self._console.print("  " + escape_text(line), style="dim" if sys.stderr.isatty() else None)
+            self._console.print(
+                "  " + escape_text(_translate_sample(line)), style="dim" if sys.stderr.isatty() else None
+            )
 
     def say(self, message: str) -> None:
         """Print a line above the progress bar."""
@@ -208,8 +214,34 @@ def _format_validation(step: int, values: Mapping[str, float]) -> str:
     """Format the metrics of a validation; the metric "averaged" is the number of checkpoints that were averaged."""
     metrics = dict(values)
     count = metrics.pop("averaged", None)
-    model = f"step {step:,}" if count is None else f"average of {count:.0f} checkpoints"
-    return f"{model}: " + ", ".join(f"{name} {_format_number(value)}" for name, value in metrics.items())
+    listed = [f"{_translate_metric(name)} {_format_number(value)}" for name, value in metrics.items()]
+    shown = {"step": f"{step:,}", "count": f"{count or 0:.0f}", "metrics": translate(", ").join(listed)}
+    if count is None:
+        return translate("step {step}: {metrics}", **shown)
+    return translate("average of {count} checkpoints: {metrics}", **shown)
+
+
+def _translate_metric(name: str) -> str:
+    """The name of a metric in the language in use: the key in files, with the source before it if it is of one."""
+    source, dot, metric = name.rpartition(".")
+    return source + dot + translate_message(metric)
+
+
+SAMPLE_LABELS = (
+    *("text", "picture", "sound", "source", "reference", "translation", "label", "prediction", "model"),
+    *("found", "continued", "masked", "filled in"),
+)
+"""The words before the texts of samples."""
+
+
+def _translate_sample(line: str) -> str:
+    """A line of a sample with its label in the language in use. The text is the user's, and stays."""
+    label, colon, text = line.partition(":")
+    if language_in_use() == "en" or not colon or line.startswith(" "):
+        return line
+    if label not in SAMPLE_LABELS:
+        return translate_message(line)
+    return translate_label(label, text.strip())
 
 
 def _format_number(value: float) -> str:

@@ -23,6 +23,7 @@ from typing import ClassVar, final
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_number
 from regard.fields import check_fields, option_field
+from regard.language import count_noun
 from regard.log import log
 
 _DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
@@ -105,9 +106,7 @@ class Schedule:
         limit = warmup if steps is None else max(1, steps // _WARMUP_SHARE)
         if warmup <= limit:
             return self
-        log.info(
-            f"a warm-up of {limit:,} {'step' if limit == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}"
-        )
+        log.info(f"a warm-up of {count_noun(limit, 'step')} in place of {warmup:,}: the run has {steps:,}")
         return replace(self, warmup=limit)
 
     def rate(self, step: int, done: float = 0.0) -> float:

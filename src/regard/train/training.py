@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, final
 from regard.arguments import explain_arguments
 from regard.energy import EnergyMeter
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
+from regard.language import count_noun
 from regard.log import log, notes_to
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
@@ -135,8 +136,7 @@ def _report_result(
     assert ended_by is not None  # an interruption raises
     problem = why_nothing_learned(task, progress)
     if progress.kept is not None:
-        steps = f"{progress.step:,} {'step' if progress.step == 1 else 'steps'}"
-        log.info(f"{out}: {task.describe(progress.kept)}, after {steps}")
+        log.info(f"{out}: {task.describe(progress.kept)}, after {count_noun(progress.step, 'step')}")
     if problem is not None:
         log.info(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
     return RunResult(

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from regard.errors import DataError
-from regard.view.pack import FLOAT32, Json
+from regard.view.pack import FLOAT32, Json, choose_letters
 
 MAX_WEIGHT_ERROR = 0.01
 """The largest error of a weight for which two letters per number are enough."""
@@ -136,10 +136,10 @@ def choose_encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, f
     Float32 if it fits into ``room`` characters, else three letters. If three letters do not fit, two, unless a weight
     would then be off by more than ``MAX_WEIGHT_ERROR``, as with very large scores.
     """
-    numbers = sum(layer.size for layer in layers)
-    if numbers * 16 // 3 <= room:
+    letters = choose_letters(sum(layer.size for layer in layers), room)
+    if letters == FLOAT32:
         return FLOAT32, 0.0
-    error = _largest_error(layers, 2) if numbers * 3 > room else np.inf
+    error = _largest_error(layers, 2) if letters == 2 else np.inf
     return (2, error) if error <= MAX_WEIGHT_ERROR else (3, _largest_error(layers, 3))
 
 

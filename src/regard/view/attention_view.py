@@ -13,7 +13,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, check_count, check_kind
-from regard.language import check_language, translate, use_language
+from regard.language import abbreviate_names, check_language, translate, use_language
 from regard.view.figures.draw import FigureKind, Heads, draw_figure
 from regard.view.figures.figure import COLUMN, Figure
 from regard.view.fit_page import AnyReading
@@ -51,9 +51,8 @@ class AttentionView:
         self.readings, self.name, self.language = tuple(several), name, language
 
     def __repr__(self) -> str:
-        shown = ", ".join(repr(reading.title[:60]) for reading in self.readings[:3])
-        more = f" and {len(self.readings) - 3} more" if len(self.readings) > 3 else ""
-        return f"AttentionView({shown}{more}; .save('attention.html') writes the page)"
+        shown = abbreviate_names([repr(reading.title[:60]) for reading in self.readings], 3)
+        return f"AttentionView({shown}; .save('attention.html') writes the page)"
 
     @property
     def title(self) -> str:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import partial
 from typing import Any, TypeAlias, final
 
+from regard.errors import DataError
 from regard.fields import repr_of_fields
 from regard.language import translate
 from regard.view.attention_layer import AttentionLayer
@@ -24,8 +25,10 @@ from regard.view.coarse_picture import count_joined, join_tokens, join_tokens_of
 from regard.view.episode_reading import EpisodeReading
 from regard.view.layer_weights import weights_alone
 from regard.view.long_reading import LongReading, estimate_seconds, summarize_long
+from regard.view.page_data import bytes_of_projections
 from regard.view.page_size import (
     MAX_PAGE_BYTES,
+    MAX_VECTOR_CHARACTERS,
     MAX_WHOLE_TOKENS,
     bytes_of_numbers,
     bytes_of_picture,
@@ -33,6 +36,7 @@ from regard.view.page_size import (
     has_many_tokens,
 )
 from regard.view.picture_comparison import PictureComparison
+from regard.view.picture_data import values_fit
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import PairReading, Reading
 from regard.view.reading_comparison import ReadingComparison
@@ -84,7 +88,7 @@ def plan_page(readings: Sequence[AnyReading], *, always_summarize: bool = False)
         return _plan_summaries(readings, reason)
     if are_texts and always_summarize:
         return _plan_summaries(readings, "")
-    whole = sum(map(_bytes_of_whole, readings), start=0.0)
+    whole = _bytes_of_whole(readings)
     if whole <= MAX_PAGE_BYTES:
         return PagePlan(whole, _tell_size(whole) if whole >= ANNOUNCED_BYTES else "", "", lambda _: readings)
     reason = translate(
@@ -92,11 +96,11 @@ def plan_page(readings: Sequence[AnyReading], *, always_summarize: bool = False)
         size=_megabytes(whole),
         limit=_megabytes(MAX_PAGE_BYTES),
     )
-    size = sum(_bytes_of(reading, _numbers_without_values) for reading in readings)
+    size = _bytes_of(readings, _numbers_without_values)
     if size <= MAX_PAGE_BYTES:
         says = translate("It leaves out values, and with them the last step.")
         return _plan_reduced(size, reason, says, _change_all(readings, _without_values))
-    size = sum(_bytes_of(reading, _smallest_numbers) for reading in readings)
+    size = _bytes_of(readings, _smallest_numbers)
     if size <= MAX_PAGE_BYTES:
         says = translate("It has the weights alone where they take less room than queries and keys, without steps.")
         return _plan_reduced(size, reason, says, _change_all(readings, _make_smallest))
@@ -128,14 +132,12 @@ def _plan_summaries(readings: Sequence[AnyReading], reason: str) -> PagePlan:
 
 def _plan_squares(readings: Sequence[AnyReading], reason: str) -> PagePlan:
     factor, size = 1, float("inf")
+    pictures = [part for reading in readings for part in _parts(reading) if isinstance(part, PictureReading)]
     while size > MAX_PAGE_BYTES and factor < _MAX_FACTOR:
         factor += 1
-        size = sum(
-            bytes_of_numbers(count_joined(picture, factor), picture.heads) + bytes_of_picture(picture)
-            for reading in readings
-            for picture in _parts(reading)
-            if isinstance(picture, PictureReading)
-        )
+        numbers = sum(count_joined(picture, factor) for picture in pictures)
+        size = bytes_of_numbers(numbers, sum(picture.heads for picture in pictures))
+        size += sum(map(bytes_of_picture, pictures))
 
     def make(advance: _Advance) -> list[AnyReading]:
         made: list[AnyReading] = []
@@ -154,11 +156,22 @@ def _plan_squares(readings: Sequence[AnyReading], reason: str) -> PagePlan:
 
 
 def _plan_first(readings: Sequence[AnyReading], reason: str) -> PagePlan:
-    sizes = list(accumulate(_bytes_of(reading, _smallest_numbers) for reading in readings))
-    count = max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))
+    sizes = [_bytes_of(readings[:count], _smallest_numbers) for count in range(1, len(readings) + 1)]
+    count = sum(size <= MAX_PAGE_BYTES for size in sizes)
+    if not count:
+        return PagePlan(sizes[0], "", "", partial(_refuse, sizes[0]))
     says = translate("It shows the first {count} of {total}.", count=count, total=len(readings))
     make = _change_all(readings[:count], _make_smallest)
-    return _plan_reduced(sizes[count - 1], reason, "" if count == len(readings) else says, make)
+    return _plan_reduced(sizes[count - 1], reason, says, make)
+
+
+def _refuse(size: float, _advance: _Advance) -> Sequence[AnyReading]:
+    raise DataError(
+        "the first of these alone is too large for a page",
+        expected=f"at most {_megabytes(MAX_PAGE_BYTES)} MB",
+        got=f"about {_megabytes(size)} MB",
+        do="shorten its texts, or read the summary in the terminal, without a page",
+    )
 
 
 def _plan_reduced(size: float, reason: str, says: str, make: _Make) -> PagePlan:
@@ -190,17 +203,20 @@ def _parts(reading: AnyReading) -> Sequence[Reading | PictureReading]:
     return [reading] if isinstance(reading, Reading | PictureReading) else []
 
 
-def _bytes_of(reading: AnyReading, numbers: Callable[[AttentionLayer], int]) -> float:
-    size = 0.0
-    for part in _parts(reading):
-        size += bytes_of_numbers(0, part.heads)
-        size += bytes_of_picture(part) if isinstance(part, PictureReading) else 0.0
-    return size + bytes_of_numbers(sum(map(numbers, _layers_of(reading))), 0)
+def _bytes_of(readings: Sequence[AnyReading], numbers: Callable[[AttentionLayer], int]) -> float:
+    parts = [part for reading in readings for part in _parts(reading)]
+    layers = [layer for reading in readings for layer in _layers_of(reading)]
+    size = bytes_of_numbers(sum(map(numbers, layers)), sum(part.heads for part in parts))
+    if any(isinstance(reading, Reading | PairReading | PictureReading) for reading in readings):
+        size += bytes_of_projections(layers)
+    return size + sum(bytes_of_picture(part) for part in parts if isinstance(part, PictureReading))
 
 
-def _bytes_of_whole(reading: AnyReading) -> float:
-    has_values = not isinstance(reading, PictureReading | PictureComparison | ReadingComparison)
-    return _bytes_of(reading, (lambda layer: layer.size) if has_values else _numbers_without_values)
+def _bytes_of_whole(readings: Sequence[AnyReading]) -> float:
+    has_values = not isinstance(readings[0], PictureComparison | ReadingComparison) if readings else True
+    if readings and isinstance(readings[0], PictureReading):
+        has_values = values_fit([layer for reading in readings for layer in _layers_of(reading)], MAX_VECTOR_CHARACTERS)
+    return _bytes_of(readings, (lambda layer: layer.size) if has_values else _numbers_without_values)
 
 
 def _without_values(layer: AttentionLayer) -> AttentionLayer:

@@ -32,6 +32,16 @@ _LARGEST_SCALE = len(ALPHABET) ** 2 - 1
 _ALPHABET_BYTES = np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)
 
 
+def choose_letters(numbers: int, room: int) -> int:
+    """The letters per number of the most exact encoding that fits into ``room`` characters; two if none does."""
+    return FLOAT32 if characters_of(numbers, FLOAT32) <= room else 3 if characters_of(numbers, 3) <= room else 2
+
+
+def characters_of(numbers: int, letters: int) -> int:
+    """The characters of so many numbers with ``letters`` each."""
+    return numbers * letters if letters else numbers * 16 // 3
+
+
 def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
     """Encode all numbers exactly, row by row."""
     return base64.b64encode(np.ascontiguousarray(vectors, dtype="<f4").tobytes()).decode("ascii")

@@ -29,6 +29,7 @@ from regard.view.long_reading import LongReading
 from regard.view.output_path import PAGE, check_output_path
 from regard.view.pack import Json
 from regard.view.page_data import build_page_data
+from regard.view.page_size import MAX_VECTOR_CHARACTERS
 from regard.view.page_template import Page, fill_template
 from regard.view.picture_comparison import PictureComparison
 from regard.view.picture_data import build_picture_comparisons_data, build_pictures_data
@@ -37,10 +38,6 @@ from regard.view.reading import PairReading, Reading
 from regard.view.reading_comparison import ReadingComparison
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_data import build_side_by_side_data
-
-MAX_VECTOR_CHARACTERS = 880_000
-"""Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
-
 
 _Build: TypeAlias = Callable[[Sequence[Any], str, int], Json]
 """Builds the data of a page from its readings, the name of the model, and the characters of vectors that fit."""

@@ -88,8 +88,18 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
 
 def projections_fit(layers: Sequence[AttentionLayer]) -> bool:
     """Whether the projections of all layers of a page are small enough for it."""
+    return _bytes_of_all_projections(layers) <= MAX_BYTES
+
+
+def bytes_of_projections(layers: Sequence[AttentionLayer]) -> int:
+    """The size of the projections that a page of these layers has."""
+    size = _bytes_of_all_projections(layers)
+    return size if size <= MAX_BYTES else 0
+
+
+def _bytes_of_all_projections(layers: Sequence[AttentionLayer]) -> int:
     projections = [layer.projections for layer in layers if isinstance(layer, LayerReading | WindowReading)]
-    return sum(known.size for known in projections if known is not None) * LETTERS <= MAX_BYTES
+    return LETTERS * sum(known.size for known in projections if known is not None)
 
 
 def projection_data(layer: AttentionLayer, *, fit: bool) -> Json:

@@ -1,6 +1,7 @@
 """The predicted size of a page: of queries, keys and values, of weights, of pictures, and of summaries of texts.
 
-    numbers     two characters for each number of queries, keys and values, or of the weights of a layer without steps
+    numbers     of queries, keys and values, or of the weights of a layer without steps, in the encoding that the page
+                chooses; of projections, if they fit
     summary     of each head an overview of patches x patches, two characters each; of the chosen queries the strongest
                 keys, ``ROW_BYTES`` each; and its statistics
 
@@ -14,9 +15,12 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.fields import repr_of_fields
+from regard.view.pack import characters_of, choose_letters
 from regard.view.picture_reading import PictureReading
 from regard.view.reading import Reading
 
+MAX_VECTOR_CHARACTERS = 880_000
+"""Characters of vectors that keep the data of a page below 1 MiB; the most precise encoding that fits is used."""
 MAX_PAGE_BYTES = 32_000_000
 """Size of the data of a page, at most: a BERT base with the 512 tokens that it reads has 28 MB."""
 MAX_SUMMARY_BYTES = 8_000_000
@@ -32,7 +36,6 @@ MAX_PAIRS = 24
 ROW_KEYS = 16
 """Keys of such a query that are stored, at most."""
 ROW_BYTES = 5 * ROW_KEYS
-_BYTES_OF_NUMBER = 2
 _HEAD_BYTES = 300
 """Statistics of a head on a whole page."""
 _STATISTICS_BYTES = 600
@@ -73,8 +76,8 @@ def bytes_of_summary(reading: Reading, texts: int = 1) -> float:
 
 
 def bytes_of_numbers(numbers: int, heads: int) -> float:
-    """The size of so many numbers, and of the statistics of so many heads, on a large page, about."""
-    return _BYTES_OF_NUMBER * numbers + _HEAD_BYTES * heads
+    """The size of so many numbers, and of the statistics of so many heads, on a page, about."""
+    return characters_of(numbers, choose_letters(numbers, MAX_VECTOR_CHARACTERS)) + _HEAD_BYTES * heads
 
 
 def bytes_of_picture(reading: PictureReading) -> float:

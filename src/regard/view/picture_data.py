@@ -30,10 +30,15 @@ SHOWN_LABELS = 5
 ROLLOUT_LETTERS = 3
 
 
+def values_fit(layers: Sequence[AttentionLayer], room: int) -> bool:
+    """Whether a page of pictures has the values of these layers, too."""
+    return 2 * sum(layer.size for layer in layers) <= room
+
+
 def build_pictures_data(readings: Sequence[PictureReading], model: str, room: int) -> Json:
     """Build all data that the page's script reads, with vectors of at most ``room`` characters if possible."""
     attentions = [[layer.attention for layer in reading.layers] for reading in readings]
-    if 2 * sum(layer.size for layers in attentions for layer in layers) > room:
+    if not values_fit([layer for layers in attentions for layer in layers], room):
         attentions = [[layer.without_values() for layer in layers] for layers in attentions]
     every = [layer for layers in attentions for layer in layers]
     letters, largest_error = choose_encoding(every, room)

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from regard.audio import AudioProcessor
 from regard.errors import DataError
+from regard.language import abbreviate_names
 from regard.models.audio_encoder import draw_spectrogram, find_marks
 from regard.models.media_encoder import TimeAxis, TokenGrid
 from regard.transcription.attention_times import FollowingHead, find_attention_times
@@ -176,11 +177,10 @@ def _make_track(
 
 def _explain(heads: Sequence[FollowingHead], *, is_given: bool) -> str:
     """A sentence about the heads that the times come from."""
-    named = ", ".join(f"layer {head.layer} head {head.head} ({head.score:.2f})" for head in heads[:_SHOWN_HEADS])
-    more = f" and {len(heads) - _SHOWN_HEADS} more" if len(heads) > _SHOWN_HEADS else ""
+    named = [f"layer {head.layer} head {head.head} ({head.score:.2f})" for head in heads]
     doubt = " No head follows it well, so these times say little." if heads[0].score < _LOW_SCORE else ""
-    source = "which the model names for it" if is_given else f"which follow{'s' * (len(heads) == 1)} the sound best"
+    source = "which the model names for it" if is_given else "the best at following the sound"
     return (
-        f"Times come from cross-attention by dynamic time warping: {named}{more}, {source}. "
+        f"Times come from cross-attention by dynamic time warping: {abbreviate_names(named, _SHOWN_HEADS)}, {source}. "
         f"In brackets, how well a head follows the sound, from 0 to 1.{doubt}"
     )

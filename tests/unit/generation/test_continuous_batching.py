@@ -209,7 +209,7 @@ def test_a_request_that_the_cache_cannot_hold_is_refused_with_numbers():
     with pytest.raises(DataError, match=r"prompt 2 needs more memory") as caught:
         generator.generate(["a", "b" * 25], max_tokens=17)
     assert f"{2 * page:,} bytes, the bound of the cache: 32 tokens" in str(caught.value)
-    assert f"{3 * page:,} bytes, for a text of 26 tokens and 17 new ones" in str(caught.value)
+    assert f"{3 * page:,} bytes, for 1 text of 26 tokens and 17 new ones" in str(caught.value)
     with pytest.raises(DataError, match="line 7 needs more"):
         generator.check_prompt("a", "line 7", search=Sampling(seed=1, best=3), max_tokens=3)
     assert len(generator.generate(["a"] * 5, max_tokens=17)) == 5

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+import regard
 from layer_readings import layer_reading
 from picture_files import random_pixels
+from regard.errors import DataError
 from regard.models.perceiver_inputs import TrainedPixelInput
-from regard.view import PictureReading, Reading, Tokens, compare_pictures, compare_readings, read_file
+from regard.view import PictureReading, Reading, Tokens, compare_pictures, compare_readings, read, read_file
 from regard.view.coarse_picture import join_tokens
 from regard.view.fit_page import AnyReading, plan_page
 from regard.view.page import render_page
@@ -51,7 +53,7 @@ def test_texts_keep_every_weight_and_the_page_says_what_is_missing(
     readings = [text_reading(seed, head_dim) for seed in range(3)]
     whole = plan_page(readings)
     assert whole.notice == ""
-    made, notice = forms(readings, monkeypatch, int(whole.size) - 1 if head_dim == 2 else int(whole.size) - 500)
+    made, notice = forms(readings, monkeypatch, int(whole.size) - 1 if head_dim == 2 else int(0.6 * whole.size))
     assert form in notice
     for before, after in zip(readings, made, strict=True):
         assert isinstance(after, Reading)
@@ -65,6 +67,24 @@ def test_comparisons_that_do_not_fit_are_left_out_and_counted(monkeypatch: pytes
     made, notice = forms(comparisons, monkeypatch, int(2.5 * plan_page(comparisons[:1]).size))
     assert len(made) == 2
     assert "It shows the first 2 of 3." in notice
+
+
+def test_a_comparison_that_does_not_fit_alone_is_refused_when_its_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare_readings(text_reading(0), text_reading(1))
+    monkeypatch.setattr("regard.view.fit_page.MAX_PAGE_BYTES", 1000)
+    assert plan_page([comparison]).sentence == ""
+    with pytest.raises(DataError, match=r"alone is too large for a page\n.*at most 0\.0 MB"):
+        render_page([comparison])
+
+
+def test_the_size_of_a_page_is_predicted() -> None:
+    model, text = regard.load("minilm"), "I ate an apple. " * 6
+    exact, coarse = read(model, text), read(model, text * 8, truncate=True)
+    vit = picture(image_classifier(size=(60, 60)), 60, 60)
+    template = len(render_page([text_reading(0)]))
+    for readings in ([exact], [coarse], [coarse, coarse], [compare_readings(coarse, exact)], [vit]):
+        size = len(render_page(readings).encode()) - template
+        assert plan_page(readings).size == pytest.approx(size, rel=0.15), type(readings[0]).__name__
 
 
 MODELS = {

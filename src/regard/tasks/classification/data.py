@@ -16,6 +16,7 @@ import torch
 
 from regard import masks
 from regard.errors import DataError
+from regard.language import abbreviate_names
 from regard.log import log
 from regard.media import TEXTS
 from regard.tasks.classification.recipe import ClassificationRecipe
@@ -100,10 +101,9 @@ class LengthReport:
         if self.cut:
             log.info(f"cut {self.cut:,} of {self.total:,} texts at {limit:,} tokens")
         if self.skipped:
-            rest = len(self.skipped) - _SHOWN
-            shown = ", ".join(self.skipped[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
             log.info(
-                f"skipped {len(self.skipped):,} because the text has more than {limit:,} tokens: {shown}; "
+                f"skipped {len(self.skipped):,} because the text has more than {limit:,} tokens: "
+                f"{abbreviate_names(self.skipped, _SHOWN)}; "
                 "`truncate=True` cuts them, `most_tokens` sets the limit"
             )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.errors import DataError
+from regard.language import count_noun
 from regard.log import log
 from regard.tasks.document_recipe import DocumentRecipe
 from regard.text.documents import read_and_report_documents
@@ -34,8 +35,10 @@ def split_documents(recipe: DocumentRecipe, *, seed: int) -> tuple[list[str], li
         validation = _read(recipe, recipe.validation)
         known = len(set(validation) & set(texts))
         if known:
-            occur = "document also occurs" if known == 1 else "documents also occur"
-            log.info(f"{known:,} validation {occur} in the training data, so scores are inflated")
+            log.info(
+                f"{count_noun(known, 'validation document also occurs', 'validation documents also occur')} in the "
+                "training data, so scores are inflated"
+            )
         log.info(f"{_count(texts)} for training; {_count(validation)} for validation")
         return texts, validation
     if len(texts) == 1:
@@ -92,12 +95,11 @@ def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:
         raise DataError(
             "the text is too short to hold some of it out for validation",
             expected="at least 20 characters",
-            got=f"{len(text)} {'character' if len(text) == 1 else 'characters'}",
+            got=count_noun(len(text), "character"),
             do="give more text, or validation texts: `validation=...`",
         )
     return [text[:-held]], [text[-held:]]
 
 
 def _count(texts: Sequence[str]) -> str:
-    documents = "document" if len(texts) == 1 else "documents"
-    return f"{len(texts):,} {documents} of {sum(map(len, texts)):,} characters"
+    return f"{count_noun(len(texts), 'document')} of {count_noun(sum(map(len, texts)), 'character')}"

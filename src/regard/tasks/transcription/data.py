@@ -13,6 +13,7 @@ import numpy as np
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, short_repr
+from regard.language import abbreviate_names, count_noun
 from regard.log import log
 from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder
@@ -69,7 +70,7 @@ class TranscribedSoundBatches(SoundBatches[FileWithText]):
         return target
 
 
-_SHOWN = 12
+MOST_LISTED = 12
 """Characters or words that a message names."""
 
 
@@ -97,20 +98,13 @@ def report_unknown(texts: Sequence[str], learned: TextLabels) -> None:
     """Report the characters or words of validation texts that are not among the ``learned`` ones."""
     unknown = list(dict.fromkeys(word for text in texts for word in learned.find_unknown(text)))
     if unknown:
-        listed = shorten_list([repr(word) for word in unknown])
+        listed = abbreviate_names([repr(word) for word in unknown], MOST_LISTED)
         log.info(f"{learned.tokenizer} of validation texts that the training texts lack count as errors: {listed}")
 
 
-def shorten_list(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
 def _too_short_error(sound: FileWithText, needed: int, tokens: int) -> DataError:
-    have = "1 token" if tokens == 1 else f"{tokens:,} tokens"
     return DataError(
-        f"{sound.place} is too short for its text: it has {have}, and the text needs {needed:,}",
+        f"{sound.place} is too short for its text: it has {count_noun(tokens, 'token')}, and the text needs {needed:,}",
         expected="a label for a token at most, and a blank between equal ones",
         got=short_repr(sound.text),
         do="check the text, or leave the sound out",

@@ -11,6 +11,7 @@ from regard.audio import AudioProcessor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.errors import DataError, OptionError
+from regard.language import abbreviate_names
 from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.models import AudioEncoder, Conformer, ctc_loss
@@ -23,7 +24,7 @@ from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import Features, decode_sounds
 from regard.tasks.sound_task import SoundTask
-from regard.tasks.transcription.data import TranscribedSoundBatches, report_unknown, select_long_enough, shorten_list
+from regard.tasks.transcription.data import MOST_LISTED, TranscribedSoundBatches, report_unknown, select_long_enough
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.train import RunContext, Validation
 from regard.transcription.scores import TranscriptionMeasure, load_jiwer
@@ -144,7 +145,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         if not has_texts:
             report_replaced_head(str(self._recipe.start), start.labels, labels, is_kept=False)
         elif new:
-            log.info(f"the head of {self._recipe.start} gets random weights for new {tokenizer}: {shorten_list(new)}")
+            listed = abbreviate_names(new, MOST_LISTED)
+            log.info(f"the head of {self._recipe.start} gets random weights for new {tokenizer}: {listed}")
         return model
 
     def _split(
@@ -178,7 +180,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         Raises DataError if the loss decides which weights are best, and no validation text has one.
         """
         labels = self.labels
-        log.info(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(label) for label in labels.labels])}")
+        listed = abbreviate_names([repr(label) for label in labels.labels], MOST_LISTED)
+        log.info(f"{len(labels.labels):,} {labels.tokenizer}: {listed}")
         learned = labels
         if self._recipe.start is None:
             learned = TextLabels.find(self.batches.texts, labels.tokenizer)

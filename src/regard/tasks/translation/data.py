@@ -27,6 +27,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.language import abbreviate_names
 from regard.log import log
 from regard.media import PAIRS
 from regard.tasks.labelled_data import split_entries
@@ -180,8 +181,7 @@ def encode_pairs(
     kept = [example.pair for example, fit in zip(pairs, fits, strict=True) if fit]
     if len(kept) < len(pairs):
         long = [example.pair.place for example, fit in zip(pairs, fits, strict=True) if not fit]
-        more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
-        log.info(f"skipped {len(long):,} because a side has more than {max_tokens} tokens: {', '.join(long[:5])}{more}")
+        log.info(f"skipped {len(long):,} because a side has more than {max_tokens} tokens: {abbreviate_names(long, 5)}")
     if not kept:
         raise DataError(
             "every pair is too long",

@@ -39,10 +39,10 @@ function factorSteps(text, key) {
   const product = weights[key] === 0 ? 0 : productWith(key); // 0: the key is hidden
   const total = factors.divided ? weights.reduce((sum, weight, at) => (weight === 0 ? sum : sum + productWith(at)), 0) : 1;
   return [
-    step(translate`Query: its ${between}`, translate`${factors.size} numbers`, make("p", {}, aboutQuery), ...vector([word(asks)], ofQuery)),
-    step(translate`Key: its ${between}`, translate`${factors.size} numbers`, make("p", {}, aboutKey), ...vector([word(gets)], ofKey)),
+    step(translate`Query: its ${between}`, plural`${factors.size} numbers`, make("p", {}, aboutQuery), ...vector([word(asks)], ofQuery)),
+    step(translate`Key: its ${between}`, plural`${factors.size} numbers`, make("p", {}, aboutKey), ...vector([word(gets)], ofKey)),
     step(
-      factors.divided ? translate`Products, and their share of the sum` : translate`Sum of the products`, translate`${n} sums`,
+      factors.divided ? translate`Products, and their share of the sum` : translate`Sum of the products`, plural`${n} sums`,
       make("p", {}, translate`Multiply both number by number and add up.`, factors.divided ? translate` Dividing by the sum over all visible keys makes shares.` : ""),
       ...vector([translate`products`], Float64Array.from(ofQuery, (value, m) => value * ofKey[m])),
       formula("w = ", upright(factors.divided ? `${factor(product, 4)} / ${factor(total, 4)} = ` : `${factor(ofQuery[0])} × ${factor(ofKey[0])} + ${factor(ofQuery[1] ?? 0)} × ${factor(ofKey[1] ?? 0)} + … = `), result(number(product / (total || 1), 4))),

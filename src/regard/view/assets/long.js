@@ -16,7 +16,7 @@ function showAbout() {
   const text = shownText();
   byId("about").textContent = translate`${modelName()}: ${countTokens(sizeOf(text.tokens))}, ${plural`${grouped(text.layers.length)} layers`}, ${plural`${grouped(text.heads.length)} heads`}.`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = translate`Truncated: the text is longer than the model's limit. Its last ${countTokens(text.dropped)} were removed.`;
+  byId("cut").textContent = translate`Truncated to the model’s limit: without the last ${countTokens(text.dropped)} of the text.`;
   const { size: [rows, columns], row_keys: stored } = shownHead();
   const others = sizeOf(text.tokens) - text.queries.length;
   const rest = others ? translate`the other ${countTokens(others)} as queries, ` : "";

@@ -21,7 +21,7 @@ function showAbout() {
   byId("about").textContent = translate`${modelName()}: ${tokens}, ${layersAndHeads(text)}.`;
   byId("asking-name").textContent = data.texts[state.text].forced ? translate`Target, as given` : translate`Target, the model’s translation`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = translate`Truncated: the text is longer than the model's limit. Its last ${plural`${text.dropped} tokens`} were removed.`;
+  byId("cut").textContent = translate`Truncated to the model’s limit: without the last ${plural`${text.dropped} tokens`} of the text.`;
   byId("vocabulary").hidden = !text.vocabulary;
   byId("vocabulary").textContent = translate`${text.vocabulary} Such words are read as one unknown token, and excluded from the word pairs. ${text.advice ?? ""}`;
   showAnswer(data.texts[state.text].answer);

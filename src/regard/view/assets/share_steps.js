@@ -13,7 +13,7 @@ function scalingStep(seen, walked, query, key, n) {
   if (hasBias) parts.push(translate` This head also adds a number that depends on ${seen.apart ?? translate`the distance of the two tokens`}.`);
   return [
     step(
-      hasBias ? translate`Scaling and distance` : translate`Scaling: keep the scores moderate`, translate`${n} scores`,
+      hasBias ? translate`Scaling and distance` : translate`Scaling: keep the scores moderate`, plural`${n} scores`,
       make("p", {}, ...parts),
       formula(
         hasBias ? translate`s = q · k × scale + b = ` : translate`s = q · k × scale = `,
@@ -46,7 +46,7 @@ function forgetStep(text, seen, walked, query, key) {
   const sum = forgottenOf(seen, query, key);
   return [
     step(
-      translate`Forget: the gates between key and query`, translate`${n} sums`,
+      translate`Forget: the gates between key and query`, plural`${n} sums`,
       make("p", {}, ...translateNodes`Each token has a gate f between 0 and 1, which it computes from its vector. The logarithms of the gates after ${names.gets} and up to ${names.asks} are added to the score: the more gates are nearly closed, the more is forgotten of the tokens before them.`),
       ...(key < place ? vector([translate`log f of the ${between.length} tokens after the key`], between) : [make("p", { class: "how" }, translate`No gate is between these tokens.`)]),
       formula("s + Σ log f = ", upright(`${factor(walked.scaled[key] - sum, 4)} + ${factor(sum, 4)} = `), result(number(walked.scaled[key], 4))),
@@ -60,7 +60,7 @@ function shareStep(text, seen, walked, query, key, n) {
   const z = sinkOf(seen, query);
   const sink = seen.sinks && translate` This head also has an attention sink: a trained score z = ${number(z, 4)} without a token. Its exponential is part of the sum, so the sink takes the share ${number(walked.sinkPower / walked.total, 4)}, and the weights of the tokens add up to the rest.`;
   return step(
-    translate`Softmax: shares of attention`, seen.sinks ? translate`${n} weights, sum ${number(1 - walked.sinkPower / walked.total, 4)}` : translate`${n} weights, sum 1`,
+    translate`Softmax: shares of attention`, seen.sinks ? translate`${plural`${n} weights`}, sum ${number(1 - walked.sinkPower / walked.total, 4)}` : translate`${plural`${n} weights`}, sum 1`,
     make("p", {}, translate`Exponentials make every score positive; dividing by their sum makes them shares. Subtracting the largest score first changes no share.`, sink || ""),
     softmaxFormula(seen, walked, query, key),
     shareTable(text, walked, query, key, seen),
@@ -73,7 +73,7 @@ function sigmoidStep(text, seen, walked, query, key, n) {
     ? ["w = 1 / (1 + e", make("sup", {}, "−(s + b)"), ") = ", upright(`1 / (1 + ${Math.exp(-walked.scaled[key] - b).toFixed(4)}) = `), result(number(walked.weights[key], 4))]
     : ["w = ", result("0"), upright(translate`: ${whyHidden(seen, query, key)}`)];
   return step(
-    translate`Each key on its own: a sigmoid of its score`, translate`${n} weights`,
+    translate`Each key on its own: a sigmoid of its score`, plural`${n} weights`,
     make("p", {}, translate`A sigmoid makes each score a weight between 0 and 1, whatever the other scores are: keys do not compete, and the weights need not add up to 1. First b = ${number(b, 4)} is added to every score, so that many keys do not add up to much more than 1.`),
     formula(...parts),
     shareTable(text, walked, query, key, seen),

@@ -15,7 +15,7 @@ function showSideBySideFacts() {
   ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
   byId("about").textContent = translate`${modelName()}: ${plural`${text.tokens.length} tokens`}, ${layersAndHeads(text)}; ${plural`${panelsOfText().length - 1} mechanisms`} beside its own.`;
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = translate`Truncated: the text is longer than the model’s limit. Its last ${plural`${text.dropped} tokens`} were removed.`;
+  byId("cut").textContent = translate`Truncated to the model’s limit: without the last ${plural`${text.dropped} tokens`} of the text.`;
   byId("top").textContent = top;
   byId("threads").textContent = plural`${threads} threads`;
   const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; none differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;

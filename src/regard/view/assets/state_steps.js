@@ -133,7 +133,7 @@ function stateSteps(text) {
       map(translate`state after`, around.after),
     ),
     step(
-      translate`Read: query times state`, translate`${output.length} numbers`,
+      translate`Read: query times state`, plural`${output.length} numbers`,
       make("p", {}, translate`The output is the query times the state.`, divided ? translate` It is divided by the sum in the last column, ${number(around.read[columns - 1], 4)}.` : ""),
       ...vector(translateNodes`q of ${word(name)}${scale === 1 ? "" : translate`, times the scale ${number(scale, 4)}`}`, query.map((one) => scale * one)),
       ...vector(translateNodes`output of ${word(name)}`, Float64Array.from(output)),

@@ -150,7 +150,7 @@ function meanSteps(text, key) {
   const foot = make("tr", {}, make("td", {}, translate`mean`), make("td", {}, number(mean, 4)), barOf(text, mean));
   return [
     step(
-      translate`Mean of all heads`, translate`${shares.length} heads`,
+      translate`Mean of all heads`, plural`${shares.length} heads`,
       make("p", {}, ...translateNodes`Each head has its own weights; shown is their mean. The weight of ${word(asks)} on ${word(gets)}${isAlone(text, layer) ? translate` in each:` : translate` in each; choose a head to see its steps.`}`),
       weightTable([translate`head`, translate`weight w`, ""], rows, foot),
       formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", translate`head`), " = ", result(number(mean, 4))),

@@ -13,7 +13,7 @@ function aloneStep(text, key) {
   const hasOwn = factors || states || branches || mixed;
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
-    hasOwn ? translate`The weights` : translate`Weights only`, translate`${n} weights`,
+    hasOwn ? translate`The weights` : translate`Weights only`, plural`${n} weights`,
     make("p", {}, hasOwn ? translate`${reason} Here are the weights of all tokens, as the model computed them. ${WEIGHTS_ARE[are]}` : translate`${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
     ...unstatedNote(text),
     formula(...translateNodes`w of ${word(text.tokens[query].surface)} on ${word(keysOf(text)[key].surface)} = `, result(number(weights[key], 4))),
