@@ -30,12 +30,13 @@ from regard.models.media_encoder import MediaEncoder
 from regard.models.model import Model
 from regard.models.model_folder import ModelFolder
 from regard.recording import LayerCall, Recording, record
+from regard.recording.captured_inputs import capture_projections
 from regard.text import Tokenizer
 from regard.translation import Translator
 from regard.view import read, read_file, read_pair
 from regard.view.attention_layer import AttentionLayer
 from regard.view.attention_view import AttentionView
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.fit_page import AnyReading
 from regard.view.from_picture import read_picture_layers
 from regard.view.from_recording import layers_of
@@ -133,6 +134,8 @@ def show(
     if _is_recording(source):
         _check_arguments("a recording", given, _OF_TOKENS)
         layers = layers_of([source] if isinstance(source, LayerCall) else source)
+        if isinstance(source, Recording):
+            layers = add_projections(layers, source.inputs)
         return make_view(_read_layers(layers, given))
     if isinstance(source, str | Path | nn.Module | TextModel | SpeechModel | Translator):
         readings, model_name = _read_with_model(source, given)

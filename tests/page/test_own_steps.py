@@ -15,8 +15,9 @@ import regard
 from own_step_cases import causal_weights, make_case
 from regard.conformance.mechanism_oracles import ORACLES
 from regard.conformance.oracles import reformer as reformer_oracle
+from regard.recording.captured_inputs import capture_projections
 from regard.view import layers_of
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.reading import Reading
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "since", "it", "was", "tired", "of", "the", "dog"]

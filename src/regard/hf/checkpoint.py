@@ -22,8 +22,9 @@ from regard.hf.read_source_and_target import read_source_and_target
 from regard.hf.recorded_layers import number_calls
 from regard.hf.sparse_layers import is_sparse_layer
 from regard.recording import LayerCall, record
+from regard.recording.captured_inputs import capture_projections
 from regard.text.tokenizer import TokenizedText, Tokenizer
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import TextModel, make_reading

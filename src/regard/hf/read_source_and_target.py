@@ -17,9 +17,10 @@ from torch import Tensor
 from regard.errors import CheckpointError, DataError, RefusedError
 from regard.hf.recorded_layers import number_calls
 from regard.recording import LayerCall, record
+from regard.recording.captured_inputs import capture_projections
 from regard.text.tokenizer import TokenizedText
 from regard.view.attention_layer import AttentionLayer
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import layers_of
 from regard.view.read import spans_without_spaces, tokens_of
 from regard.view.reading import PairReading, Reading, Tokens

@@ -21,6 +21,7 @@ from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import select_side
+from regard.recording.captured_inputs import CapturedLayer
 from regard.recording.token_buffer import TokenBuffer
 
 
@@ -71,11 +72,13 @@ class LayerCall:
 class Recording(Sequence[LayerCall]):
     """The recorded calls of all attention layers, in order.
 
-    Index by number or by name: ``seen["layers.0.attention"]`` is the last call of that layer.
+    Index by number or by name: ``seen["layers.0.attention"]`` is the last call of that layer. ``inputs`` are what the
+    layers read, by their names, if ``record`` was asked to keep them.
     """
 
     def __init__(self) -> None:
         self._calls: list[LayerCall] = []
+        self.inputs: Mapping[str, CapturedLayer] = {}
         self._buffers: dict[str, tuple[TokenBuffer, TokenBuffer]] = {}
 
     def __repr__(self) -> str:

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_kind
+from regard.errors import OptionError, check_choice, check_flag, check_kind
 from regard.recording.call_source import CallSource
 from regard.recording.calls import LayerCall, Recording
+from regard.recording.captured_inputs import capture_projections
 from regard.recording.mechanism_layers import listen_to_mechanisms
 from regard.recording.native_attention import NativeAttention
 from regard.recording.torch_operations import listen_to_operations
@@ -28,7 +29,7 @@ def add_call_source(source: CallSource) -> None:
 
 @explain_arguments
 @contextmanager
-def record(model: nn.Module, *, impl: Literal["native"] | None = None) -> Iterator[Recording]:
+def record(model: nn.Module, *, impl: Literal["native"] | None = None, inputs: bool = False) -> Iterator[Recording]:
     """Record the calls of every attention layer of ``model`` while the context is open; yields a ``Recording``.
 
     The model is any torch module: its output keeps its bits. Layers of regard, and layers of ``transformers`` that
@@ -41,14 +42,20 @@ def record(model: nn.Module, *, impl: Literal["native"] | None = None) -> Iterat
     outputs and gradients differ by rounding. A warning of the logger "regard" names the layers that torch computes
     nevertheless, and why.
 
+    With ``inputs=True`` the recording also keeps what each layer reads in its last call, so that the steps of
+    ``regard.show`` begin at the vectors of the tokens.
+
     Raises OptionError if ``model`` is not a module, or has no layer that may attend, and for another ``impl``; and at
     the end of the context if the model was called, has no layer of regard, and no attention was seen.
     """
     recording = Recording()
+    check_flag("inputs", inputs)
     if impl is not None:
         check_choice("impl", impl, ("native",))
     native = None if impl is None else NativeAttention()
-    with listen(model, recording.add, recording.add_copy, native=native):
+    with listen(model, recording.add, recording.add_copy, native=native), ExitStack() as stack:
+        if inputs:
+            recording.inputs = stack.enter_context(capture_projections(model))
         yield recording
 
 

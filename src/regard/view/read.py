@@ -19,9 +19,10 @@ from regard.errors import DataError, OptionError, check_kind
 from regard.models import Encoder, TextClassifier
 from regard.models.model import Model
 from regard.recording import LayerCall, Recording, record
+from regard.recording.captured_inputs import capture_projections
 from regard.text.tokenizer import TokenizedText, Tokenizer
 from regard.view.attention_layer import AttentionLayer
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Answer, PairReading, Reading, Tokens

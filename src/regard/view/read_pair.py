@@ -17,10 +17,11 @@ from regard.errors import DataError, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.recording import record
+from regard.recording.captured_inputs import capture_projections
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import layers_of
 from regard.view.read import TextModel
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens

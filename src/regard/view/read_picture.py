@@ -19,7 +19,8 @@ from regard.models.image_encoder import ImageOutput
 from regard.models.media_encoder import TokenGrid
 from regard.positions import Relative2d
 from regard.recording import LayerCall, record
-from regard.view.captured_projections import CapturedLayer, add_projections, capture_projections
+from regard.recording.captured_inputs import CapturedLayer, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import check_number_of_weights, layers_of, to_float32
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.rollout import (

@@ -8,8 +8,9 @@ import transformers
 import regard
 import regard.hf
 from regard.hf.recorded_layers import number_calls
+from regard.recording.captured_inputs import capture_projections
 from regard.view import LayerReading
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import layers_of
 
 SIZES = {"vocab_size": 50, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2}

@@ -7,8 +7,9 @@ import torch
 import regard
 from picture_files import random_pixels
 from regard.models import Swin, SwinConfig
+from regard.recording.captured_inputs import capture_projections
 from regard.view import LayerReading, read, read_file
-from regard.view.captured_projections import add_projections, capture_projections
+from regard.view.captured_projections import add_projections
 from regard.view.from_recording import layers_of
 from regard.view.page_data import build_page_data
 from regard.view.picture_data import build_pictures_data
@@ -141,3 +142,25 @@ def test_a_page_has_projections_if_there_is_room_and_says_why_not(monkeypatch: p
     monkeypatch.setattr("regard.view.page_data.MAX_BYTES", 1000)
     (attention,) = build_page_data([reading], "", 10**9)["texts"][0]["attentions"]
     assert {layer["unread"] for layer in attention["layers"]} == {"size"}
+
+
+def test_a_recording_that_keeps_inputs_is_shown_from_the_tokens_on() -> None:
+    model, pieces = regard.load("minilm"), ["[CLS]", "an", "apple", "[SEP]"]
+    for inputs in (True, False):
+        with torch.no_grad(), regard.record(model, inputs=inputs) as seen:
+            model(torch.arange(4)[None] + 1000)
+        (reading,) = regard.show(seen, tokens=pieces).readings
+        for layer in reading.layers:
+            assert (layer.projections is not None) == inputs
+            if inputs:
+                assert_exact(layer)
+
+
+def test_fast_paths_of_torch_are_kept_while_inputs_are() -> None:
+    block = torch.nn.TransformerEncoderLayer(16, 4, dropout=0.0, batch_first=True)
+    model, tokens = torch.nn.TransformerEncoder(block, 2).eval(), torch.randn(1, 9, 16)
+    with torch.inference_mode():
+        plain = model(tokens)
+        with regard.record(model, inputs=True) as seen:
+            assert torch.equal(model(tokens), plain)
+    assert len(seen) == 2
