@@ -89,7 +89,7 @@ def test_pages_beyond_2_to_the_31_elements():
     value[-1, 0, 6] = 64.0
     query, table = torch.ones(1, 1, 1, width, dtype=torch.bfloat16), torch.tensor([[0, pages - 1]])
     output = torch.empty_like(query)
-    native.paged(query, key, value, table, torch.tensor([page_size + 7]), output, None, threads=2)
+    native.paged(query, key, value, table, torch.tensor([page_size + 7]), None, output, None, threads=2)
     torch.testing.assert_close(output.float(), torch.full(output.shape, 64.0 / (page_size + 7)), rtol=2**-8, atol=0)
 
 

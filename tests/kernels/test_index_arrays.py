@@ -68,7 +68,7 @@ def rows_backward():
 
 def paged(of_pages):
     output = torch.empty(2, 2, 3, 19)
-    native.paged(query[:, :, :3], pages, pages, of_pages, lengths, output, None, threads=2)
+    native.paged(query[:, :, :3], pages, pages, of_pages, lengths, None, output, None, threads=2)
     return output
 
 def losses():

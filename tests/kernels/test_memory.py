@@ -181,8 +181,10 @@ def test_out_of_range_rows_are_refused(row):
 def test_out_of_range_pages_are_refused(table, lengths, name):
     query, pages = torch.ones(1, 2, 1, 7), torch.ones(2, 2, 3, 7)
     with pytest.raises(ValueError, match=name):
-        native.paged(query, pages, pages, torch.tensor(table), torch.tensor(lengths), torch.empty_like(query), None)
+        native.paged(
+            query, pages, pages, torch.tensor(table), torch.tensor(lengths), None, torch.empty_like(query), None
+        )
     unused = torch.tensor([[0, TERA]])  # the second page is not in use
     output = torch.empty_like(query)
-    native.paged(query, pages, pages, unused, torch.tensor([3]), output, None)
+    native.paged(query, pages, pages, unused, torch.tensor([3]), None, output, None)
     assert output.eq(1).all()

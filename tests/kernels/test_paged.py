@@ -108,10 +108,12 @@ def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
-@pytest.mark.parametrize(("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3)])
+@pytest.mark.parametrize(
+    ("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3), (65, 1)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_numbers_of_queries(dtype, group, queries):
-    """64 rows are computed at a time: the queries of a group of heads."""
+    """The queries of a group of heads are the rows of a kernel, of which there are at most 64."""
     lengths = [131, 140]
     inputs, query = sequences(lengths, key_heads=2), sixteenths(2, 2 * group, queries, HEAD_DIM)
     ours = attend(torch.from_numpy(query).to(dtype), store_in_pages(inputs, 16, dtype), high=0)
@@ -126,7 +128,6 @@ def test_numbers_of_queries(dtype, group, queries):
 @pytest.mark.parametrize("shape", [None, (1, 12, 1, 1), (5, 12, 7, 1)], ids=["no sinks", "sinks", "sinks of queries"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softcap_and_sinks(dtype, shape, softcap):
-    """12 heads of 7 queries are computed in two parts, since a key head has 64 rows at a time."""
     lengths, queries, heads = [0, 1, 65, 130, 530], 7, 12
     inputs, query = sequences(lengths, key_heads=1), sixteenths(len(lengths), heads, queries, HEAD_DIM)
     sinks = None if shape is None else sixteenths(*shape, seed=9)
@@ -160,18 +161,41 @@ def test_pages_that_are_hidden_from_all_queries_are_not_read(dtype, page_size):
     assert torch.equal(attend(query, pages, low=-49, high=0), expected)
 
 
-@pytest.mark.parametrize("page_size", [1, 7, 64, 100])
+@pytest.mark.usefixtures("poison_scratch_memory")
+@pytest.mark.parametrize("page_size", [1, 7, 16, 48, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_bits_as_without_pages(dtype, page_size):
-    """Except where a tile is summed page by page, as with pages of 16, 32 or 48 keys."""
-    lengths = [512, 1025, 4099]
-    inputs = sequences(lengths)
-    query = torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
-    ours = attend(query, store_in_pages(inputs, page_size, dtype), high=0)
-    for entry, pair in enumerate(inputs):
-        key, value = (torch.from_numpy(side).to(dtype) for side in pair)
-        plain = regard.attention(query[entry : entry + 1], key, value, mask=masks.causal(), impl="native")
-        assert torch.equal(ours[entry : entry + 1], plain)
+    """On both sides of the borders of tiles, pages, chunks, and of the kernels for few and for many queries.
+
+    Three key heads with groups of 2; queries of one call follow each other in one entry, and have a window of 70 keys.
+    """
+    lengths = [512, 1025, 4099, 63, 64, 65, 130, 577, 300, 19]
+    counts = [2, 5, 33, 3, 64, 17, 1, 65, 131, 30]
+    inputs, tokens = sequences(lengths), sum(counts)
+    query = torch.from_numpy(sixteenths(1, 2 * KEY_HEADS, tokens, HEAD_DIM)).to(dtype)
+    sinks = torch.from_numpy(sixteenths(1, 2 * KEY_HEADS, tokens, 1, seed=5)).to(dtype)
+    pages = store_in_pages(inputs, page_size, dtype)._replace(counts=torch.tensor(counts))
+    for low, terms in ((None, {}), (-69, {"softcap": 2.5, "sinks": sinks})):
+        ours = attend(query, pages, low=low, high=0, **terms)
+        parts = zip(ours.split(counts, 2), query.split(counts, 2), sinks.split(counts, 2), inputs, strict=True)
+        for output, own, sink, pair in parts:
+            if own.shape[2] == 1:
+                continue  # it is always computed by the kernel for few queries
+            key, value = (torch.from_numpy(side).to(dtype) for side in pair)
+            mask = masks.causal() if low is None else masks.window(69, 0)
+            others = {**terms, "sinks": sink} if terms else {}
+            plain = regard.attention(own, key, value, mask=mask, impl="native", **others)
+            assert torch.equal(output, plain), own.shape
+
+
+@pytest.mark.parametrize("counts", [[0, 1, 2], [3, 0, 0], [1, 1, 1]])
+def test_concatenated_queries_are_those_of_sequences_alone(counts):
+    inputs, tokens = store_in_pages(sequences([5, 70, 600]), 16, torch.float32), sum(counts)
+    query = torch.from_numpy(sixteenths(1, KEY_HEADS, tokens, HEAD_DIM)).float()
+    ours = attend(query, inputs._replace(counts=torch.tensor(counts)), high=0)
+    for entry, (output, own) in enumerate(zip(ours.split(counts, 2), query.split(counts, 2), strict=True)):
+        alone = inputs._replace(page_table=inputs.page_table[[entry]], lengths=inputs.lengths[[entry]])
+        assert torch.equal(output, attend(own, alone, high=0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -279,12 +303,11 @@ def test_mismatched_arguments_are_refused(part, change, error):
         attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), inputs._replace(**{part: change(getattr(inputs, part))}))
 
 
-def test_more_than_64_heads_to_a_key_head_are_refused():
-    inputs = store_in_pages(sequences([5], key_heads=1), 7, torch.float32)
-    query = torch.zeros(1, 65, 1, HEAD_DIM)
-    with pytest.raises(ValueError, match="at most 64 heads"):
-        attend(query, inputs)
-    assert "at most 64" in paged_attention_op.refuses(query, inputs)
+@pytest.mark.parametrize("counts", [[1, 1], [2, 2], [4, -1]])
+def test_invalid_counts_are_refused(counts):
+    inputs = store_in_pages(sequences([5, 20]), 7, torch.float32)._replace(counts=torch.tensor(counts))
+    with pytest.raises(ValueError, match="counts: expected as many queries as there are"):
+        attend(torch.zeros(1, KEY_HEADS, 3, HEAD_DIM), inputs)
 
 
 @pytest.mark.parametrize("empty", ["batch", "queries", "value_dim"])

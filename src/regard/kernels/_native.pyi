@@ -52,9 +52,11 @@ StepOfLayer: TypeAlias = tuple[
 ]
 """The storage of keys (batch, key_heads, rows, head_dim) and of values; its rows in use, begin to end; low, high, start
 and stop of the mask; and the rotation."""
-PagesOfLayer: TypeAlias = tuple[Array, Array, Array, Array, int | None, int | None, RotationFactors | None]
-"""Pages of keys (pages, key_heads, page_size, head_dim) and of values; the pages of each text (batch, most_pages), and
-the lengths of the texts (batch,); low and high of the mask; and the rotation, by texts."""
+PagesOfLayer: TypeAlias = tuple[
+    Array, Array, Array, Array, Array | None, int | None, int | None, RotationFactors | None
+]
+"""Pages of keys (pages, key_heads, page_size, head_dim) and of values; the pages of each text (batch, most_pages), the
+lengths of the texts (batch,) and their new tokens (batch,); low and high of the mask; and the rotation, by tokens."""
 
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
@@ -203,6 +205,7 @@ def paged(
     value_pages: Array,
     page_table: Array,
     lengths: Array,
+    counts: Array | None,
     output: Array,
     lse: Array | None,
     *,
@@ -216,8 +219,10 @@ def paged(
     """Compute output and lse of attention to a paged cache.
 
     key_pages and value_pages (pages, key_heads, page_size, head_dim or value_dim); page_table int32 or int64 (batch,
-    max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry. Pages
-    with keys that the band hides from all queries are not read. softcap and sinks as in ``forward``.
+    max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry. With
+    counts int64 (sequences,) the batch has one entry, in which the queries of the sequences follow each other, and
+    page_table and lengths are of sequences. Pages with keys that the band hides from all queries
+    are not read. softcap and sinks as in ``forward``.
     """
 
 def sigmoid_forward(
@@ -565,6 +570,7 @@ class DecoderStack:
     def read(
         layers: Sequence[tuple[AttentionOfLayer, FeedForwardOfLayer]],
         norm: NormLayer | None,
+        output: LinearLayer | None,
         dicts: Sequence[dict[Any, Any]],
         arrays: Sequence[Array],
         tokens: Array,
@@ -574,16 +580,20 @@ class DecoderStack:
     def is_unchanged(self) -> bool:
         """Whether the dicts and arrays from which the layers were read are as they were."""
 
-    def step(self, tokens: Array, outputs: Array, steps: Sequence[StepOfLayer], *, threads: int = 1) -> None:
+    def step(
+        self, tokens: Array, outputs: Array, logits: Array | None, steps: Sequence[StepOfLayer], *, threads: int = 1
+    ) -> None:
         """Compute outputs (layers, batch, length, width) of tokens (batch, length, width), by layer after layer.
 
         Each layer is an attention sublayer, then a feed-forward sublayer, as the functions above compute them; the
-        output of the last one is normalized. The keys
-        and values of the tokens are written to the last rows in use of the storage of keys and values.
+        output of the last one is normalized, and multiplied by the output layer for logits (batch, length, outputs).
+        The keys and values of the tokens are written to the last rows in use of the storage of keys and values.
         """
 
-    def step_in_pages(self, tokens: Array, outputs: Array, steps: Sequence[PagesOfLayer], *, threads: int = 1) -> None:
-        """Compute the same for tokens (batch, 1, width), the last of each text, whose keys and values are in pages."""
+    def step_in_pages(
+        self, tokens: Array, outputs: Array, logits: Array | None, steps: Sequence[PagesOfLayer], *, threads: int = 1
+    ) -> None:
+        """Compute the same for tokens (tokens, 1, width), the last ones of texts whose keys and values are in pages."""
 
 def weight_gradient(
     tokens: Array, gradient: Array, of_weight: Array, of_bias: Array | None, *, threads: int = 1

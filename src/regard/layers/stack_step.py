@@ -1,7 +1,8 @@
 """All layers of a decoder in a decoding step, in one native call (``kernels.operators.decoder_stack_op``).
 
     a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)       h (batch, length, width), few tokens, without gradients
-    h_L = norm(feed_forward_L(a_L))                              in pages h (texts, width), the last token of each text
+    h_L = norm(feed_forward_L(a_L))                              in pages h (tokens, width), the last ones of each text
+    logits = output(h_L)
 
 The layers are read once and kept as long as their modules are, with a record of what was read. Each step first asks
 whether it still holds: a hook, an adapter, a replaced or moved parameter, and any other attribute that was set, ends
@@ -32,7 +33,7 @@ from regard.kernels.operators.decoder_stack_op import (
     read_stack,
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
-from regard.kernels.operators.paged_attention_op import MAX_GROUP_SIZE, PagedKeysValues
+from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.kernels.operators.sublayer_op import RotationFactors
 from regard.kernels.request import Terms, is_scale_in_range
 from regard.layers.decoder import DecoderBlock
@@ -44,6 +45,7 @@ from regard.layers.sublayer_step import (
     fit_heads,
     read_attention,
     read_feed_forward,
+    read_linear,
     read_norm,
     read_norms,
     read_terms,
@@ -65,13 +67,22 @@ class ReadLayers:
 
     stack: DecoderStack
     norm: nn.Module
+    output: nn.Module | None
+    num_logits: int | None  # None if the kernel does not compute the output layer
     dtype: torch.dtype
     attentions: tuple[AttentionOfLayer, ...]
     rotations: tuple[Rotation | None, ...]
 
-    def fits(self, norm: nn.Module, tokens: Tensor) -> bool:
-        """Whether these are still the layers, with this norm behind them, for tokens of this dtype."""
-        return self.norm is norm and self.dtype is tokens.dtype and self.stack.is_unchanged()
+    def fits(self, norm: nn.Module, output: nn.Module | None, tokens: Tensor) -> bool:
+        """Whether these are still the layers, with this norm and output layer behind them, for tokens of this dtype."""
+        is_same = self.norm is norm and self.output is output and self.dtype is tokens.dtype
+        return is_same and self.stack.is_unchanged()
+
+    def empty_logits(
+        self, tokens: Float[Tensor, "batch length width"]
+    ) -> Float[Tensor, "batch length vocabulary"] | None:
+        """Allocate the logits of tokens; None if the kernel does not compute them."""
+        return None if self.num_logits is None else tokens.new_empty((*tokens.shape[:2], self.num_logits))
 
 
 _READ: WeakKeyDictionary[nn.ModuleList, ReadLayers] = WeakKeyDictionary()
@@ -80,20 +91,23 @@ _READ: WeakKeyDictionary[nn.ModuleList, ReadLayers] = WeakKeyDictionary()
 def stack_step(
     layers: nn.ModuleList,
     norm: nn.Module,
+    output: nn.Module | None,
     tokens: Float[Tensor, "batch length width"],
     caches: Sequence[DecoderCache],
     masks: Sequence[Mask | None],
-) -> tuple[Float[Tensor, "layers batch length width"], tuple[DecoderCache, ...]] | None:
+    has_logits: bool,
+) -> tuple[Float[Tensor, "layers batch length width"], Tensor | None, tuple[DecoderCache, ...]] | None:
     """Compute the output of each decoder block of ``layers``, the last one normalised, and the extended caches.
 
-    None if blocks must be called.
+    With ``has_logits`` also the logits, or None if the kernel does not compute the ``output`` layer. None if blocks
+    must be called.
 
     Layers with the same mask should be given the same object, which is then lowered once.
     """
     if not can_step(tokens):
         return None
     states = _read_states(caches)
-    read = None if states is None else read_layers(layers, norm, tokens)
+    read = None if states is None else read_layers(layers, norm, output, tokens)
     if states is None or read is None:
         return None
     batch, length, _ = tokens.shape
@@ -107,25 +121,28 @@ def stack_step(
         StepOfLayer(*state.storage_rows, of_mask.low, of_mask.high, of_mask.start, of_mask.stop, rotation)
         for state, of_mask, rotation in zip(following, terms, rotations, strict=True)
     ]
-    outputs = compute_stack(read.stack, tokens, steps)
-    return outputs, tuple(DecoderCache(state.trimmed()) for state in following)
+    logits = read.empty_logits(tokens) if has_logits else None
+    outputs = compute_stack(read.stack, tokens, steps, logits)
+    return outputs, logits, tuple(DecoderCache(state.trimmed()) for state in following)
 
 
 def paged_stack_step(
     layers: nn.ModuleList,
     norm: nn.Module,
-    tokens: Float[Tensor, "texts width"],
+    output: nn.Module | None,
+    tokens: Float[Tensor, "tokens width"],
     step: RaggedStep,
     masks: Sequence[Mask | None],
-) -> Float[Tensor, "texts width"] | None:
+) -> tuple[Float[Tensor, "tokens width"], Float[Tensor, "tokens vocabulary"] | None] | None:
     """Compute the normalised output of the last layer, and write the keys and values of the tokens into their pages.
 
-    None, with nothing written, if blocks must be called: also if a text has several new tokens.
+    Also the logits, if each text has one new token; or None if the kernel does not compute the ``output`` layer. None,
+    with nothing written, if blocks must be called.
     """
     each = tokens[:, None]
-    if step.several or not can_step(each):
+    if not can_step(each):
         return None
-    read = read_layers(layers, norm, each)
+    read = read_layers(layers, norm, output, each)
     if read is None:
         return None
     rotations = _find_factors(read, lambda rotation, head_dim: rotation.factors_at(each, head_dim, step.positions))
@@ -137,7 +154,9 @@ def paged_stack_step(
         if band is None or not _fit_pages(attention, pages, each):
             return None
         steps.append(PagesOfLayer(*pages, *band, rotation))
-    return compute_stack_in_pages(read.stack, each, steps)[-1, :, 0]
+    logits = None if step.has_several else read.empty_logits(each)
+    hidden = compute_stack_in_pages(read.stack, each, steps, logits)[-1, :, 0]
+    return hidden, None if logits is None else logits[:, 0]
 
 
 def _read_states(caches: Sequence[DecoderCache]) -> list[_Cache] | None:
@@ -216,8 +235,7 @@ def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tens
     """Whether the kernel reads such pages, and they have the sizes of the layer."""
     key, value = pages.key_pages, pages.value_pages
     return (
-        attention.heads <= MAX_GROUP_SIZE * attention.key_heads
-        and is_scale_in_range(attention.scale)
+        is_scale_in_range(attention.scale)
         and key.shape[1:] == (attention.key_heads, key.shape[2], attention.head_dim)
         and value.shape == (*key.shape[:3], attention.value_dim)
         and key.dtype is value.dtype is tokens.dtype
@@ -225,10 +243,10 @@ def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tens
     )
 
 
-def read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> ReadLayers | None:
+def read_layers(layers: nn.ModuleList, norm: nn.Module, output: nn.Module | None, tokens: Tensor) -> ReadLayers | None:
     """Return the layers as they were read, or read them again; None if the kernel does not compute one of them."""
     read = _READ.get(layers)
-    if read is not None and read.fits(norm, tokens):
+    if read is not None and read.fits(norm, output, tokens):
         return read
     _READ.pop(layers, None)
     found, last = _read_each(layers, tokens), read_norm(norm, tokens.dtype)
@@ -237,14 +255,17 @@ def read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> ReadL
     modules = [module for module in layers.modules() if not isinstance(module, Rotation)]  # it keeps its latest factors
     if not all(map(is_unmodified, modules)):
         return None
-    parameters = [tensor for part in (layers, norm) for tensor in (*part.parameters(), *part.buffers())]
-    stack = read_stack(found, last, _dicts_of([*modules, norm]), parameters, tokens)
+    ends = [norm] if output is None else [norm, output]
+    parameters = [tensor for part in (layers, *ends) for tensor in (*part.parameters(), *part.buffers())]
+    linear = None if output is None else read_linear(output, tokens.dtype, tokens.shape[2])
+    stack = read_stack(found, last, linear, _dicts_of([*modules, *ends]), parameters, tokens)
     if stack is None:
         return None
     attentions, _ = zip(*found, strict=True)
     positions = (block.attention.position for block in cast("Iterable[DecoderBlock]", layers))
     rotations = tuple(position if isinstance(position, Rotation) else None for position in positions)
-    read = _READ[layers] = ReadLayers(stack, norm, tokens.dtype, attentions, rotations)
+    num_logits = None if linear is None else linear[0].shape[0]
+    read = _READ[layers] = ReadLayers(stack, norm, output, num_logits, tokens.dtype, attentions, rotations)
     return read
 
 

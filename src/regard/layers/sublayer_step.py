@@ -194,8 +194,8 @@ def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLay
         return None
     modules, dtype = feed_forward._modules, tokens.dtype
     width = tokens.shape[2]
-    up, down = _read_linear(modules["up"], dtype, width), _read_linear(modules["down"], dtype)
-    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype, width)
+    up, down = read_linear(modules["up"], dtype, width), read_linear(modules["down"], dtype)
+    gate = None if feed_forward.gate is None else read_linear(feed_forward.gate, dtype, width)
     if up is None or down is None or (gate is None) != (feed_forward.gate is None):
         return None
     if _is_dropping(modules["dropout"]):
@@ -208,8 +208,8 @@ def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: b
     modules, dtype, width = attention._modules, tokens.dtype, tokens.shape[2]
     if not is_unmodified(attention) or modules["input_projections"] or attention.gate_projection is not None:
         return None
-    query = _read_linear(modules["query_projection"], dtype, width)
-    output = _read_linear(modules["output_projection"], dtype)
+    query = read_linear(modules["query_projection"], dtype, width)
+    output = read_linear(modules["output_projection"], dtype)
     if query is None or output is None:
         return None
     key = value = key_norm = None
@@ -217,8 +217,8 @@ def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: b
     if query_norm is None and attention.query_norm is not None:
         return None
     if has_keys:
-        key = _read_linear(modules["key_projection"], dtype, width)
-        value = _read_linear(modules["value_projection"], dtype, width)
+        key = read_linear(modules["key_projection"], dtype, width)
+        value = read_linear(modules["value_projection"], dtype, width)
         key_norm = _read_head_norm(attention.key_norm, dtype)
         if key is None or value is None or (key_norm is None and attention.key_norm is not None):
             return None
@@ -238,7 +238,7 @@ def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, key_heads: int, head_d
     )
 
 
-def _read_linear(layer: nn.Module | None, dtype: torch.dtype, inputs: int | None = None) -> LinearLayer | None:
+def read_linear(layer: nn.Module | None, dtype: torch.dtype, inputs: int | None = None) -> LinearLayer | None:
     """Read the parameters of a linear layer; None if it is not plain, or not of so many inputs, or cannot be read."""
     if layer is None or not is_unmodified(layer):
         return None

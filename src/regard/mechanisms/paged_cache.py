@@ -18,7 +18,7 @@ page returns to the pool when the last cache that holds it is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import final
@@ -180,7 +180,20 @@ class PagedCache(State):
         check_mask(mask)
         terms = check_terms(query, mask, scale=scale, softcap=softcap, sinks=sinks)
         check_choice("impl", impl, ("auto", *impl_names("attention")))
-        return attend_to_pages(query, self._make_paged(), terms, impl)
+        return attend_to_pages(
+            query, self._make_paged(), terms, impl, lambda: self._attend_gathered(query, terms, impl)
+        )
+
+    def _attend_gathered(self, query: Tensor, terms: Terms, impl: str) -> Tensor:
+        """Compute attention to copies of one sequence after the other."""
+        if self.batch == 0:
+            return query.new_zeros(*query.shape[:3], self.pool.value.shape[3])
+        sinks = [None] * self.batch if terms.sinks is None else terms.sinks.expand(self.batch, -1, -1, -1).split(1)
+        outputs = []
+        for entry, (own, sink) in enumerate(zip(query.split(1), sinks, strict=True)):
+            key, value = self.tokens(entry)
+            outputs.append(attention(own, key, value, **terms._replace(sinks=sink)._asdict(), impl=impl))
+        return torch.cat(outputs)
 
     def _check_entries(self, entries: object) -> list[int]:
         """Parse indices of sequences. Raises OptionError for one out of range."""
@@ -334,14 +347,14 @@ def _pad_page_table(table: Tensor, columns: int) -> Tensor:
 
 
 def attend_to_pages(
-    query: Float[Tensor, "batch heads queries head_dim"], pages: PagedKeysValues, terms: Terms, impl: str
+    query: Float[Tensor, "batch heads queries head_dim"],
+    pages: PagedKeysValues,
+    terms: Terms,
+    impl: str,
+    attend_gathered: Callable[[], Tensor],
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention to keys and values in pages; "auto" and "native" read them in place, if that is possible."""
-
-    def attend(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> Tensor:
-        return attention(query, key, value, **terms._asdict(), impl=impl)
-
-    request = PagedRequest(query, pages, terms, attend)
+    request = PagedRequest(query, pages, terms, attend_gathered)
     chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)
     output: Tensor = chosen.compute(request)
     return output

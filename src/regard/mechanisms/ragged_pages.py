@@ -140,15 +140,17 @@ class RaggedStep:
         self.row = torch.from_numpy(place % pool.page_size)
         self.tables, self.lengths = torch.from_numpy(tables), torch.from_numpy(lengths)
         self.starts = (ends - number).tolist()
-        self.single = torch.from_numpy(np.flatnonzero(number == 1))
-        self.several = np.flatnonzero(number > 1).tolist()
+        self.num_new = torch.from_numpy(number)
+        """The number of new tokens of each sequence, (sequences,)."""
+        self.has_several = bool((number > 1).any())
         slots = layout.layers_per_page
         self._key, self._value = (side.unflatten(1, (slots, -1)).unbind(1) for side in (pool.key, pool.value))
 
     def pages_of(self, number: int) -> PagedKeysValues:
         """The pages of all sequences in the layer with this number, counted from 0, new tokens included."""
         slot = self.layout.slot[number]
-        return PagedKeysValues(self._key[slot], self._value[slot], self.tables[self.layout.group[number]], self.lengths)
+        table = self.tables[self.layout.group[number]]
+        return PagedKeysValues(self._key[slot], self._value[slot], table, self.lengths, self.num_new)
 
     def layer(self, number: int) -> RaggedPages:
         """Make the state of the layer with this number, counted from 0."""
@@ -210,34 +212,22 @@ class RaggedPages(State):
     ) -> Float[Tensor, "1 heads tokens value_dim"]:
         """Compute attention of the new tokens, each to its own sequence, by the keys and values written before.
 
-        Single queries read the pages in place, if ``impl`` is "auto" or "native"; several queries of one sequence share
-        a copy of its keys and values, which costs little beside their products.
+        Pages are read in place, if ``impl`` is "auto" or "native" and the mask is a band.
         """
         step, checked = self.step, check_terms(query, mask, **terms)
-
-        def attend_single(query: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
-            """Attention of one query of each sequence: (1, heads, sequences, head_dim), as if each were an entry."""
-            pages = PagedKeysValues(self.key_pages, self.value_pages, table, lengths)
-            return attend_to_pages(query.transpose(0, 2), pages, checked, impl).transpose(0, 2)
-
         table = step.tables[self.group]
-        if not step.several:
-            return attend_single(query, table, step.lengths)
-        output = self.attend_each(query, partial(attention, impl=impl, **checked._asdict()), step.several)
-        if len(step.single):
-            places, rows = step.last[step.single], step.single
-            output[:, :, places] = attend_single(query[:, :, places], table[rows], step.lengths[rows])
-        return output
+        pages = PagedKeysValues(self.key_pages, self.value_pages, table, step.lengths, step.num_new)
+        attend = partial(attention, impl=impl, **checked._asdict())
+        return attend_to_pages(query, pages, checked, impl, lambda: self.attend_each(query, attend))
 
-    def attend_each(self, query: Tensor, attend: Attend, sequences: Sequence[int] | None = None) -> Tensor:
-        """Compute ``attend`` for one sequence after the other; the output of tokens of others is not written.
+    def attend_each(self, query: Tensor, attend: Attend) -> Tensor:
+        """Compute ``attend`` for one sequence after the other.
 
         It gets the keys and values of the pages that the sequence still has, at the end of which the queries stand.
         """
         heads, tokens = query.shape[1], query.shape[2]
         output = query.new_empty(1, tokens, heads, self.value_pages.shape[3]).transpose(1, 2)
-        for number in range(len(self.step.sequences)) if sequences is None else sequences:
-            start, sequence = self.step.starts[number], self.step.sequences[number]
+        for number, (start, sequence) in enumerate(zip(self.step.starts, self.step.sequences, strict=True)):
             first = sequence.num_freed(self.group)
             own, row = slice(start, start + self.step.counts[number]), self.step.tables[self.group, number, first:]
             length = sequence.length - first * self.key_pages.shape[2]

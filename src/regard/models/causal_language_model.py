@@ -12,11 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from regard.layers import DecoderBlock
-from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.causal_stack import CausalStack
 from regard.models.check_token_ids import check_texts_of_ids
@@ -93,10 +91,6 @@ class CausalLanguageModel(CausalStack, Model, ABC):
     def unknown_id(self) -> int | None:
         """The id of the unknown token, from the tokenizer; None if there is none."""
         return None if self.tokenizer is None else self.tokenizer.unknown_id
-
-    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
-        """Compute the logits of the token after each position from hidden states after the last norm."""
-        return linear_activation(hidden, self.output)
 
     @final
     def tie(self) -> None:

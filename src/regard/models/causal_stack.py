@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import cast, final
+from typing import TypeAlias, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +26,7 @@ from regard.errors import OptionError, RefusedError, ShapeError, check_flag, sho
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache, MultiHeadAttention
 from regard.layers.eval_mode import eval_mode
+from regard.layers.projection import linear_activation
 from regard.layers.stack_step import paged_stack_step, stack_step
 from regard.masks import Mask
 from regard.masks.band import Band
@@ -44,6 +45,7 @@ from regard.validation import check_mask
 
 _PROBE_TOKENS = 1024
 """Tokens of a mask for which mechanisms say whether they support it."""
+_Read: TypeAlias = tuple[Tensor, Sequence[Tensor] | Tensor, Tensor | None, CausalState]
 
 
 class CausalStack(Decoder, ABC):
@@ -78,9 +80,17 @@ class CausalStack(Decoder, ABC):
     def check_ids(self, ids: object) -> None:
         """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
 
-    @abstractmethod
+    output: nn.Module
+    """The linear layer that computes logits."""
+
+    def finish_logits(self, logits: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Change the results of the output layer to logits, as a softcap does; by default they are logits."""
+        return logits
+
+    @final
     def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
         """Compute the logits of the token after each position from hidden states after the last norm."""
+        return self.finish_logits(linear_activation(hidden, self.output))
 
     def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> CausalOutput:
         """Compute the logits of the token after each position.
@@ -112,10 +122,11 @@ class CausalStack(Decoder, ABC):
                 got=str(tuple(ids.shape)),
                 do="select rows of the state with state.reordered(entries)",
             )
-        embedded, outputs, following = self._run(ids, state)
+        embedded, outputs, logits, following = self._run(ids, state, has_logits=True)
         hidden = outputs[-1]
         layers = (embedded, *outputs) if keep_layers else None
-        return CausalOutput(hidden, self.compute_logits(hidden), layers), following
+        logits = self.compute_logits(hidden) if logits is None else self.finish_logits(logits)
+        return CausalOutput(hidden, logits, layers), following
 
     @final
     def empty_state(self, rows: int) -> CausalState:
@@ -154,7 +165,7 @@ class CausalStack(Decoder, ABC):
                 state = replace(state, padding=padding)
         if ids.shape[1] > 1:
             with text_of_length(ids.shape[1]):  # the last token belongs to the text too
-                *_, state = self._run(ids[:, :-1], state)
+                *_, state = self._run(ids[:, :-1], state, has_logits=False)
         return ids[:, -1], state
 
     @final
@@ -179,9 +190,10 @@ class CausalStack(Decoder, ABC):
         """
         self.check_ids(ids[None])
         tokens = self.embed(ids[None], step.positions[None])
-        stepped = paged_stack_step(self.layers, self.norm, tokens[0], step, self.layer_masks)
+        stepped = paged_stack_step(self.layers, self.norm, self.output, tokens[0], step, self.layer_masks)
         if stepped is not None:
-            return self.compute_logits(stepped)
+            hidden, logits = stepped
+            return self.compute_logits(hidden[step.last]) if logits is None else self.finish_logits(logits)
         for number, (block, mask) in enumerate(zip(self._blocks, self.layer_masks, strict=True)):
             tokens, _ = block(tokens, mask=mask, cache=DecoderCache(step.layer(number)))
         return self.compute_logits(self.norm(tokens[0, step.last]))
@@ -272,21 +284,25 @@ class CausalStack(Decoder, ABC):
         hidden, layers = run_layers(tokens, blocks, keep=keep_layers, norm=self.norm)
         return CausalOutput(hidden, self.compute_logits(hidden), layers)
 
-    def _run(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+    def _run(self, ids: Tensor, state: CausalState, *, has_logits: bool) -> _Read:
         """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state.
+
+        Before the state, if ``has_logits``, the results of the output layer, or None if they are still to be computed.
 
         When the text becomes longer than a length from which on positions are rotated otherwise, it is read again: the
         keys and values that were computed before belong to another model.
         """
         if state.ids is None:
-            return self._read(ids, state)
+            return self._read(ids, state, has_logits)
         known, new, lengths = torch.cat([state.ids, ids], dim=1), ids.shape[1], self._switch_lengths()
         if any(0 < state.length <= length < state.length + new for length in lengths):
-            embedded, outputs, state = self._read(known, replace(self.empty_state(state.rows), padding=state.padding))
+            again = replace(self.empty_state(state.rows), padding=state.padding)
+            embedded, outputs, logits, state = self._read(known, again, has_logits)
             embedded, outputs = embedded[:, -new:], [output[:, -new:] for output in outputs]
+            logits = None if logits is None else logits[:, -new:]
         else:
-            embedded, outputs, state = self._read(ids, state)
-        return embedded, outputs, replace(state, ids=known if state.length <= max(lengths) else None)
+            embedded, outputs, logits, state = self._read(ids, state, has_logits)
+        return embedded, outputs, logits, replace(state, ids=known if state.length <= max(lengths) else None)
 
     def _switch_lengths(self) -> set[int]:
         """The lengths of texts beyond which layers rotate positions otherwise, as LongRoPE does."""
@@ -297,21 +313,21 @@ class CausalStack(Decoder, ABC):
         positions = (block.attention.position for block in self._blocks)
         return [position for position in positions if isinstance(position, Rotation)]
 
-    def _read(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+    def _read(self, ids: Tensor, state: CausalState, has_logits: bool) -> _Read:
         """Read more tokens, whatever was read before. See ``_run``."""
         tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
         layer_masks = self._pad_masks(state.next_masks(ids.shape[1]))
-        stepped = stack_step(self.layers, self.norm, tokens, state.caches, layer_masks)
+        stepped = stack_step(self.layers, self.norm, self.output, tokens, state.caches, layer_masks, has_logits)
         if stepped is not None:
-            outputs, caches = stepped
-            return tokens, outputs, replace(state, caches=caches)
+            outputs, logits, caches = stepped
+            return tokens, outputs, logits, replace(state, caches=caches)
         each, kept, extended = tokens, [], []
         for block, mask, known in zip(self._blocks, layer_masks, state.caches, strict=True):
             each, cache = block(each, mask=mask, cache=known)
             kept.append(each)
             extended.append(cache)
         kept[-1] = self.norm(each)
-        return tokens, kept, replace(state, caches=tuple(extended))
+        return tokens, kept, None, replace(state, caches=tuple(extended))
 
     def _pad_masks(self, paddings: Sequence[Mask | None]) -> Sequence[Mask]:
         """Intersect the mask of each layer with its padding's mask, if there is one. Equal masks stay one object."""

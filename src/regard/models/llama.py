@@ -126,9 +126,9 @@ class Llama(CausalLanguageModel):
         # In half precision the factor is rounded first, as in the published code.
         return embedded * float(torch.tensor(math.sqrt(self.config.width), dtype=embedded.dtype, device="cpu"))
 
-    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
-        """Compute the logits of the token after each position from hidden states after the last norm."""
-        logits, cap = super().compute_logits(hidden), self.config.logit_softcap
+    def finish_logits(self, logits: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Cap the results of the output layer, if the config says so."""
+        cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def _check_mechanisms(self) -> None:

@@ -25,9 +25,9 @@ def calls(monkeypatch):
     found = []
     compute = stack_step.compute_stack_in_pages
 
-    def count(stack, tokens, steps):
+    def count(stack, tokens, steps, logits):
         found.append(len(steps))
-        return compute(stack, tokens, steps)
+        return compute(stack, tokens, steps, logits)
 
     monkeypatch.setattr(stack_step, "compute_stack_in_pages", count)
     return found
@@ -37,13 +37,13 @@ def calls(monkeypatch):
 def run(model, *, steps=6, prompts=PROMPTS, change=None, several=None):
     """Read prompts, then ``steps`` tokens of each; return the logits of each step, and the pool.
 
-    In step ``several`` the first text gets two tokens.
+    In step ``several`` the texts get as many tokens as they have places, counted from 0, but at least one.
     """
     pool = model.page_pool(page_size=PAGE_SIZE)
     pool.take(128)  # they are free again at once, and in memory
     for side in (pool.key, pool.value):
         side.fill_(torch.nan)
-    texts = [draw_ids(1, length + steps + 1, seed=length)[0] for length in prompts]
+    texts = [draw_ids(1, length + steps + len(prompts), seed=length)[0] for length in prompts]
     sequences = [PagedSequence(pool, model.page_layout) for _ in texts]
 
     def read(counts):
@@ -60,7 +60,7 @@ def run(model, *, steps=6, prompts=PROMPTS, change=None, several=None):
     for step in range(steps):
         if change is not None and step == 2:
             change(model)
-        outputs.append(read([2 if step == several and place == 0 else 1 for place in range(len(texts))]))
+        outputs.append(read([max(place, 1) if step == several else 1 for place in range(len(texts))]))
     return outputs, pool
 
 
@@ -124,7 +124,7 @@ class TestSameResults:
         model = make_llama().to(dtype)
         logits, _ = run(model)
         for place, length in enumerate(PROMPTS):
-            ids = draw_ids(1, length + 7, seed=length)
+            ids = draw_ids(1, length + 6 + len(PROMPTS), seed=length)
             with torch.no_grad():
                 _, state = model.prefill(ids[:, : length + 1])
                 for step in range(6):
@@ -172,10 +172,12 @@ def test_blocks_are_called_from_a_change_on(calls, change):
     assert calls == [LAYERS] * 2
 
 
-def test_blocks_read_several_tokens_of_a_text(monkeypatch, calls):
-    found = run(make_llama(), several=3)
-    assert calls == [LAYERS] * 5
-    assert_same(found, run_blocks(monkeypatch, make_llama(), several=3), rounding=ROUNDING[torch.float32])
+@pytest.mark.parametrize("name", MODELS)
+def test_several_tokens_of_a_text(monkeypatch, calls, name):
+    """As in a step that verifies tokens: 1, 1, 2, 3 and 4 tokens of the texts."""
+    found = run(MODELS[name](), several=3)
+    assert calls == [LAYERS] * 6
+    assert_same(found, run_blocks(monkeypatch, MODELS[name](), several=3), rounding=ROUNDING[torch.float32])
 
 
 def test_blocks_read_many_texts(calls):
@@ -189,7 +191,8 @@ def test_gradients_need_blocks(calls):
     sequence = PagedSequence(pool, model.page_layout)
     sequence.extend(1)
     step = RaggedStep(pool, model.page_layout, [sequence], [1])
-    assert stack_step.paged_stack_step(model.layers, model.norm, torch.ones(1, 36), step, model.layer_masks) is None
+    parts = model.layers, model.norm, model.output
+    assert stack_step.paged_stack_step(*parts, torch.ones(1, 36), step, model.layer_masks) is None
 
 
 def test_the_kernel_checks_pages():
@@ -201,23 +204,25 @@ def test_the_kernel_checks_pages():
         sequence.extend(5)
     tokens, outputs = torch.ones(2, 1, 36), torch.empty(LAYERS, 2, 1, 36)
     with torch.no_grad():
-        read = stack_step.read_layers(model.layers, model.norm, tokens)
+        read = stack_step.read_layers(model.layers, model.norm, model.output, tokens)
     step = RaggedStep(pool, model.page_layout, sequences, [1, 1])
     good = [(*step.pages_of(number), None, 0, None) for number in range(LAYERS)]
 
     def check(message, layer=good[1], given=tokens, into=outputs):
         with pytest.raises(ValueError, match=message):
-            read.stack.step_in_pages(given, into, [good[0], layer, good[2]])
+            read.stack.step_in_pages(given, into, None, [good[0], layer, good[2]])
 
-    key, value, table, lengths = good[1][:4]
-    check("names a page that is not there", (key, value, table + 1000, lengths, None, 0, None))
-    check("no more keys than the pages hold", (key, value, table, lengths + 1000, None, 0, None))
-    check("room for the new token", (key, value, table, lengths * 0, None, 0, None))
-    check("value_pages: expected as many", (key, value[:1], table, lengths, None, 0, None))
-    check("key_pages", (key[..., :-1], value, table, lengths, None, 0, None))
-    check("contiguous heads", (key.mT.contiguous().mT, value, table, lengths, None, 0, None))
-    check("page_table", (key, value, table[:1], lengths, None, 0, None))
-    check("lengths", (key, value, table, lengths[:1], None, 0, None))
-    check("cosine", (key, value, table, lengths, None, 0, (torch.ones(1, 4), torch.ones(1, 4), False)))
-    check("one of each sequence", given=torch.ones(1, 2, 36), into=torch.empty(LAYERS, 1, 2, 36))
-    read.stack.step_in_pages(tokens, outputs, good)
+    key, value, table, lengths, counts = good[1][:5]
+    check("names a page that is not there", (key, value, table + 1000, lengths, counts, None, 0, None))
+    check("no more keys than the pages hold", (key, value, table, lengths + 1000, counts, None, 0, None))
+    check("room for the new tokens", (key, value, table, lengths * 0, counts, None, 0, None))
+    check("value_pages: expected as many", (key, value[:1], table, lengths, counts, None, 0, None))
+    check("key_pages", (key[..., :-1], value, table, lengths, counts, None, 0, None))
+    check("contiguous heads", (key.mT.contiguous().mT, value, table, lengths, counts, None, 0, None))
+    check("page_table", (key, value, table[:1], lengths, counts, None, 0, None))
+    check("lengths", (key, value, table, lengths[:1], counts, None, 0, None))
+    check("as many queries as there are", (key, value, table, lengths, counts * 2, None, 0, None))
+    check("page_table", (key, value, table, lengths, None, None, 0, None))
+    check("cosine", (key, value, table, lengths, counts, None, 0, (torch.ones(1, 4), torch.ones(1, 4), False)))
+    check("expected \\(tokens, 1, width\\)", given=torch.ones(1, 2, 36), into=torch.empty(LAYERS, 1, 2, 36))
+    read.stack.step_in_pages(tokens, outputs, None, good)

@@ -6,6 +6,7 @@ The calls for sublayers are compared with modules in ``test_sublayer_step``, and
 import copy
 import gc
 import pickle
+import time
 import weakref
 
 import pytest
@@ -31,9 +32,9 @@ def calls(monkeypatch):
     found = []
     compute = stack_step.compute_stack
 
-    def count(stack, tokens, steps):
+    def count(stack, tokens, steps, logits):
         found.append(len(steps))
-        return compute(stack, tokens, steps)
+        return compute(stack, tokens, steps, logits)
 
     monkeypatch.setattr(stack_step, "compute_stack", count)
     return found
@@ -373,3 +374,25 @@ def test_blocks_are_called_alone(monkeypatch, calls):
     run(make_gpt2())
     assert len(calls) == 4
     assert not made
+
+
+def test_a_step_is_one_parallel_region():
+    """The output layer, too, is computed by the team of the layers, unless other processes take its cores."""
+    model, threads = make_gpt2(width=192, inner=768, vocabulary=4001), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with torch.no_grad():
+            _, state = model.prefill(draw_ids(1, 5))
+            for _ in range(10000):
+                before = native.parallel_counts()
+                model.step(torch.tensor([3]), state)
+                teams, stages = (
+                    after - earlier for after, earlier in zip(native.parallel_counts(), before, strict=True)
+                )
+                if teams == 1:
+                    break
+                time.sleep(0.005)
+    finally:
+        torch.set_num_threads(threads)
+    assert teams == 1
+    assert stages == 5 * LAYERS + 1, "queries, keys and values; attention; output; up; down; and the logits"

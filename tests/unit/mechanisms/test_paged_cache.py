@@ -155,11 +155,11 @@ def test_gradient_of_the_query():
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
 
-def test_more_query_heads_per_key_head_than_the_kernel_supports():
+def test_many_query_heads_per_key_head():
     cache = make_cache(make_pool(), [5])
     query = torch.randn(1, 65 * KEY_HEADS, 1, HEAD_DIM)
     theirs = regard.attention(query, *cache.tokens(0), impl="reference")
-    torch.testing.assert_close(cache.attention(query), theirs, rtol=0, atol=1e-6)
+    torch.testing.assert_close(cache.attention(query, impl="native"), theirs, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,6 @@ def test_more_query_heads_per_key_head_than_the_kernel_supports():
         ({"mask": masks.padding([3, 4])}, r"causal\(\) and window\(\.\.\.\), and this is padding"),
         ({"mask": masks.causal(align="start")}, r"this is causal\(align='start'\)"),
         ({"query": random_query(2).requires_grad_()}, "no gradients through a paged cache"),
-        ({"query": torch.randn(2, 65 * KEY_HEADS, 1, HEAD_DIM)}, "at most 64 query heads per key head"),
     ],
 )
 def test_native_refuses_with_a_reason(options, reason):

@@ -40,16 +40,31 @@ struct Statistics {
 };
 void observe(const Problem& problem, const ForwardResults& results, const Statistics& statistics, int threads);
 
-// key (pages, key_heads, page_size, head_dim), value likewise, table (batch, max_pages), lengths (batch): keys in use.
+// key (pages, key_heads, page_size, head_dim), value likewise, table (sequences, max_pages), lengths (sequences): keys in use.
+// The queries stand at the end of each sequence. Without counts, its queries are an entry of the batch; else the batch has
+// one entry, in which the counts[i] queries of sequence i follow those of the sequences before it.
 struct Pages {
     Array key, value, table, lengths;
+    Array counts;  // (sequences), or absent
+
+    REGARD_INLINE int64_t sequences() const { return lengths.shape[3]; }
+    REGARD_INLINE int64_t length(int64_t sequence) const { return ((const int64_t*)lengths.data)[sequence]; }
+    REGARD_INLINE int64_t count(const Problem& p, int64_t sequence) const {
+        return counts ? ((const int64_t*)counts.data)[sequence] : p.queries;
+    }
 };
-// The number of a page in a table of int32 or int64.
-REGARD_INLINE int64_t page_index(const Array& table, int64_t entry, int64_t page) {
-    const int64_t at = table.at(0, 0, entry, page);
-    return table.dtype == Dtype::int32 ? ((const int32_t*)table.data)[at] : ((const int64_t*)table.data)[at];
+// The problem of a sequence, from one whose offset is counted from the end of each sequence, as its band is.
+REGARD_INLINE Problem with_length(const Problem& p, int64_t length) {
+    Problem own = p;
+    own.keys = length;
+    own.offset += length;
+    own.mask.low += own.offset;
+    own.mask.high += own.offset;
+    return own;
 }
 void paged(const Problem& problem, const Pages& pages, const ForwardResults& results, int threads);
+// `decode` with as many queries of each sequence, at an offset from its end.
+void decode_in_pages(const Problem& problem, const Pages& pages, const ForwardResults& results, int threads);
 
 // score_ij = vector . tanh(of_query_i + of_key_j), with vector (heads, inner).
 struct Additive {

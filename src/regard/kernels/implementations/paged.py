@@ -1,16 +1,16 @@
 """Attention to keys and values in the pages of a pool: in place by the kernel, or each sequence gathered first.
 
 in place    regard::paged_attention on a CPU (``operators.paged_attention_op``), for masks that are a band
-gathered    the keys and values of one sequence after the other, copied out of the pages, for everything else
+gathered    the keys and values of one sequence after the other, copied out of the pages, for everything else: the
+            caller does that, who knows which pages a sequence still has
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -33,13 +33,13 @@ class PagedRequest:
         query: (batch, heads, queries, head_dim), which stand at the end of each sequence.
         pages: the keys and values of the batch.
         terms: with a mask over one sequence, and without bias and dropout.
-        attend: attention of a gathered sequence: (query, key, value, terms), a batch of one, to its output.
+        attend_gathered: compute the same with each sequence gathered.
     """
 
     query: Tensor
     pages: PagedKeysValues
     terms: Terms
-    attend: Callable[[Tensor, Tensor, Tensor, Terms], Tensor]
+    attend_gathered: Callable[[], Tensor]
 
     def describe(self) -> str:
         """The request in one line, for messages."""
@@ -73,24 +73,6 @@ def _attend_in_place(request: PagedRequest) -> Tensor:
     return paged_attention_op.paged_attention(query, request.pages, terms._replace(low=low, high=high))
 
 
-def _attend_gathered(request: PagedRequest) -> Tensor:
-    """One call of ``attend`` for each sequence."""
-    query, pages, terms = request.query, request.pages, request.terms
-    if query.shape[0] == 0:
-        return query.new_zeros(*query.shape[:3], pages.value_pages.shape[3])
-    sinks = [None] * len(query) if terms.sinks is None else terms.sinks.expand(len(query), -1, -1, -1).split(1)
-    sequences = zip(query.split(1), _gather(pages), sinks, strict=True)
-    return torch.cat(
-        [request.attend(query, key, value, terms._replace(sinks=own)) for query, (key, value), own in sequences]
-    )
-
-
-def _gather(pages: PagedKeysValues) -> Iterator[tuple[Tensor, Tensor]]:
-    """Keys (1, key_heads, length, head_dim) and values of one sequence after the other, as copies."""
-    for row, length in zip(pages.page_table, pages.lengths.tolist(), strict=True):
-        yield gather_sequence(pages.key_pages, row, length), gather_sequence(pages.value_pages, row, length)
-
-
 def gather_sequence(
     pages: Float[Tensor, "pages heads page_size width"], numbers: Int[Tensor, " most_pages"], length: int
 ) -> Float[Tensor, "1 heads length width"]:
@@ -105,4 +87,8 @@ IN_PLACE = Implementation(
     refuses=_refuses_in_place,
     why_chosen="reads the pages where they lie",
 )
-GATHERED = Implementation("gathered", compute=_attend_gathered, why_chosen="takes any mask, any device and gradients")
+GATHERED = Implementation(
+    "gathered",
+    compute=lambda request: request.attend_gathered(),
+    why_chosen="takes any mask, any device and gradients",
+)

@@ -2,6 +2,7 @@
 
     a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)               h (batch, length, width)
     h_L = norm(feed_forward_L(a_L))                                      the last one; the norm may be absent
+    logits = h_L W^T + b                                                 if they are asked for
 
 with the sublayers of ``sublayer_op``, and the same bits. A step of a large model reads more weights than caches hold,
 so the Python objects of the modules come from memory again in each step. The layers are therefore read once, and kept
@@ -22,6 +23,7 @@ from regard.kernels.extension import native
 from regard.kernels.operators.sublayer_op import (
     AttentionLayers,
     FeedForwardLayers,
+    LinearLayer,
     NormLayer,
     RotationFactors,
     SublayerNorms,
@@ -70,20 +72,22 @@ class StepOfLayer(NamedTuple):
 
 @final
 class PagesOfLayer(NamedTuple):
-    """The same for a step of one token of each text, with keys and values in pages; the last token of each is new."""
+    """The same for a step of several texts, with keys and values in pages; the last tokens of each are new."""
 
     key_pages: Tensor  # (pages, key_heads, page_size, head_dim)
     value_pages: Tensor
     page_table: Tensor  # (batch, most_pages)
     lengths: Tensor  # (batch,)
+    counts: Tensor | None  # (batch,): new tokens of each text
     low: int | None
     high: int | None
-    rotation: RotationFactors | None  # of each text
+    rotation: RotationFactors | None  # of each new token
 
 
 def read_stack(
     layers: Sequence[tuple[AttentionOfLayer, FeedForwardOfLayer]],
     norm: NormLayer | None,
+    output: LinearLayer | None,
     dicts: Sequence[dict[Any, Any]],
     parameters: Sequence[Tensor],
     tokens: Float[Tensor, "batch length width"],
@@ -92,22 +96,28 @@ def read_stack(
 
     None if a parameter has to be copied to be read, as one at an odd address.
     """
-    return native.DecoderStack.read(layers, norm, dicts, parameters, tokens)
+    return native.DecoderStack.read(layers, norm, output, dicts, parameters, tokens)
 
 
 def compute_stack(
-    stack: DecoderStack, tokens: Float[Tensor, "batch length width"], steps: Sequence[StepOfLayer]
+    stack: DecoderStack,
+    tokens: Float[Tensor, "batch length width"],
+    steps: Sequence[StepOfLayer],
+    logits: Float[Tensor, "batch length vocabulary"] | None = None,
 ) -> Float[Tensor, "layers batch length width"]:
-    """Compute the output of each layer, for tokens for which ``sublayer_op.can_compute`` holds."""
+    """Compute the output of each layer, for tokens for which ``sublayer_op.can_compute`` holds, and fill the logits."""
     outputs = tokens.new_empty((len(steps), *tokens.shape))
-    stack.step(tokens.contiguous(), outputs, steps, threads=torch.get_num_threads())
+    stack.step(tokens.contiguous(), outputs, logits, steps, threads=torch.get_num_threads())
     return outputs
 
 
 def compute_stack_in_pages(
-    stack: DecoderStack, tokens: Float[Tensor, "batch 1 width"], steps: Sequence[PagesOfLayer]
-) -> Float[Tensor, "layers batch 1 width"]:
-    """Compute the output of each layer for one token of each text, and write its keys and values into the pages."""
+    stack: DecoderStack,
+    tokens: Float[Tensor, "tokens 1 width"],
+    steps: Sequence[PagesOfLayer],
+    logits: Float[Tensor, "tokens 1 vocabulary"] | None = None,
+) -> Float[Tensor, "layers tokens 1 width"]:
+    """Compute the same for new tokens of several texts, and write their keys and values into the pages."""
     outputs = tokens.new_empty((len(steps), *tokens.shape))
-    stack.step_in_pages(tokens.contiguous(), outputs, steps, threads=torch.get_num_threads())
+    stack.step_in_pages(tokens.contiguous(), outputs, logits, steps, threads=torch.get_num_threads())
     return outputs

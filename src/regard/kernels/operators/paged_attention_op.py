@@ -4,6 +4,8 @@
     position(i)        i + lengths[b] - queries: the queries are aligned with the end of each sequence
     output_i           sum_j softmax_j(scale * q_i . k_j) v_j    over j < lengths[b] with low <= j - position(i) <= high
 
+With counts the batch has one entry, in which the counts[b] queries of sequence b follow those of the sequence before.
+
 A softcap and sinks change the softmax as in ``regard.attention``. Pages are never copied, and those with keys that the
 band hides from all queries are never read, so the table may name any page there. There are no gradients: if they are
 needed, the caller gathers the pages.
@@ -25,8 +27,6 @@ from regard.kernels.results import empty_token_major
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.kernels.tracing import any_requires_grad
 
-MAX_GROUP_SIZE = 64
-"""Most query heads per key head."""
 _TERMS = ("scale", "low", "high", "softcap", "sinks")
 """The arguments of kernels that this one takes."""
 
@@ -39,6 +39,8 @@ class PagedKeysValues(NamedTuple):
     value_pages: Float[Tensor, "pages key_heads page_size value_dim"]
     page_table: Int[Tensor, "batch most_pages"]
     lengths: Int[Tensor, " batch"]
+    counts: Int[Tensor, " batch"] | None = None
+    """The number of queries of each sequence, concatenated in one entry; None if each sequence is an entry."""
 
 
 def paged_attention(
@@ -72,8 +74,6 @@ def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) 
         return "native has no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
-    if query.shape[1] > MAX_GROUP_SIZE * paged.key_pages.shape[1]:
-        return f"native takes at most {MAX_GROUP_SIZE} query heads per key head in a paged cache"
     return None
 
 
@@ -83,13 +83,14 @@ def _paged_attention(
     value_pages: Tensor,
     page_table: Tensor,
     lengths: Tensor,
+    counts: Tensor | None,
     *terms: Any,
 ) -> Tensor:
     """Compute regard::paged_attention on a CPU."""
     output = _empty_output(query, value_pages)
     if output.numel() > 0:
         options = KernelArguments(**dict(zip(_TERMS, terms, strict=True))).to_kwargs()
-        native.paged(query, key_pages, value_pages, page_table, lengths, output, None, **options)
+        native.paged(query, key_pages, value_pages, page_table, lengths, counts, output, None, **options)
     return output
 
 
@@ -101,7 +102,7 @@ def _empty_output(query: Tensor, value_pages: Tensor) -> Tensor:
 PAGED_ATTENTION = Operator(
     "paged_attention",
     "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, "
-    f"{make_schema(_TERMS)}) -> Tensor",
+    f"Tensor? counts, {make_schema(_TERMS)}) -> Tensor",
     compute=_paged_attention,
     fake=lambda query, key_pages, value_pages, *_: _empty_output(query, value_pages),
 )

@@ -18,7 +18,9 @@ void forward_by_head(const Problem& p, const TileKernels& k, const ForwardResult
     int64_t tiles = p.key_tiles(), group = p.group();
     PackedSizes sizes(p, k);
     ScratchParts scratch(threads, sizes.head_bytes() + std::max(k.pack_scratch(p), k.forward_scratch(p)));
-    HeadSets(p, threads).run(threads, {&p.key, &p.value}, {&p.query}, [&](int64_t batch, int64_t key_head, int thread) {
+    const Array in_pages;  // which are not prefetched
+    const Array &key = p.page_table ? in_pages : p.key, &value = p.page_table ? in_pages : p.value;
+    HeadSets(p, threads).run(threads, {&key, &value}, {&p.query}, [&](int64_t batch, int64_t key_head, int thread) {
         PackedKeys keys = sizes.at(scratch[thread]);
         char* rest = scratch[thread] + sizes.head_bytes();
         for (int64_t t = 0; t < tiles; ++t) pack_tile(p, k, batch, key_head, t, keys, rest);

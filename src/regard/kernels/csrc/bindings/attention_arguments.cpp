@@ -77,6 +77,18 @@ void read_table(Call& call) {
     with_type_of_sums(call.dtype(), [&](auto number) { copy_table<decltype(number)>(p.table, call.table_memory); });
 }
 
+// The queries of all sequences together are those of the problem.
+void check_counts(const Problem& p, const Pages& pages) {
+    if (!pages.counts) return;
+    int64_t left = p.queries;
+    for (int64_t sequence = 0; sequence < pages.sequences(); ++sequence) {
+        const int64_t count = pages.count(p, sequence);
+        require(count >= 0 && count <= left, "counts: expected as many queries as there are");
+        left -= count;
+    }
+    require(p.batch == 1 && left == 0, "counts: expected as many queries as there are");
+}
+
 }  // namespace
 
 void read_query(Call& call, nb::handle query) {
@@ -181,26 +193,29 @@ const int64_t* copy_bounds(Call& call, nb::handle object, const char* name) {
     return bounds;
 }
 
-void read_page_table(Call& call, Pages& pages, nb::handle page_table, nb::handle lengths) {
+void read_page_table(Call& call, Pages& pages, nb::handle page_table, nb::handle lengths, nb::handle counts) {
     Problem& p = call.problem;
     const Array table = call.take(page_table, "page_table");
     const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = table.shape[3];
     if (table.dtype != Dtype::int32) check_dtype(table, "page_table", Dtype::int64);
-    check_shape(table, "page_table", {p.batch, most});
-    pages.lengths = call.read_copy(lengths, "lengths", {p.batch}, Dtype::int64);
+    const int64_t sequences = counts.is_none() ? p.batch : call.take(counts, "counts").shape[3];
+    check_shape(table, "page_table", {sequences, most});
+    pages.lengths = call.read_copy(lengths, "lengths", {sequences}, Dtype::int64);
+    if (!counts.is_none()) pages.counts = call.read_copy(counts, "counts", {sequences}, Dtype::int64);
+    check_counts(p, pages);
     require(page_size >= 1, "key_pages: expected pages of at least one key");
     require(!__builtin_mul_overflow(most, page_size, &p.keys), "page_table: too many keys to count");
     check_sizes(p);
     const auto* length = static_cast<const int64_t*>(pages.lengths.data);
     int64_t longest_one = 0;
-    for (int64_t entry = 0; entry < p.batch; ++entry) {
+    for (int64_t entry = 0; entry < sequences; ++entry) {
         require(length[entry] >= 0 && length[entry] <= p.keys, "lengths: expected no more keys than the pages hold");
         longest_one = std::max(longest_one, length[entry]);
     }
     Array in_use = table;  // only the entries in use: tables are often made for far more pages
     in_use.shape[3] = ceil_div(longest_one, page_size);
     pages.table = call.copy(in_use);
-    for (int64_t entry = 0; entry < p.batch; ++entry) {
+    for (int64_t entry = 0; entry < sequences; ++entry) {
         for (int64_t page = 0; page * page_size < length[entry]; ++page) {
             const int64_t index = page_index(pages.table, entry, page);
             require(index >= 0 && index < count, "page_table: it names a page that is not there");

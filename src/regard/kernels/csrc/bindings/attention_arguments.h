@@ -29,8 +29,10 @@ void read_band(Problem& problem, std::optional<int64_t> low, std::optional<int64
 // Copies a bound for each entry of the batch, clamped to 0 .. keys; null for None.
 const int64_t* copy_bounds(Call& call, nanobind::handle object, const char* name);
 
-// Reads the pages of each sequence, and their lengths, for pages that were read. Sets the number of keys of the problem.
-void read_page_table(Call& call, Pages& pages, nanobind::handle page_table, nanobind::handle lengths);
+// Reads the pages of each sequence, its length and, unless they are None, the number of its queries in the one entry of the
+// batch, for pages that were read. Sets the number of keys of the problem.
+void read_page_table(Call& call, Pages& pages, nanobind::handle page_table, nanobind::handle lengths,
+                     nanobind::handle counts);
 
 // An array of outputs (batch, heads, queries, value_dim), to be read or written.
 Array read_output(Call& call, nanobind::handle object, const char* name = "output", Call::None none = Call::None::reject);

@@ -126,7 +126,7 @@ void bind_sigmoid(nb::module_& module) {
 
 // Reads a query and paged keys and values into the problem.
 Pages read_pages(Call& call, nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,
-                 nb::handle lengths) {
+                 nb::handle lengths, nb::handle counts) {
     Problem& p = call.problem;
     read_query(call, query);
     Pages pages;
@@ -139,7 +139,7 @@ Pages read_pages(Call& call, nb::handle query, nb::handle key_pages, nb::handle 
     check_dtype(pages.value, "value_pages", call.dtype());
     check_shape(pages.key, "key_pages", {count, p.key_heads, page_size, p.head_dim});
     check_shape(pages.value, "value_pages", {count, p.key_heads, page_size, p.value_dim});
-    read_page_table(call, pages, page_table, lengths);
+    read_page_table(call, pages, page_table, lengths, counts);
     return pages;
 }
 
@@ -147,10 +147,10 @@ void bind_paged(nb::module_& module) {
     module.def(
         "paged",
         [](nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table, nb::handle lengths,
-           nb::handle output_array, nb::handle lse_array, nb::handle softcap, nb::handle sinks, double scale,
-           std::optional<int64_t> low, std::optional<int64_t> high, int threads) {
+           nb::handle counts, nb::handle output_array, nb::handle lse_array, nb::handle softcap, nb::handle sinks,
+           double scale, std::optional<int64_t> low, std::optional<int64_t> high, int threads) {
             Call call(threads);
-            const Pages pages = read_pages(call, query, key_pages, value_pages, page_table, lengths);
+            const Pages pages = read_pages(call, query, key_pages, value_pages, page_table, lengths, counts);
             call.problem.scale = scale;
             read_band(call.problem, low, high);
             read_cap_and_sinks(call, softcap, sinks);
@@ -158,8 +158,8 @@ void bind_paged(nb::module_& module) {
             const nb::gil_scoped_release unlocked;
             paged(call.problem, pages, results, threads);
         },
-        "query"_a, "key_pages"_a, "value_pages"_a, "page_table"_a, "lengths"_a, "output"_a, "lse"_a.none(),
-        nb::kw_only(), "softcap"_a = nb::none(), "sinks"_a = nb::none(), "scale"_a = 1.0, "low"_a = nb::none(),
+        "query"_a, "key_pages"_a, "value_pages"_a, "page_table"_a, "lengths"_a,
+        "counts"_a.none(), "output"_a, "lse"_a.none(), nb::kw_only(), "softcap"_a = nb::none(), "sinks"_a = nb::none(), "scale"_a = 1.0, "low"_a = nb::none(),
         "high"_a = nb::none(), "threads"_a = 1, "Attention to keys and values that lie in pages.");
 }
 

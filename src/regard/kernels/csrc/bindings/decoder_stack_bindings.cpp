@@ -9,8 +9,8 @@
 //     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
 //                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
 //                     tokens the last; the mask, and the rotation, may be absent
-//     the same, with pages    (key_pages, value_pages, page_table, lengths, low, high, rotation): pages (pages, key_heads,
-//                     page_size, size), of which the last token of each sequence is new, and is written
+//     the same, with pages    (key_pages, value_pages, page_table, lengths, counts, low, high, rotation): pages (pages,
+//                     key_heads, page_size, size), of which the last counts[i] tokens of sequence i are new, and are written
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -102,25 +102,26 @@ Array read_pages(Call& call, nb::handle object, const char* name, int64_t page_s
     return array;
 }
 
-DecoderLayer with_pages(Call& call, const DecoderLayer& layer, nb::handle step, int64_t batch) {
-    const nb::tuple parts = take_tuple(step, "step", 7);
+DecoderLayer with_pages(Call& call, const DecoderLayer& layer, nb::handle step, int64_t tokens) {
+    const nb::tuple parts = take_tuple(step, "step", 8);
     DecoderLayer whole = layer;
     const Dtype dtype = layer.attention.tokens.dtype;
-    whole.attention.rows = whole.feed_forward.rows = batch;
+    whole.attention.rows = whole.feed_forward.rows = tokens;
     Problem& p = call.problem;
     p = layer.problem;
-    p.batch = batch, p.queries = 1;
+    p.batch = 1, p.queries = tokens;
     Pages& pages = whole.attention.pages;
     const int64_t page_size = call.take(parts[0], "key_pages").shape[2];
     pages.key = read_pages(call, parts[0], "key_pages", page_size, p.head_dim, dtype);
     pages.value = read_pages(call, parts[1], "value_pages", page_size, p.value_dim, dtype);
     require(pages.key.shape[0] == pages.value.shape[0], "value_pages: expected as many as key_pages");
-    read_page_table(call, pages, parts[2], parts[3]);
-    const auto* lengths = static_cast<const int64_t*>(pages.lengths.data);
-    for (int64_t entry = 0; entry < batch; ++entry)
-        require(lengths[entry] >= 1, "lengths: expected room for the new token of each sequence");
-    read_band(p, nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
-    whole.attention.rotation = read_rotation(call, parts[6], dtype, batch);
+    read_page_table(call, pages, parts[2], parts[3], parts[4]);
+    require(static_cast<bool>(pages.counts), "counts: expected the number of new tokens of each sequence, got None");
+    for (int64_t sequence = 0; sequence < pages.sequences(); ++sequence)
+        require(pages.length(sequence) >= pages.count(p, sequence),
+                "lengths: expected room for the new tokens of each sequence");
+    read_band(p, nb::cast<std::optional<int64_t>>(parts[5]), nb::cast<std::optional<int64_t>>(parts[6]));
+    whole.attention.rotation = read_rotation(call, parts[7], dtype, tokens);
     whole.problem = p;
     return whole;
 }
@@ -129,7 +130,7 @@ DecoderLayer with_pages(Call& call, const DecoderLayer& layer, nb::handle step, 
 class DecoderStack {
 public:
     // Absent if an array has to be copied to be read, since a copy would not follow its changes.
-    static std::optional<DecoderStack> read(nb::sequence layers, nb::handle norm, nb::sequence dicts,
+    static std::optional<DecoderStack> read(nb::sequence layers, nb::handle norm, nb::handle output, nb::sequence dicts,
                                             nb::sequence arrays, nb::handle tokens) {
         DecoderStack stack;
         for (nb::handle dict : dicts) stack.read_from_.add_dict(dict);
@@ -142,29 +143,36 @@ public:
         for (nb::handle layer : layers)
             stack.layers_.push_back(read_decoder_layer(call, layer, stack.width_, stack.dtype_));
         stack.norm_ = read_norm(call, norm, "norm", stack.width_, stack.dtype_);
-        stack.source_ = nb::make_tuple(nb::tuple(layers), norm);
+        if (!output.is_none()) {
+            const nb::tuple parts = take_tuple(output, "output", 3);
+            stack.output_ = read_weight(call, parts[0], parts[1], parts[2], "output", stack.width_, -1, stack.dtype_);
+        }
+        stack.source_ = nb::make_tuple(nb::tuple(layers), norm, output);
         return stack;
     }
 
     bool is_unchanged() const { return read_from_.holds(); }
 
-    void step(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
-        run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
-            return with_step(call, layer, step, given.shape[1], given.shape[2]);
-        });
+    void step(nb::handle tokens, nb::handle outputs, nb::handle logits, nb::sequence steps, int threads) const {
+        run(tokens, outputs, logits, steps, threads,
+            [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
+                return with_step(call, layer, step, given.shape[1], given.shape[2]);
+            });
     }
 
-    void step_in_pages(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
-        run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
-            require(given.shape[2] == 1, "tokens: expected one of each sequence");
-            return with_pages(call, layer, step, given.shape[1]);
-        });
+    void step_in_pages(nb::handle tokens, nb::handle outputs, nb::handle logits, nb::sequence steps, int threads) const {
+        run(tokens, outputs, logits, steps, threads,
+            [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
+                require(given.shape[2] == 1, "tokens: expected (tokens, 1, width)");
+                return with_pages(call, layer, step, given.shape[1]);
+            });
     }
 
 private:
     // complete(call, layer, step of the layer, tokens) returns a layer with its step.
     template <class Complete>
-    void run(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads, Complete complete) const {
+    void run(nb::handle tokens, nb::handle outputs, nb::handle logits, nb::sequence steps, int threads,
+             Complete complete) const {
         Call call(threads);
         const Array given = call.take(tokens, "tokens");
         const int64_t batch = given.shape[1], length = given.shape[2];
@@ -185,8 +193,14 @@ private:
             output.data = static_cast<char*>(results.data) + index * bytes;
         }
         if (!layers.empty()) layers.front().attention.tokens = first;
+        ProjectionArguments output;
+        if (!logits.is_none()) {
+            require(static_cast<bool>(output_.weight), "logits: expected None without an output layer");
+            output = output_;
+            output.output = call.write_contiguous(logits, "logits", {batch, length, output.outputs}, dtype_);
+        }
         const nb::gil_scoped_release unlocked;
-        decoder_stack(layers, norm_, threads);
+        decoder_stack(layers, norm_, output, threads);
     }
 
     nb::object source_;  // holds the arrays of the layers
@@ -195,20 +209,21 @@ private:
     int64_t width_ = 0;
     std::vector<DecoderLayer> layers_;
     NormLayer norm_;
+    ProjectionArguments output_;  // its weight may be absent
 };
 
 }  // namespace
 
 void bind_decoder_stack(nb::module_& module) {
     nb::class_<DecoderStack>(module, "DecoderStack", "The layers of a decoder for few tokens, read once for all steps.")
-        .def_static("read", &DecoderStack::read, "layers"_a, "norm"_a.none(), "dicts"_a, "arrays"_a, "tokens"_a,
-                    "Reads layers for tokens of this width and dtype; None if an array has to be copied.")
+        .def_static("read", &DecoderStack::read, "layers"_a, "norm"_a.none(), "output"_a.none(), "dicts"_a, "arrays"_a,
+                    "tokens"_a, "Reads layers for tokens of this width and dtype; None if an array has to be copied.")
         .def("is_unchanged", &DecoderStack::is_unchanged,
              "Whether the dicts and arrays from which the layers were read are as they were.")
-        .def("step", &DecoderStack::step, "tokens"_a, "outputs"_a, "steps"_a, nb::kw_only(), "threads"_a = 1,
-             "The output of each layer for the tokens of a step.")
-        .def("step_in_pages", &DecoderStack::step_in_pages, "tokens"_a, "outputs"_a, "steps"_a, nb::kw_only(),
-             "threads"_a = 1, "The same for one token of each sequence, whose keys and values are in pages.");
+        .def("step", &DecoderStack::step, "tokens"_a, "outputs"_a, "logits"_a.none(), "steps"_a, nb::kw_only(),
+             "threads"_a = 1, "The output of each layer for the tokens of a step, and of the output layer behind the norm.")
+        .def("step_in_pages", &DecoderStack::step_in_pages, "tokens"_a, "outputs"_a, "logits"_a.none(), "steps"_a,
+             nb::kw_only(), "threads"_a = 1, "The same for new tokens of sequences whose keys and values are in pages.");
 }
 
 }  // namespace regard

@@ -25,7 +25,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 19;
+constexpr int interface_number = 20;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;

@@ -56,16 +56,20 @@ struct Decode {
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
-    // A tile that some row may attend to, or the part of it that is in one page.
+    // A tile that some row may attend to.
     struct Tile {
         int64_t index, from, stop;  // the visible keys are in from .. stop - 1, which are whole vectors
-        const T *key, *value;       // of key 0 of the tile, if the rows are StridedRows; else null
+        const T *key, *value;       // of key 0 of the tile, if the rows may be StridedRows; else null
         uint64_t visible_keys;      // keys that any row may attend to
         const uint64_t* bits;       // keys that each row may attend to
         bool same_for_rows;         // whether all rows may attend to the same keys
     };
-    static constexpr int64_t min_page_keys = 16;  // keys in the smallest pages by which tiles are divided
-    static constexpr int64_t max_tiles = max_chunk_tiles * tile / min_page_keys;
+    // The address of each row of a tile: of its keys or its values.
+    struct EachRow {
+        const Rows<T>* side = nullptr;
+        int tile = 0;
+        const T* at[regard::tile + 1];
+    };
 
     const Problem& p;
     int64_t batch, key_head, rows, stride;
@@ -77,9 +81,9 @@ struct Decode {
     uint64_t *bits, *tile_bits;
     T* one_query;
     int64_t first_tile = 0;
-    Tile tiles[max_tiles];
+    Tile tiles[max_chunk_tiles];
     int count = 0;  // of tiles
-    const T* rows_at[tile + 1];  // of the current tile, if they are GatheredRows
+    EachRow found[2];  // of the current tile and the next one, if they are GatheredRows
     uint64_t nonfinite_queries = 0, broken_rows = 0;
 
     // ---- memory ----
@@ -111,11 +115,7 @@ struct Decode {
     static void run(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
                     int64_t stop_tile, char* partials, char* scratch) {
         if (pages) {
-            Problem own = p;  // the sequence of this batch entry: its keys, and its queries at their end
-            own.keys = ((const int64_t*)pages->lengths.data)[batch];
-            own.offset += own.keys;
-            own.mask.low += own.offset;
-            own.mask.high += own.offset;
+            const Problem own = with_length(p, pages->length(batch));
             Decode(own, pages, batch, key_head, partials, scratch).decode_tiles(first_tile, stop_tile);
         } else {
             Decode(p, nullptr, batch, key_head, partials, scratch).decode_tiles(first_tile, stop_tile);
@@ -143,13 +143,14 @@ struct Decode {
         read_queries();
         memset(partials.outputs, 0, sizeof(number) * (size_t)(rows * partials.stride));
         read_tile(stop);
+        if (count > 0 && key.page_table) prefetch(key, 0, tiles[0].key);
         for (int t = 0; t < count; ++t) score(t);
-        if (count > 0 && tiles[0].value) value.prefetch_first(tiles[0].value);  // while weights are computed
+        if (count > 0) prefetch(value, 0, tiles[0].value);  // while weights are computed
         for (int64_t r = 0; r < rows; ++r) weigh(r);
         for (int t = 0; t < count; ++t) mix(t);
         if (!outputs_are_finite())
             for (int t = 0; t < count; ++t)
-                if (is_checked_later(value, tiles[t])) mark_broken(tiles[t], find_nonfinite_rows(value, tiles[t]));
+                if (is_checked_later(value, tiles[t])) mark_broken(tiles[t], find_nonfinite_rows(value, t));
         for (int64_t r = 0; r < rows; ++r)
             if (broken_rows >> r & 1) partials.sums[r] = (number)NAN;
     }
@@ -183,16 +184,13 @@ struct Decode {
             uint64_t visible_keys = read_tile_bits(index, of_tile);
             bool same = true;
             for (int64_t r = 0; r < rows; ++r) same &= of_tile[r] == visible_keys;
-            int64_t part = key.page_rows();
-            part = part && part % min_page_keys == 0 && min_page_keys % n == 0 ? min_of(part, tile) : tile;
-            for (int64_t from = 0; from < tile; from += part)
-                if (uint64_t here = visible_keys & bit_range(from, from + part)) add_tile(index, here, of_tile, same);
+            if (visible_keys) add_tile(index, visible_keys, of_tile, same);
         }
     }
 
     REGARD_INLINE void add_tile(int64_t index, uint64_t visible_keys, const uint64_t* of_tile, bool same) {
         int64_t from = __builtin_ctzll(visible_keys) / n * n, stop = (63 - __builtin_clzll(visible_keys)) / n * n + n;
-        REGARD_ASSERT(count < max_tiles);
+        REGARD_ASSERT(count < max_chunk_tiles);
         Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, visible_keys, of_tile, same};
         if (!same || bit_range(from, stop) & ~visible_keys) return;
         of.key = key.first_row(batch, key_head, index * tile, from, stop);
@@ -221,7 +219,7 @@ struct Decode {
     // scores = query . key
     REGARD_INLINE void score(int t) {
         const Tile& of = tiles[t];
-        at_rows(key, of, of.key, [&](auto at) {
+        at_rows(key, t, &Tile::key, [&](auto at) {
             for_row_groups<number>(rows, [&](int64_t r, auto few) {
                 score_rows<decltype(few)::value>(at, of.from, of.stop, key.width, query + r * stride, stride,
                                                  scores_of(of, r), row_scores);
@@ -232,7 +230,7 @@ struct Decode {
     // outputs += weights . value
     REGARD_INLINE void mix(int t) {
         const Tile& of = tiles[t];
-        at_rows(value, of, of.value, [&](auto at) {
+        at_rows(value, t, &Tile::value, [&](auto at) {
             for_row_groups<number>(rows, [&](int64_t r, auto few) {
                 mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(of, r), row_scores,
                                                partials.outputs + r * partials.stride, partials.stride);
@@ -257,24 +255,47 @@ struct Decode {
         return of.same_for_rows && !side.copies;
     }
 
-    // Calls body(rows) with the rows of the keys, or of the values, of a tile: StridedRows or GatheredRows.
+    // Calls body(rows) with the rows of the keys, or of the values, of a tile: StridedRows or GatheredRows. Those of the next
+    // tile are prefetched.
     template <class Body>
-    REGARD_INLINE void at_rows(const Rows<T>& side, const Tile& of, const T* first, Body body) {
-        if (first && side.is_contiguous()) return body(side.template from<true>(first));
-        if (first) return body(side.template from<false>(first));
-        side.find(batch, key_head, of.index * tile, of.visible_keys, of.from, of.stop, rows_at);
-        if (side.copies) side.copy(of.visible_keys, rows_at);
-        if (!is_checked_later(side, of)) {
-            uint64_t nonfinite = side.find_nonfinite_rows(of.from, of.stop, rows_at);
-            mark_broken(of, nonfinite);
-            side.replace_by_zeros(nonfinite, of.from, of.stop, rows_at);
+    REGARD_INLINE void at_rows(const Rows<T>& side, int t, const T* Tile::*first_row, Body body) {
+        const Tile &of = tiles[t], *next = t + 1 < count ? &tiles[t + 1] : nullptr;
+        const T* first = of.*first_row;
+        if (first && (!side.page_table || !next || next->*first_row)) {
+            const int64_t to_next = next ? (const char*)(next->*first_row) - (const char*)first : 0;
+            const int64_t ahead = side.page_table ? to_next : prefetch_bytes, step = side.array->stride[2];
+            if (side.is_contiguous()) return body(StridedRows<T, true>{first, step, ahead});
+            return body(StridedRows<T, false>{first, step, ahead});
         }
-        body(GatheredRows<T>{rows_at});
+        const T** at = find_each(side, t);
+        if (side.copies) side.copy(of.visible_keys, at);
+        if (!is_checked_later(side, of)) {
+            uint64_t nonfinite = side.find_nonfinite_rows(of.from, of.stop, at);
+            mark_broken(of, nonfinite);
+            side.replace_by_zeros(nonfinite, of.from, of.stop, at);
+        }
+        body(GatheredRows<T>{at, next ? find_each(side, t + 1) : at});
     }
 
-    REGARD_INLINE uint64_t find_nonfinite_rows(const Rows<T>& side, const Tile& of) {
-        side.find(batch, key_head, of.index * tile, of.visible_keys, of.from, of.stop, rows_at);
-        return side.find_nonfinite_rows(of.from, of.stop, rows_at);
+    REGARD_INLINE const T** find_each(const Rows<T>& side, int t) {
+        EachRow& each = found[t % 2];
+        const Tile& of = tiles[t];
+        if (each.side != &side || each.tile != t)
+            side.find(batch, key_head, of.index * tile, of.visible_keys, of.from, of.stop, each.at);
+        each.side = &side, each.tile = t;
+        return each.at;
+    }
+
+    // Prefetches rows of a tile, the first of a chunk, which nothing else does.
+    REGARD_INLINE void prefetch(const Rows<T>& side, int t, const T* first) {
+        if (first && !side.page_table) return side.prefetch_first(first);
+        const T** at = find_each(side, t);
+        for (int64_t j = tiles[t].from; j < tiles[t].stop; ++j)
+            for (int64_t k = 0; k < side.width; k += 64 / (int64_t)sizeof(T)) __builtin_prefetch(at[j] + k, 0, 2);
+    }
+
+    REGARD_INLINE uint64_t find_nonfinite_rows(const Rows<T>& side, int t) {
+        return side.find_nonfinite_rows(tiles[t].from, tiles[t].stop, find_each(side, t));
     }
     REGARD_INLINE void mark_broken(const Tile& of, uint64_t nonfinite) {
         for (int64_t r = 0; nonfinite && r < rows; ++r)
@@ -324,7 +345,7 @@ struct Decode {
                 store(row + j, s);
             }
             if (is_checked_later(key, of) && sum_lanes<number>(nonfinite) != 0)
-                mark_broken(of, find_nonfinite_rows(key, of));
+                mark_broken(of, find_nonfinite_rows(key, t));
         }
         return max_lane<number>(highest);
     }

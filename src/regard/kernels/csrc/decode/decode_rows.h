@@ -160,15 +160,15 @@ REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
 
 // ---- addresses of rows ----
 
-inline constexpr int64_t prefetch_bytes = 4096;  // ahead of the current row
+inline constexpr int64_t prefetch_bytes = 4096;  // ahead of the current row, where the rows of all tiles are adjacent
 
-// Row j starts j steps after the first. If the array's rows are adjacent, memory further on is prefetched into the second
-// cache while a row is used; otherwise prefetching costs more than it gains.
+// Row j starts j steps after the first. If the array's rows are adjacent, memory `ahead` bytes further on is prefetched into
+// the second cache while a row is used; otherwise prefetching costs more than it gains.
 template <class T, bool is_contiguous>
 struct StridedRows {
     typedef T storage;
     const T* first;
-    int64_t step;
+    int64_t step, ahead;
 
     REGARD_INLINE const T* operator[](int64_t j) const { return first + j * step; }
     REGARD_INLINE const T* next(const T* row, int64_t) const {
@@ -177,19 +177,23 @@ struct StridedRows {
         asm volatile("" : "+r"(row));
         return row;
     }
-    REGARD_INLINE void fetch(const T* from) const {
-        if constexpr (is_contiguous) __builtin_prefetch((const char*)from + prefetch_bytes, 0, 2);
+    REGARD_INLINE void fetch(const T* from, int64_t, int64_t) const {
+        if constexpr (is_contiguous) __builtin_prefetch((const char*)from + ahead, 0, 2);
     }
 };
 
+// While a row is used, its successor in the next tile is prefetched.
 template <class T>
 struct GatheredRows {
     typedef T storage;
     const T* const* at;
+    const T* const* next_tile;
 
     REGARD_INLINE const T* operator[](int64_t j) const { return at[j]; }
     REGARD_INLINE const T* next(const T*, int64_t j) const { return at[j + 1]; }
-    REGARD_INLINE void fetch(const T*) const {}
+    REGARD_INLINE void fetch(const T*, int64_t j, int64_t column) const {
+        __builtin_prefetch((const char*)(next_tile[j] + column), 0, 2);
+    }
 };
 
 // Keys, or values, of one call.
@@ -211,15 +215,7 @@ struct Rows {
         return data + array->at(page_index(*page_table, batch, entry), head, first - entry * size, 0);
     }
 
-    // Rows per page; 0 without pages.
-    REGARD_INLINE int64_t page_rows() const { return page_table ? array->shape[2] : 0; }
-
     REGARD_INLINE bool is_contiguous() const { return array->stride[2] == width; }
-    template <bool is_contiguous>
-    REGARD_INLINE StridedRows<T, is_contiguous> from(const T* first) const {
-        return {first, array->stride[2]};
-    }
-
     // Prefetches the first rows, which StridedRows::fetch does not.
     REGARD_INLINE void prefetch_first(const T* first) const {
         if (!is_contiguous()) return;

@@ -21,7 +21,8 @@ Array heads_in(const Scratch& memory, const Problem& p, int64_t size, Dtype dtyp
 
 }  // namespace
 
-static void run_layers(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads) {
+static void run_layers(std::vector<DecoderLayer>& layers, const NormLayer& norm, const ProjectionArguments& output,
+                       int threads) {
     if (layers.empty() || layers.front().attention.rows == 0) return;
     const Sublayer& first = layers.front().attention;
     const size_t each = dtype_size(first.tokens.dtype);
@@ -46,11 +47,17 @@ static void run_layers(std::vector<DecoderLayer>& layers, const NormLayer& norm,
         tokens = layer.feed_forward.output;
     }
     if (norm) normalize_rows(norm, tokens, first.rows, first.width);
+    if (!output.weight) return;
+    ProjectionArguments logits = output;
+    logits.rows = first.rows;
+    logits.tokens = tokens;
+    project(logits, threads);
 }
 
 // A step has some six stages for each layer, of some ten microseconds of memory reads each with many cores: one team.
-void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads) {
-    in_one_region(threads, [&] { run_layers(layers, norm, threads); });
+void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, const ProjectionArguments& output,
+                   int threads) {
+    in_one_region(threads, [&] { run_layers(layers, norm, output, threads); });
 }
 
 }  // namespace regard

@@ -3,6 +3,7 @@
 //
 //     a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)        h_0 the embedded tokens (batch, length, width)
 //     h_L = norm(feed_forward_L(a_L))                               the last one; the norm may be absent
+//     logits = h_L W^T + b                                          if they are asked for
 #pragma once
 
 #include <vector>
@@ -19,7 +20,9 @@ struct DecoderLayer {
 };
 
 // Layers with the keys, values, masks and rotations of a step. The tokens of the first layer are those of the step; the
-// output of each feed-forward sublayer is set, and what lies between sublayers is not. Changes the layers.
-void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, int threads);
+// output of each feed-forward sublayer is set, and what lies between sublayers is not. Changes the layers. `output` may be
+// absent; its output is set, its tokens are not.
+void decoder_stack(std::vector<DecoderLayer>& layers, const NormLayer& norm, const ProjectionArguments& output,
+                   int threads);
 
 }  // namespace regard

@@ -154,12 +154,11 @@ void append(const Array& all, void* tokens, int64_t added, int threads) {
 void append_to_pages(const Array& all, const Pages& pages, void* tokens, const Problem& p) {
     const Rows from(tokens, all.shape[3], all.dtype);
     const auto each = static_cast<int64_t>(dtype_size(all.dtype));
-    const auto* lengths = static_cast<const int64_t*>(pages.lengths.data);
     const int64_t page_size = all.shape[2];
     int64_t row = 0;
-    for (int64_t b = 0; b < p.batch; ++b)
-        for (int64_t place = lengths[b] - p.queries; place < lengths[b]; ++place) {
-            const int64_t page = page_index(pages.table, b, place / page_size);
+    for (int64_t sequence = 0; sequence < pages.sequences(); ++sequence)
+        for (int64_t place = pages.length(sequence) - pages.count(p, sequence); place < pages.length(sequence); ++place) {
+            const int64_t page = page_index(pages.table, sequence, place / page_size);
             for (int64_t head = 0; head < all.shape[1]; ++head, ++row)
                 memcpy(static_cast<char*>(all.data) + all.at(page, head, place % page_size, 0) * each, from[row],
                        from.bytes_of_row());

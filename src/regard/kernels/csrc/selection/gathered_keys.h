@@ -42,7 +42,7 @@ struct ChosenRows {
         for (int64_t b = 0; b < 256; b += 64) __builtin_prefetch(later + b);  // a row of 64 float32 numbers
         return (*this)[j + 1];
     }
-    REGARD_INLINE void fetch(const T*) const {}
+    REGARD_INLINE void fetch(const T*, int64_t, int64_t) const {}
 };
 
 template <class A>

@@ -413,11 +413,28 @@ struct PackKeys {
     static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
                                        int64_t height, storage* key_rows, storage* value_rows) {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
-        uint64_t bad = read_tokens(p.key, batch, key_head, first, count, height, p.head_dim, key_rows, key_stride);
-        bad |= read_tokens(p.value, batch, key_head, first, count, height, p.value_dim, value_rows, value_stride);
+        uint64_t bad = read_keys(p, p.key, batch, key_head, first, count, height, p.head_dim, key_rows, key_stride);
+        bad |= read_keys(p, p.value, batch, key_head, first, count, height, p.value_dim, value_rows, value_stride);
         if (bad) {
             clear_rows(bad, p.head_dim, key_rows, key_stride);
             clear_rows(bad, p.value_dim, value_rows, value_stride);
+        }
+        return bad;
+    }
+
+    // Copies rows of keys, or of values, page by page if they are in pages.
+    static REGARD_INLINE uint64_t read_keys(const Problem& p, const Array& from, int64_t batch, int64_t key_head,
+                                            int64_t first, int64_t count, int64_t height, int64_t width, storage* to,
+                                            int64_t stride) {
+        if (!p.page_table) return read_tokens(from, batch, key_head, first, count, height, width, to, stride);
+        const int64_t size = from.shape[2];
+        uint64_t bad = 0;
+        for (int64_t done = 0; done < count;) {
+            const int64_t slot = (first + done) % size, here = min_of(count - done, size - slot);
+            const int64_t page = page_index(p.page_table, 0, (first + done) / size);
+            const int64_t rows = done + here == count ? height - done : here;
+            bad |= read_rows(from, from.at(page, key_head, slot, 0), here, rows, width, to + done * stride, stride) << done;
+            done += here;
         }
         return bad;
     }

@@ -141,6 +141,8 @@ enum class WeightFunction { softmax, sigmoid };
 struct Problem {
     int64_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
     Array query, key, value;
+    // Pages of the one entry of the batch (drivers.h), or absent. Then key and value are (pages, key_heads, page_size, size).
+    Array page_table;
     Mask mask;
     Array bias;            // broadcasts to (batch, heads, queries, keys), or absent; any floating dtype
     Array table;           // (1, 1, heads or 1, distances): bias by distance, or absent; see above
@@ -162,5 +164,11 @@ struct Problem {
     REGARD_INLINE int64_t queries_in(int64_t query_tile) const { return count_in_tile(queries, query_tile); }
     REGARD_INLINE int64_t keys_in(int64_t key_tile) const { return count_in_tile(keys, key_tile); }
 };
+
+// The number of a page in a table of int32 or int64.
+REGARD_INLINE int64_t page_index(const Array& table, int64_t entry, int64_t page) {
+    const int64_t at = table.at(0, 0, entry, page);
+    return table.dtype == Dtype::int32 ? ((const int32_t*)table.data)[at] : ((const int64_t*)table.data)[at];
+}
 
 }  // namespace regard
