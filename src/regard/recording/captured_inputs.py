@@ -110,10 +110,9 @@ def _make_call_hook(captured: CapturedLayer) -> Any:
 
 def _make_linear_hook(captured: CapturedLayer) -> Any:
     def capture(linear: nn.Module, args: tuple[Any, ...]) -> None:
-        if (
-            args and isinstance(args[0], Tensor) and args[0].data_ptr() in captured.reads
-        ):  # not what another projection made
-            captured.linears.append((args[0], linear))
+        tokens = args[0] if args else None
+        if isinstance(tokens, Tensor) and tokens.data_ptr() in captured.reads:  # not what another projection made
+            captured.linears.append((tokens, linear))
 
     return capture
 
