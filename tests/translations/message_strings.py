@@ -70,7 +70,7 @@ SHOWN_NAMES = frozenset(
 """Variables, attributes and arguments that a view shows, wherever they are set."""
 _WORDS = """
 fault left refused source target wrong
-any batch cache causal constant implementations keys padding prefix window
+any batch beams cache causal chunks compiled constant implementations keys padding prefix window
 accuracy available both bytes chance characters confidence details document documents environment episode episodes
 equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
 name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted

@@ -274,7 +274,12 @@ def _explain_packed(subject: Subject, module: nn.Module | None, outcome: Outcome
 
 
 def _explain_batch(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
-    del subject, module, outcome, noise
+    del module
+    if outcome.comparison is not None:
+        call = outcome.comparison.base.call
+        outputs, others = subject.run(call), subject.run(replace(call, seed=11))
+        if difference(outputs, others) > noise.threshold(largest(outputs)):
+            return "random numbers are drawn for all rows together, also in eval mode"
     return "the rows of the batch are mixed: an operation runs over the dimension of the batch"
 
 

@@ -77,6 +77,18 @@ def _measure_chunks(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     return found
 
 
+def _describe_chunk(size: int, *, is_blind: bool) -> str:
+    if is_blind:
+        return f"tokens of its own chunk of {size} are hidden from a token"
+    return f"it reads tokens of other chunks than its own one of {size}"
+
+
+def _describe_window(window: int, keys: int, length: int) -> str:
+    if keys >= length:
+        return f"the window of {window} keys is ignored: the layer reads {keys} keys back"
+    return f"the layer reads {keys} keys back, and the window has {window}: its edge is off"
+
+
 def _judge_chunk(name: str, reach: torch.Tensor, size: int, noise: NoiseFloor) -> Outcome:
     """Compare the reach of a module with its chunks: what it reads of others, and what it does not of its own."""
     threshold, length = noise.threshold(1.0), len(reach)
@@ -85,10 +97,10 @@ def _judge_chunk(name: str, reach: torch.Tensor, size: int, noise: NoiseFloor) -
     blind = allowed & (reach <= threshold)
     if float(outside.max()) <= threshold and bool(blind.any()):
         row, column = (int(place) for place in blind.nonzero()[0])
-        cause = f"tokens of its own chunk of {size} are hidden from a token"
+        cause = _describe_chunk(size, is_blind=True)
         return Outcome(float("inf"), threshold, f"token {column} was replaced", row, column, module=name, cause=cause)
     row, column = divmod(int(outside.argmax()), length)
-    cause = f"it reads tokens of other chunks than its own one of {size}"
+    cause = _describe_chunk(size, is_blind=False)
     return Outcome(
         float(outside.max()), threshold, f"token {column} was replaced", row, column, module=name, cause=cause
     )
@@ -128,13 +140,11 @@ def _judge(name: str, reach: torch.Tensor, window: int, noise: NoiseFloor) -> Ou
             row,
             column,
             module=name,
-            cause=f"the window of {window} keys is ignored: the layer reads {farthest} keys back"
-            if farthest >= length
-            else f"the layer reads {farthest} keys back, and the window has {window}",
+            cause=_describe_window(window, farthest, length),
         )
     if bool((reach[edge] <= threshold).all()):
         nearest = int(distance[(reach > threshold) & (distance >= 0)].max()) + 1
-        cause = f"the layer reads {nearest} keys back, and the window has {window}: its edge is off"
+        cause = _describe_window(window, nearest, length)
         return Outcome(float("inf"), threshold, f"the token {window - 1} before was replaced", module=name, cause=cause)
     return Outcome(largest, threshold, "")
 
