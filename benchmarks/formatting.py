@@ -57,8 +57,8 @@ def verdict(found: dict[str, Any], case: dict[str, Any], suite: str, measured: d
     label = LABELS.get(found["against"], found["against"])
     if found["kind"] == "faster":
         bound = misses.speed_bound(found, case)
-        if outcome.is_restated:
-            limit = f", {share(misses.REACHABLE_SHARE)} of the bound; set as {found['asked']:g}x"
+        if outcome.is_restated and bound is not None:
+            limit = f", {share(outcome.asked / bound)} of the bound; set as {found['asked']:g}x"
         else:
             limit = "" if found["reached"] or bound is None else f", at the peak {bound:.2f}x"
         asked = f"{outcome.asked:.2f}" if outcome.is_restated else f"{outcome.asked:g}"

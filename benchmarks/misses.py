@@ -1,6 +1,7 @@
 """Whether a target was reached on a machine; if not, whether there is a reason.
 
-    restated     a ratio that would take more than 70% of the machine's peak is replaced by that share of its bound
+    restated     a ratio that would take more than 70% of the machine's peak is replaced by that share of its bound, or
+                 by 1 where that is more: regard is to be no slower than the other where the peak allows it
     in rounds    a target that at least a quarter of the rounds reached is neither reached nor missed
     explained    what limits regard there is known
     outdated     measured before a change of the kernels that was made for such cases
@@ -87,7 +88,7 @@ class Outcome:
 def judge(found: dict[str, Any], case: dict[str, Any], suite: str, measured: dict[str, Any]) -> Outcome:
     """Judge a verdict of a case as it is in the results."""
     bound = speed_bound(found, case)
-    reachable = found["asked"] if bound is None else REACHABLE_SHARE * bound
+    reachable = found["asked"] if bound is None else max(REACHABLE_SHARE * bound, 1.0 if bound >= 1.0 else 0.0)
     is_restated = not found["reached"] and reachable < found["asked"]
     asked = reachable if is_restated else found["asked"]
     if found["reached"] or (is_restated and found["got"] >= asked):

@@ -50,7 +50,7 @@ python -m benchmarks.report             # writes this page
   divided by the time that the operations of the case (or its bytes) take at the peak, which no code for them exceeds
   on this machine.
 - A ratio that would take more than 70% of the peak is taken back there, since the page's bound is out of reach or close
-  to it: it is replaced by 70% of its bound, and followed by the ratio that was set.
+  to it: it is replaced by 70% of its bound, or by 1x where that is more, and followed by the ratio that was set.
 - Other libraries are called as their users call them, with torch's default number of threads.
 """
 
@@ -102,7 +102,7 @@ def _render_misses(reports: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         f"{kinds['reached']} of {len(judged)} targets on {len(reports)} machines are reached. {kinds['in rounds']} "
         "others were reached in at least a quarter of the rounds, in which contestants take turns. "
-        f"{restated} ratios are replaced by {formatting.share(misses.REACHABLE_SHARE)} of their bound. "
+        f"{restated} ratios are replaced by {formatting.share(misses.REACHABLE_SHARE)} of their bound, or 1x. "
         f"{kinds['explained'] + kinds['outdated']} misses have a reason:\n"
     )
     reasons = Counter(one.outcome.reason for one in judged if one.outcome.reason)

@@ -152,6 +152,13 @@ def test_a_ratio_near_or_above_its_bound_is_replaced_by_a_share_of_the_bound(got
     assert text == f"{mark} {got:.2f}x as fast as torch SDPA (≥ {asked:.2f}x, 70% of the bound; set as 5x)"
 
 
+def test_a_restated_ratio_is_at_least_1_where_the_peak_allows_it() -> None:
+    found, case = make_miss(1.8, 0.96, 0.75)  # its bound is 1.28
+    assert misses.judge(found, case, "short", MEASURED) == misses.Outcome("unexplained", 1.0, True)
+    found, case = make_miss(1.8, 0.5, 0.6)  # its bound is 0.83
+    assert misses.judge(found, case, "short", MEASURED).asked == pytest.approx(0.7 * 0.5 / 0.6)
+
+
 def test_a_miss_has_a_reason_if_rounds_reached_it_or_one_is_stated(monkeypatch) -> None:
     found, case = make_miss(2.0, 1.9, 0.1)
     assert misses.judge(found, case, "short", MEASURED).kind == "unexplained"
