@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.conformance.onnx_cases import read_node_tests
+from regard.conformance import onnx_cases
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,13 @@ def read_cases(operator: str) -> list[OnnxCase]:
             {name: _to_tensor(value) for name, value in test.inputs.items()},
             {name: _to_tensor(value) for name, value in test.outputs.items()},
         )
-        for test in read_node_tests(operator)
+        for test in onnx_cases.read_node_tests(operator)
     ]
 
 
 def run_graph(graph: Any, *inputs: Tensor) -> Tensor:
     """Run a graph with one output by the reference evaluator of the package."""
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)])
-    feeds = {one.name: value.numpy() for one, value in zip(graph.input, inputs, strict=True)}
-    (output,) = ReferenceEvaluator(model).run(None, feeds)
-    return torch.from_numpy(np.array(output))
+    return _to_tensor(onnx_cases.run_graph(graph, *(value.numpy() for value in inputs)))
 
 
 def _to_tensor(value: Any) -> Tensor:

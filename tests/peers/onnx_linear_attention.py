@@ -37,7 +37,7 @@ def compute(case: OnnxCase) -> tuple[dict[str, Tensor], float]:
         if name in case.inputs
     }
     mechanism = LinearAttention(heads=heads, head_dim=width, scale=case.attributes.get("scale") or None, impl="auto")
-    output, state = mechanism.step(query, key, value, _past(case.inputs.get("past_state"), group), **inputs)
+    output, state = mechanism.step(query, key, value, past_state(case.inputs.get("past_state"), group), **inputs)
     outputs = {
         "output": output.transpose(1, 2).flatten(2),
         "present_state": state.sums[:, ::group].to(case.outputs["present_state"].dtype),
@@ -59,7 +59,7 @@ def _per_head(tokens: Tensor, heads: int, key_heads: int, size: int) -> Tensor:
     return own.repeat_interleave(heads // own.shape[1], dim=1)
 
 
-def _past(sums: Tensor | None, group: int) -> LinearState:
+def past_state(sums: Tensor | None, group: int) -> LinearState:
     if sums is None:
         return LinearState()
     sums = sums.repeat_interleave(group, dim=1)

@@ -5,20 +5,21 @@ The expected numbers are theirs; tolerances are bounds of the roundings of their
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from peers.onnx_attention import attention_call, attention_outputs, flex_call
 from peers.onnx_cases import OnnxCase, read_cases
-from peers.onnx_linear_attention import compute
+from peers.onnx_linear_attention import LinearAttention, compute, past_state
 from regard.conformance import check
-from regard.conformance.onnx_cases import make_case, read_node_tests
+from regard.conformance.onnx_cases import OPERATORS, expected_outputs, make_case, read_node_tests
+from regard.conformance.onnx_runtimes import check_onnx_runtime, compare_output
+from regard.conformance.suites import ONNX_SCANS
 from regard.positions import Rotary
 
 pytestmark = pytest.mark.slow
 
-PROB_MOD = "FlexAttention may change the weights after the softmax, which attention of regard does not"
+PROB_MOD = "prob_mod changes the weights after the softmax"
 
 
 def difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
@@ -96,19 +97,47 @@ def test_rotary_embedding():
         assert difference(rotate(case), case.outputs["output"]) <= bound, case.name
 
 
-def test_cases_of_the_kit_have_their_results():
-    """The exact results of ``regard conform --suite onnx`` are theirs but for the roundings of their dtype."""
-    tests = list(read_node_tests("Attention"))
-    assert len(tests) > 90
+def test_exact_results_of_the_kit_are_theirs():
+    """All outputs of all tests, but for the roundings of their dtype."""
+    tests = [test for test in read_node_tests(*OPERATORS) if not test.without_case]
+    assert len(tests) > 116
     for test in tests:
-        case, output = make_case(test), test.outputs["Y"].astype(np.float64)
-        if output.ndim == 3:
-            output = output.reshape(*output.shape[:2], case.layout.heads, -1).swapaxes(1, 2)
-        error = np.abs(output - case.expected.output).max()
-        assert error <= case.bounds(test.inputs["Q"].dtype.name)["output"], test.name
+        exact = expected_outputs(test, make_case(test))
+        for name, output in test.outputs.items():
+            assert compare_output(name, output, *exact[name]) == (), (test.name, name)
+
+
+@pytest.mark.parametrize(("runtime", "right"), [("onnxruntime", 174), ("onnx.reference", 234)])
+def test_runtimes(runtime, right):
+    """ONNX Runtime refuses dtypes and operators that it does not have; what is computed is right."""
+    report = check_onnx_runtime(runtime)
+    assert report.holds, report
+    counts = report.counts()
+    assert counts["right"] >= right
+    assert counts["not tried"] == 2
+    assert {outcome.reason for outcome in report.outcomes if outcome.verdict == "not tried"} == {f"its {PROB_MOD}"}
 
 
 def test_attention_of_torch_passes_the_suite():
     report = check(torch.nn.functional.scaled_dot_product_attention, suite="onnx")
     assert report.holds, report
-    assert report.counts()["right"] > 80
+    assert report.counts()["right"] > 90
+
+
+def test_scans_of_regard_pass_the_suite():
+    """Kernels that take decays and rates: each test of LinearAttention is a case of one of three mechanisms."""
+
+    def scan(query, key, value, log_decay, beta=None, scale=1.0, state=None):
+        log_decay = log_decay[..., None] if log_decay.dim() == 3 else log_decay
+        past = past_state(state, group=1)
+        mechanism = LinearAttention(heads=query.shape[1], head_dim=query.shape[3], scale=scale, impl="auto")
+        rates = {} if beta is None else {"beta": beta[..., None]}
+        output, after = mechanism.step(query, key, value, past, decay=log_decay.expand_as(key), **rates)
+        return output, after.sums
+
+    counts = {}
+    for mechanism in ONNX_SCANS:
+        report = check(scan, mechanism=mechanism, suite="onnx", framework="torch")
+        assert report.holds, report
+        counts[mechanism] = report.counts()["right"]
+    assert sum(counts.values()) >= 14, counts

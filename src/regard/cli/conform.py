@@ -28,7 +28,7 @@ NOTES = """
 softcap, sinks and dropout, by their usual names. Cases that need other arguments are not tried. Functions of torch, \
 JAX and NumPy are told apart by what their module imports; Triton kernels run in Triton's interpreter unless --device \
 is cuda. A function that takes cu_seqlens_q is tried with packed rows. A file that ends in .onnx is a model with one \
-node of the operator Attention.
+node of the operator Attention. onnxruntime and onnx.reference are runtimes, tried with the node tests of ONNX.
 
 [bold]Exit codes.[/bold] 0: all results are right; 1: a result is wrong; 2: the function could not be tried. 4 to 6 \
 as for all commands.
@@ -40,6 +40,10 @@ as for all commands.
   regard conform my_kernel:delta --mechanism gated_delta --json > report.json
 
   regard conform attention.onnx
+
+  regard conform onnxruntime
+
+  regard conform --list --suite onnx
 
   regard conform --vectors cases.safetensors
 
@@ -81,7 +85,7 @@ class _Function:
     )
     causal: bool = option_field(False, "It is causal without an argument that says so.")
     suite: str = option_field(
-        "regard", "Cases: regard, packed (rows of texts) or onnx (ONNX's node tests of Attention).", metavar="NAME"
+        "regard", "Cases: regard, packed (rows of texts) or onnx (ONNX's node tests of the mechanism).", metavar="NAME"
     )
     strict: bool = option_field(
         False, "Try inf and nan behind masks, too, which most kernels multiply with weights of 0."
@@ -102,7 +106,9 @@ class _Function:
 def conform(
     function: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:FUNCTION", help="The function, or a model of ONNX.", show_default=False),
+        typer.Argument(
+            metavar="MODULE:FUNCTION", help="The function, a model of ONNX, or a runtime of it.", show_default=False
+        ),
     ] = None,
     *,
     how: _Function,
@@ -118,6 +124,9 @@ def conform(
             show_default=False,
         ),
     ] = None,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List the cases, and try nothing.", show_default=False)
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)] = False,
 ) -> None:
     """Compare a kernel of attention with exact results in float64, and say what is wrong and how.
@@ -126,6 +135,9 @@ def conform(
     """
     if vectors is not None:
         _write_vectors(vectors, how.mechanism, how.suite)
+        return
+    if list_only:
+        _list_cases(how.mechanism, how.suite, as_json=as_json)
         return
     if function is None:
         raise OptionError("nothing to try", expected="MODULE:FUNCTION", got="no function", do=f"for example {EXAMPLE}")
@@ -147,6 +159,22 @@ def _write_vectors(path: Path, mechanism: str, suite: str) -> None:
     print(translate_message(f"Written: {path} ({len(cases)} cases, {path.stat().st_size / 1000:,.0f} kB)"))
 
 
+def _list_cases(mechanism: str, suite: str, *, as_json: bool) -> None:
+    """Print the cases, and of ONNX's node tests also those that are none, with the reason."""
+    from regard.conformance import cases_of
+
+    cases = {case.name: "" for case in cases_of(mechanism, suite=suite)}
+    if suite == "onnx":
+        from regard.conformance.onnx_cases import describe_tests
+
+        cases = dict(describe_tests())
+    if as_json:
+        print(json.dumps([{"case": name, "note": note} for name, note in cases.items()], indent=1, ensure_ascii=False))
+        return
+    for name, note in cases.items():
+        print(translate_message(f"{name}: {note}" if note else name))
+
+
 def _check(name: str, how: _Function, *, fail_fast: bool) -> Report:
     """Load the function and try it, with a progress bar."""
     from regard.cli.progress import count_progress
@@ -159,16 +187,21 @@ def _check(name: str, how: _Function, *, fail_fast: bool) -> Report:
         def show(done: int, total: int) -> None:
             advance(100 * done // total)
 
-        if name.endswith(".onnx"):
-            if how != _Function():
+        from regard.conformance.onnx_runtimes import RUNTIMES
+
+        if name.endswith(".onnx") or name in RUNTIMES:
+            if how not in (_Function(), _Function(suite="onnx" if name in RUNTIMES else "regard")):
                 raise OptionError(
-                    "options of functions have no effect on a model of ONNX",
+                    "options of functions have no effect on ONNX",
                     expected=f"{name} alone, or with --fail-fast and --json",
                     got="other options",
-                    do="leave them out: its attributes say them",
+                    do="leave them out: the attributes of a node say them",
                 )
             from regard.conformance.onnx_model import check_onnx_model
+            from regard.conformance.onnx_runtimes import check_onnx_runtime
 
+            if name in RUNTIMES:
+                return check_onnx_runtime(name, fail_fast=fail_fast, progress=show)
             return check_onnx_model(Path(name), fail_fast=fail_fast, progress=show)
         return how.check(load_function(name, example=EXAMPLE), fail_fast=fail_fast, progress=show)
 
@@ -196,7 +229,8 @@ def _print_report(report: Report) -> None:
         for cause, cases in sorted(causes.items(), key=lambda item: -len(item[1])):
             table.add_row(translate_message(cause), translate_message(cases[0]))
         console.print(table)
-    unexplained = [outcome for outcome in report.wrong if not any(finding.cause for finding in outcome.findings)]
+    wrong = [outcome for outcome in report.wrong if not outcome.reason]
+    unexplained = [outcome for outcome in wrong if not any(finding.cause for finding in outcome.findings)]
     if unexplained and causes:
         console.print(translate_message("Other wrong results"))
     for outcome in unexplained[:SHOWN]:
@@ -209,7 +243,12 @@ def _print_report(report: Report) -> None:
 
 def _print_reasons(report: Report, console: Any) -> None:
     """Print the cases that were refused or not tried, by their reason."""
-    labels = {"right": "gradients not compared", "refused": "refused", "not tried": "not tried"}
+    labels = {
+        "wrong": "wrong",
+        "right": "gradients not compared",
+        "refused": "refused",
+        "not tried": "not tried",
+    }
     for verdict, label in labels.items():
         reasons: dict[str, int] = {}
         for outcome in report.outcomes:

@@ -5,7 +5,8 @@ and the names of usual faults. It needs NumPy alone, and a framework only to cal
 """
 
 from regard.conformance.cases import Case
-from regard.conformance.checking import cases_of, check
+from regard.conformance.checking import check
 from regard.conformance.report import Finding, Outcome, Report
+from regard.conformance.suites import cases_of
 
 __all__ = ["Case", "Finding", "Outcome", "Report", "cases_of", "check"]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from regard.conformance.arguments import Signature
+from regard.conformance.attention_cases import Sizes
 from regard.conformance.cases import Case
 from regard.conformance.faults.naming import Assumption
 from regard.conformance.frameworks import Framework
@@ -22,8 +23,6 @@ LAYOUTS = {
     "thd": "(tokens of all texts, heads, head_dim)",
 }
 """Orders of dimensions: that of torch, that of FlashAttention and JAX, and that of packed rows with ``cu_seqlens``."""
-SUITES = {"regard": ("bhld", "blhd"), "packed": ("thd",), "onnx": ("bhld", "blhd")}
-"""The layouts in which functions take the cases of each suite."""
 OPTIONAL = ("max_seqlen_q", "max_seqlen_k")
 """Arguments of a case that a function may find out itself."""
 MASK_FORMS = {
@@ -68,17 +67,20 @@ class Results:
 @final
 @dataclass(frozen=True)
 class Kernel:
-    """A function with its framework, its arguments and its convention."""
+    """A function with its framework, its arguments, its convention, and the cases that it is tried with."""
 
     function: Callable[..., Any]
     framework: Framework
     signature: Signature
     convention: Convention
+    mechanism: str = "dot_product"
+    suite: str = "regard"
+    sizes: Sizes = Sizes()  # noqa: RUF009 (a constant)
+    dtype: str = "float32"
+    """Of all cases; some are tried in other dtypes, too."""
     assumption: Assumption = Assumption()  # noqa: RUF009 (a constant)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that the function does not take, since it always has them, such as causal=True."""
-    suite: str = "regard"
-    """The cases that it is tried with, of ``SUITES``."""
 
     def missing(self, case: Case) -> str:
         """The argument of a case that the function does not take; "" if there is none."""

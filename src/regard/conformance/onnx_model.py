@@ -6,7 +6,7 @@ keys than the tensors. The present keys and values, and ``qk_matmul_output`` in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,16 +15,16 @@ import numpy as np
 
 from regard.conformance.attention_cases import EQUATION, FEWER, SINGLE, SQUARE
 from regard.conformance.cases import Case, make_tensors
-from regard.conformance.checking import SIZES, Progress, check
-from regard.conformance.equations import largest_error
-from regard.conformance.onnx_cases import position_mask, split_heads
-from regard.conformance.report import Finding, Outcome, Report
+from regard.conformance.checking import check
+from regard.conformance.onnx_cases import attention_outputs, position_mask, split_heads
+from regard.conformance.onnx_runtimes import RUNTIMES, Run, compare_output, make_run
+from regard.conformance.outcomes import Progress
+from regard.conformance.report import Outcome, Report
+from regard.conformance.suites import SIZES
 from regard.errors import CheckpointError, MissingPackageError, OptionError, RefusedError, class_and_line
 
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
-LOWEST = -6e4
-"""Scores below it stand for minus infinity."""
 
 
 @final
@@ -33,11 +33,12 @@ class OnnxAttention:
     """A node of Attention: names of the graph by those of the operator, attributes, and the function that runs it."""
 
     inputs: Mapping[str, str]
-    outputs: tuple[str, ...]
+    outputs: Mapping[str, str]
     kinds: Mapping[str, np.dtype[Any]]
     mask_rank: int
     attributes: Mapping[str, Any]
-    run: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
+    runtime: str
+    run: Run
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class OnnxAttention:
         given = {**tensors, "past_key": key[:, :, :past], "past_value": value[:, :, :past], "nonpad_kv_seqlen": lengths}
         given |= {} if mask is None else {"attn_mask": mask}
         feeds = {name: np.ascontiguousarray(given[formal], self.kinds[formal]) for formal, name in self.inputs.items()}
-        found = dict(zip(self.outputs, self.run(feeds), strict=True))
+        found = dict(zip(self.outputs, self.run(list(self.outputs.values()), feeds), strict=True))
         if self.heads is not None:
             found["Y"] = split_heads(found["Y"], self.heads[0])
         return found
@@ -119,7 +120,8 @@ def check_onnx_model(path: Path, *, fail_fast: bool = False, progress: Progress 
         progress=progress,
     )
     others = () if fail_fast and not report.holds else tuple(_try_cache(model, dtype))
-    return Report(str(path), report.mechanism, "onnx", report.conventions, (*report.outcomes, *others))
+    conventions = (*report.conventions, f"computed by {model.runtime}")
+    return Report(str(path), report.mechanism, "onnx", conventions, (*report.outcomes, *others))
 
 
 def _try_cache(model: OnnxAttention, dtype: str) -> Iterator[Outcome]:
@@ -150,31 +152,11 @@ def _try_cache(model: OnnxAttention, dtype: str) -> Iterator[Outcome]:
 def _compare_outputs(
     model: OnnxAttention, case: Case, found: Mapping[str, np.ndarray], dtype: str
 ) -> Iterator[Outcome]:
-    bounds, cases = case.bounds(dtype), {"Y": "lengths of keys"}
-    exact = {"Y": (case.expected.output, bounds["output"])}
-    exact |= {f"present_{name}": (case.arguments[name], 0.0) for name in ("key", "value")}
-    exact["qk_matmul_output"] = _scores(case, model.attributes.get("qk_matmul_output_mode", 0), bounds)
+    cases = {"Y": "lengths of keys"}
+    exact = attention_outputs(case, model.attributes.get("qk_matmul_output_mode", 0), case.bounds(dtype))
     for name, actual in found.items():
-        expected, bound = exact[name]
-        actual = actual.astype(np.float64)
-        if actual.shape == expected.shape:
-            expected = np.where(np.isneginf(expected) & (actual <= LOWEST), actual, expected)
-        error = largest_error(actual, expected)
-        findings = () if error <= bound else (Finding(name, error, bound),)
+        findings = compare_output(name, actual, *exact[name])
         yield Outcome(f"{cases.get(name, name)}, {case.name}", dtype, "wrong" if findings else "right", findings)
-
-
-def _scores(case: Case, mode: int, bounds: Mapping[str, float]) -> tuple[np.ndarray, float]:
-    """The exact ``qk_matmul_output`` of a mode, and its bound: products, with softcap, with a mask too, or weights."""
-    assert case.expected.weights is not None
-    if mode == 3:
-        return case.expected.weights, bounds["output"]
-    layout, softcap = case.layout, case.arguments.get("softcap")
-    key = np.repeat(case.arguments["key"], layout.group, axis=1)
-    scores = case.arguments.get("scale", layout.head_dim**-0.5) * case.arguments["query"] @ key.swapaxes(2, 3)
-    scores = scores if softcap is None or mode == 0 else softcap * np.tanh(scores / softcap)
-    # The lse has the error of a score, and more roundings.
-    return (np.where(case.expected.allowed, scores, -np.inf) if mode == 2 else scores), bounds["lse"]
 
 
 def _read_attention(path: Path) -> OnnxAttention:
@@ -189,14 +171,24 @@ def _read_attention(path: Path) -> OnnxAttention:
     }
     returned = {entry.name for entry in model.graph.output}
     outputs = {formal: name for formal, name in zip(OUTPUTS, node.output, strict=False) if name in returned}
+    runtime, run = _find_runtime(model)
     return OnnxAttention(
         inputs,
-        tuple(outputs),
+        outputs,
         kinds,
         len(entries[inputs["attn_mask"]].shape.dim) if "attn_mask" in inputs else 0,
         {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute},
-        _evaluator(model, path, list(outputs.values())),
+        runtime,
+        run,
     )
+
+
+def _find_runtime(model: Any) -> tuple[str, Run]:
+    """ONNX Runtime, or if it is not installed or does not have the operator, ONNX's own evaluator."""
+    try:
+        return RUNTIMES[0], make_run(RUNTIMES[0], model)
+    except Exception:
+        return RUNTIMES[1], make_run(RUNTIMES[1], model)
 
 
 def _load_model(onnx: Any, path: Path) -> Any:
@@ -231,18 +223,3 @@ def _attention_node(model: Any, path: Path) -> Any:
             do="export the attention alone, with dynamic sizes",
         )
     return model.graph.node[0]
-
-
-def _evaluator(model: Any, path: Path, outputs: list[str]) -> Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]:
-    """The function that computes these outputs of a model."""
-    try:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception:  # a runtime without the operator, or none
-        from onnx.reference import ReferenceEvaluator
-
-        session = ReferenceEvaluator(model)
-    return lambda feeds: [np.asarray(part) for part in session.run(outputs, dict(feeds))]

@@ -1,10 +1,20 @@
-"""Print the share of the faults that the kit catches, beside that of the usual test: ``make conformance``."""
+"""Print the share of the faults that the kit catches, beside that of the usual test: ``make conformance``.
+
+A fault has its cause if the sentence that explains most wrong cases is the right one, of ``causes``.
+"""
 
 from __future__ import annotations
 
-from conformance.mutants.faults import FAULTS, MECHANISMS, build
+from conformance.mutants.causes import CAUSES
+from conformance.mutants.faults import FAULTS, MECHANISMS, Fault, build
 from conformance.mutants.usual_test import passes
-from regard.conformance import check
+from regard.conformance import Report, check
+
+
+def is_named(fault: Fault, report: Report) -> bool:
+    """Whether the cause of most wrong cases is the right one."""
+    words, causes = CAUSES[fault.kernel].get(fault.name), report.causes()
+    return bool(words and causes) and words in max(causes, key=lambda cause: len(causes[cause]))
 
 
 def main() -> None:
@@ -27,7 +37,7 @@ def main() -> None:
             found = (
                 1,
                 not report.holds,
-                bool(report.causes()),
+                is_named(fault, report),
                 not passes(built, backward=False),
                 not passes(built, backward=True),
             )

@@ -1,5 +1,7 @@
 """Exact attention over tiles of keys with a running softmax, forward and backward, in the dtype of its inputs."""
 
+from inspect import signature
+
 import numpy as np
 
 TILE = 16
@@ -91,22 +93,11 @@ def attention(
     return output, lse
 
 
-def attention_backward(
-    upstream,
-    query,
-    key,
-    value,
-    mask=None,
-    bias=None,
-    causal=False,
-    window=None,
-    scale=None,
-    softcap=None,
-    sinks=None,
-    dropout=0.0,
-    seed=0,
-):
-    output, lse = attention(query, key, value, mask, bias, causal, window, scale, softcap, sinks, dropout, seed)
+def attention_backward(upstream, *inputs, **terms):
+    arguments = signature(attention).bind(*inputs, **terms)
+    arguments.apply_defaults()
+    query, key, value, mask, bias, causal, window, scale, softcap, sinks, dropout, seed = arguments.args
+    output, lse = attention(*arguments.args)
     batch, heads, queries, head_dim = query.shape
     keys, group = key.shape[2], heads // key.shape[1]
     scale = query.dtype.type(1 / np.sqrt(head_dim) if scale is None else scale)

@@ -1,5 +1,7 @@
 """Exact attention of packed rows, (tokens of all texts, heads, head_dim), in the dtype of its inputs."""
 
+from inspect import signature
+
 import numpy as np
 
 TILE = 16
@@ -76,23 +78,12 @@ def attention(
     return output, lse
 
 
-def attention_backward(
-    upstream,
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    causal=False,
-    window_size=(-1, -1),
-    softmax_scale=None,
-    softcap=None,
-    sinks=None,
-):
-    arguments = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, window_size, softmax_scale)
-    output, lse = attention(q, k, v, *arguments, softcap, sinks)
+def attention_backward(upstream, *inputs, **terms):
+    arguments = signature(attention).bind(*inputs, **terms)
+    arguments.apply_defaults()
+    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, window_size, *rest = arguments.args
+    softmax_scale, softcap, sinks = rest
+    output, lse = attention(*arguments.args)
     (_, heads, head_dim), group = q.shape, q.shape[1] // k.shape[1]
     scale = q.dtype.type(1 / np.sqrt(head_dim) if softmax_scale is None else softmax_scale)
     of_q, of_k, of_v = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)

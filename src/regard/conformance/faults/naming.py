@@ -13,7 +13,7 @@ from regard.conformance.equations import AttentionEquation, ScanEquation, explai
 from regard.conformance.faults.packed import wrong_packing
 from regard.conformance.faults.scans import wrong_scans, wrong_states
 from regard.conformance.faults.scores import SCALES, wrong_scores
-from regard.conformance.faults.sums import wrong_groups, wrong_lse, wrong_sums, wrong_tiles
+from regard.conformance.faults.sums import wrong_groups, wrong_lse, wrong_running_sums, wrong_sums, wrong_tiles
 from regard.conformance.faults.visibility import wrong_masks, wrong_windows
 
 
@@ -68,6 +68,11 @@ def name_fault(case: Case, part: str, actual: np.ndarray, bound: float) -> str:
 def _name_by_pattern(case: Case, part: str, actual: np.ndarray) -> str:
     """Faults that show where numbers are not finite, or where rows without visible keys are not 0."""
     expected = case.expected
+    if part == "lse" and expected.lse is not None and actual.shape == expected.lse.shape:
+        unseen = np.isneginf(expected.lse)
+        others = np.allclose(actual[~unseen], expected.lse[~unseen], rtol=1e-3)
+        if unseen.any() and others and not np.isneginf(actual[unseen]).any():
+            return "the lse of a query that sees no key is another number: expected -inf"
     if part != "output" or actual.shape != expected.output.shape:
         return ""
     compared = ~np.isnan(expected.output)
@@ -104,3 +109,4 @@ def _wrong_outputs(case: Case) -> Iterator[tuple[str, np.ndarray]]:
     yield from wrong_groups(case)
     yield from wrong_tiles(case)
     yield from wrong_sums(case)
+    yield from wrong_running_sums(case)

@@ -36,7 +36,7 @@ def wrong_lengths(arguments: Mapping[str, Any]) -> Iterator[tuple[str, dict[str,
 
 
 def wrong_packing(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs of packed rows that are read wrongly."""
+    """Each wrong reading of a packed row in words, with the output that it gives."""
     arguments = case.arguments
     if "cu_seqlens_q" not in arguments:
         return
@@ -64,6 +64,11 @@ def wrong_packing(case: Case) -> Iterator[tuple[str, np.ndarray]]:
         columns = [_move_edges(keys, *steps, case.layout.keys) for keys in texts(of_keys)]
         yield sentence, attention_with(case, allowed_in_texts(arguments, texts(of_queries), columns))
     exact = case.expected.output
+    for side, row in (("first", 0), ("last", -1)):
+        missing = exact.copy()
+        for rows in texts(of_queries):
+            missing[:, :, rows][:, :, row : row + 1 or None] = 0.0
+        yield f"off by one: the {side} query of each text is left out", missing
     for sentence, rows in (("last", texts(of_queries)[-1]), ("first", texts(of_queries)[0])):
         missing = exact.copy()
         missing[:, :, rows] = 0.0

@@ -19,7 +19,7 @@ SCALES: Mapping[str, Callable[[int], float]] = {
 
 
 def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs of wrong scores."""
+    """Each fault of the scores in words, with the output that it gives."""
     arguments, head_dim = case.arguments, case.layout.head_dim
     scale = arguments.get("scale", 1 / np.sqrt(head_dim))
     if "scale" in arguments:
@@ -54,6 +54,18 @@ def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
             "the softcap lacks the factor after tanh",
             _attention_with_scores(case, lambda s: np.tanh(s / cap) + (0.0 if bias is None else bias)),
         )
+        yield (
+            "the softcap cuts scores off, instead of tanh",
+            _attention_with_scores(case, lambda s: np.clip(s, -cap, cap) + (0.0 if bias is None else bias)),
+        )
+    if case.name.startswith("scores below"):
+        allowed = case.expected.allowed
+        sentence = "hidden scores get a number that is not low enough, such as -1e4, in place of minus infinity"
+        yield (
+            sentence,
+            _attention_with_scores(case, lambda s: np.where(allowed, s, -1e4), allowed=np.ones_like(allowed)),
+        )
+        yield sentence, np.where(np.all(allowed, axis=-1, keepdims=True), case.expected.output, 0.0)
     if (sinks := arguments.get("sinks")) is not None:
         yield "the sinks are ignored", attention_with(case, sinks=None)
         yield (
@@ -68,13 +80,17 @@ def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
         yield "the sinks are added without the exponential's maximum", attention_with(case, sinks=-sinks)
 
 
-def _attention_with_scores(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def _attention_with_scores(
+    case: Case, change: Callable[[np.ndarray], np.ndarray], *, allowed: np.ndarray | None = None
+) -> np.ndarray:
     """The output, with the scaled products changed by a function that also adds the bias."""
     arguments, layout = case.arguments, case.layout
     key, value = (np.repeat(arguments[name], layout.group, axis=1) for name in ("key", "value"))
     scale = arguments.get("scale", 1 / np.sqrt(layout.head_dim))
     scores = change(scale * arguments["query"] @ key.swapaxes(2, 3))
-    scores = np.where(visible_keys(case.expected.allowed, scores.shape), scores, -np.inf)
+    scores = np.where(
+        visible_keys(case.expected.allowed if allowed is None else allowed, scores.shape), scores, -np.inf
+    )
     highest = np.maximum(scores.max(-1, keepdims=True), -1e300)
     exponentials = np.exp(scores - highest)
     total = exponentials.sum(-1, keepdims=True)

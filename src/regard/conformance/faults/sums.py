@@ -16,8 +16,15 @@ TILES = (8, 16, 32, 64, 128)
 
 
 def wrong_groups(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs whose heads read other key heads than their own."""
+    """Each wrong choice of keys and values of a head in words, with the output that it gives."""
     group, key_heads = case.layout.group, case.layout.key_heads
+    if case.layout.batch > 1:
+        first = {
+            name: np.broadcast_to(case.arguments[name][:1], case.arguments[name].shape) for name in ("key", "value")
+        }
+        yield "the keys and values of the first batch entry are used for all", attention_with(case, **first)
+        yield "the keys of the first batch entry are used for all", attention_with(case, key=first["key"])
+        yield "the values of the first batch entry are used for all", attention_with(case, value=first["value"])
     if group == 1:
         return
     heads = np.arange(case.layout.heads)
@@ -45,7 +52,7 @@ def wrong_groups(case: Case) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def wrong_tiles(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs without a tile of keys, or with keys that pad one."""
+    """Each fault of tiles of keys in words, with the output that it gives."""
     keys, (place, length) = case.layout.keys, places_of_keys(case)
     for tile in TILES:
         if not np.any((length % tile > 0) & (length > tile)):
@@ -66,14 +73,59 @@ def wrong_tiles(case: Case) -> Iterator[tuple[str, np.ndarray]]:
             yield f"only the first tile of {tile} keys is read", attention_with(case, allowed & (place < tile))
 
 
+def wrong_running_sums(case: Case) -> Iterator[tuple[str, np.ndarray]]:
+    """Each fault of a softmax over tiles in words, with the output that it gives."""
+    arguments, layout = case.arguments, case.layout
+    if {"bias", "softcap", "dropout_mask", "cu_seqlens_q"} & {
+        name for name in arguments if arguments[name] is not None
+    }:
+        return
+    key, value = (np.repeat(arguments[name], layout.group, axis=1) for name in ("key", "value"))
+    scores = arguments.get("scale", 1 / np.sqrt(layout.head_dim)) * arguments["query"] @ key.swapaxes(2, 3)
+    scores = np.where(case.expected.allowed, scores, -np.inf)
+    for tile in TILES:
+        if layout.keys <= tile:
+            return
+        for sentence, step in (
+            (f"the sum is not rescaled when a later tile of {tile} keys has a higher score", "sum"),
+            (f"the output is not rescaled when a later tile of {tile} keys has a higher score", "output"),
+            (f"the maximum of the tile of {tile} keys before is kept, and not that of all tiles before", "maximum"),
+            (f"the sum is of the last tile of {tile} keys alone", "earlier_sums"),
+        ):
+            yield sentence, _tiled_softmax(scores, value, arguments.get("sinks"), tile, step)
+
+
+def _tiled_softmax(
+    scores: np.ndarray, value: np.ndarray, sinks: np.ndarray | None, tile: int, without: str
+) -> np.ndarray:
+    """The output of a running softmax over tiles of keys ``without`` one of its steps."""
+    highest, total = np.full((*scores.shape[:3], 1), -np.inf), np.zeros((*scores.shape[:3], 1))
+    if sinks is not None:
+        highest, total = np.broadcast_to(sinks[None, :, None, None], highest.shape), np.ones_like(total)
+    summed = np.zeros((*scores.shape[:3], value.shape[3]))
+    for first in range(0, scores.shape[3], tile):
+        part = scores[..., first : first + tile]
+        of_tile = part.max(-1, keepdims=True)
+        higher = np.maximum(highest, of_tile)
+        safe = np.where(np.isfinite(higher), higher, 0.0)
+        factor, exponentials = np.exp(highest - safe), np.exp(part - safe)
+        sum_factor = {"sum": 1.0, "earlier_sums": 0.0}.get(without, factor)
+        total = total * sum_factor + exponentials.sum(-1, keepdims=True)
+        summed = summed * (1.0 if without == "output" else factor) + exponentials @ value[:, :, first : first + tile]
+        highest = of_tile if without == "maximum" else higher
+    seen = np.isfinite(scores).any(-1, keepdims=True)
+    return np.where(seen, summed / np.where(total == 0, 1.0, total), 0.0)
+
+
 def wrong_sums(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs of another softmax, or with other dropout."""
+    """Each fault of the softmax or of dropout in words, with the output that it gives."""
     exact = case.expected
     if exact.weights is None:
         return
     value = np.repeat(case.arguments["value"], case.layout.group, axis=1)
     dropout_mask = case.arguments.get("dropout_mask")
     if dropout_mask is not None:
+        yield "dropout is ignored", exact.weights @ value
         yield "weights that dropout keeps are not divided by 1 - p", (exact.weights * (dropout_mask > 0)) @ value
         yield (
             "dropout is applied before the softmax, so that the kept weights add up to 1",
@@ -108,7 +160,7 @@ def _softmax_of_queries(case: Case) -> np.ndarray:
 
 
 def wrong_lse(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Wrong lse of the right scores."""
+    """Each fault of the lse of right scores in words, with the lse that it gives."""
     exact = case.expected.lse
     assert exact is not None
     yield "the lse is in base 2", exact / np.log(2)

@@ -11,7 +11,7 @@ from regard.conformance.equations import allowed_pairs, attention_with
 
 
 def wrong_masks(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs with another mask or causal mask."""
+    """Each fault of a mask or causal mask in words, with the output that it gives."""
     arguments, layout = case.arguments, case.layout
     mask = arguments.get("mask")
     if mask is not None:
@@ -40,6 +40,9 @@ def wrong_masks(case: Case) -> Iterator[tuple[str, np.ndarray]]:
         for sentence, bounds in shifted.items():
             near = allowed_pairs({**arguments, "causal": False, "mask": None, "window": bounds})
             yield sentence, attention_with(case, rest & near)
+        if mask is not None:
+            either = allowed_pairs({**arguments, "mask": None}) | allowed_pairs({**arguments, "causal": False})
+            yield "keys are visible by the mask or the causal mask: both are expected", attention_with(case, either)
 
 
 def _other(case: Case) -> str:
@@ -54,7 +57,7 @@ def _other_alignment(case: Case) -> str:
 
 
 def wrong_windows(case: Case) -> Iterator[tuple[str, np.ndarray]]:
-    """Outputs with another window."""
+    """Each fault of a window in words, with the output that it gives."""
     if case.arguments.get("window") is None:
         return
     left, right = case.arguments["window"]
