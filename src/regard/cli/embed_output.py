@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.stderr import say
 from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_parent_folder, write_error
-from regard.language import abbreviate_names, count_noun
+from regard.language import abbreviate_names, count_noun, translate_message
 
 if TYPE_CHECKING:
     from regard.media import Medium
@@ -183,4 +183,4 @@ def report_summary(summary: EmbeddingSummary, out: Path | None, source: Path | N
 
 def _format_line_numbers(first: list[int], count: int) -> str:
     listed = abbreviate_names([str(line) for line in first], len(first), count=count)
-    return f"line {listed}" if count == 1 else f"lines {listed}"
+    return translate_message(f"line {listed}" if count == 1 else f"lines {listed}")

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate
-from regard.language import translate, translate_message
+from regard.language import join_sentences, translate, translate_message
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.head_patterns import pattern_label
@@ -37,7 +37,7 @@ def print_words(reading: Reading, console: Console) -> None:
         )
     if is_mostly_unknown(pairs.words):
         rest = translate("That is most of the text, so the rest is not shown.")
-        console.print(f"{rest} {translate_message(UNKNOWN_WORDS_ADVICE)}", style="yellow")
+        console.print(join_sentences((rest, translate_message(UNKNOWN_WORDS_ADVICE))), style="yellow")
         return
     _print_sink(reading, pairs, console)
     looks = strongest_finding_per_word(pairs)
