@@ -110,7 +110,6 @@ PACKED = {
     "keys end one late": "end with the first one of the text after",
     "all keys": "the texts of a row are one text",
     "keys by the lengths of queries": "the lengths of queries are used for keys",
-    "last text runs on": "runs on to the end of the row",
     "top-left alignment": "aligned at the start",
     "own position hidden": "does not see its own position",
     "next position visible": "sees one key after its own position",
