@@ -17,6 +17,7 @@ from regard.cli.option_group import expand_option_groups
 from regard.cli.search_options import BeamOptions, make_search
 from regard.cli.shared_options import (
     BatchTokens,
+    CacheFormat,
     Device,
     Prefix,
     ScoreFormat,
@@ -135,6 +136,7 @@ def translate(
     scoring: _ScoringOptions,
     form: ScoreFormat = "text",
     weights: Weights = None,
+    cache_format: CacheFormat = None,
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
@@ -142,13 +144,21 @@ def translate(
     from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
 
-    loading = drop_none({"device": device, "weights": weights, "tokens": batch_tokens, "prefix": prefix})
+    loading = drop_none(
+        {"device": device, "weights": weights, "cache_format": cache_format, "tokens": batch_tokens, "prefix": prefix}
+    )
     _check(model, hypotheses, scoring.gold, form)
     _check_unused_options(
         model,
         scoring,
         {"--beam": beam.width, "--length-penalty": beam.length_penalty},
-        {"--weights": weights, "--device": device, "--batch-tokens": batch_tokens, "--prefix": prefix},
+        {
+            "--weights": weights,
+            "--cache-format": cache_format,
+            "--device": device,
+            "--batch-tokens": batch_tokens,
+            "--prefix": prefix,
+        },
     )
     search = make_search(drop_none(vars(beam)))
     keep_freed_memory()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, final
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from regard.cli.loaded_model import require_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.shared_options import (
+    CacheFormat,
     Device,
     Documents,
     Dtype,
@@ -129,6 +131,7 @@ class _Computation:
 def lm(
     measurement: _Measurement,
     stride: Annotated[int | None, option("--stride", "Tokens by which it moves. Default: half of it.", min=1)] = None,
+    cache_format: CacheFormat = None,
     *,
     computation: _Computation,
 ) -> None:
@@ -138,7 +141,7 @@ def lm(
     from regard.generation import score_texts
     from regard.models import CausalLanguageModel
 
-    model = computation.load(CausalLanguageModel.load, measurement.model)
+    model = computation.load(partial(CausalLanguageModel.load, cache_format=cache_format), measurement.model)
     options = {"model": model, "length": measurement.length, "stride": stride}
     scores = computation.measure(measurement.read(), score_texts, **options)
     computation.show(scores, ("loss", "perplexity", "bits_per_byte", "bits_per_character"), _describe)

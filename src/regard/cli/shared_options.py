@@ -13,7 +13,7 @@ from regard.cli.option_group import option_of
 from regard.columns import LabelFormat
 from regard.errors import OptionError, check_choice
 from regard.language import LANGUAGES
-from regard.number_formats import PRECISIONS, WEIGHT_FORMATS
+from regard.number_formats import CACHE_FORMATS, PRECISIONS, WEIGHT_FORMATS
 from regard.tasks.clip import ClipRecipe
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
@@ -101,6 +101,12 @@ def _check_weights(name: str | None) -> str | None:
     return name
 
 
+def _check_cache_format(name: str | None) -> str | None:
+    if name is not None:
+        check_choice("cache format", name, CACHE_FORMATS)
+    return name
+
+
 Dtype = Annotated[
     str,
     option(
@@ -122,6 +128,18 @@ Weights = Annotated[
         metavar="FORMAT",
         autocompletion=choice_completer(WEIGHT_FORMATS),
         callback=_check_weights,
+    ),
+]
+
+CacheFormat = Annotated[
+    str | None,
+    option(
+        "--cache-format",
+        "Format of cached keys and values: int8 (rounded, half the memory of bfloat16; answers differ little). "
+        "Default: that of --dtype.",
+        metavar="FORMAT",
+        autocompletion=choice_completer(CACHE_FORMATS),
+        callback=_check_cache_format,
     ),
 ]
 

@@ -17,6 +17,7 @@ from regard.cli.progress import line_progress
 from regard.cli.search_options import BeamOptions, TranslationSearchOptions
 from regard.cli.shared_options import (
     BatchTokens,
+    CacheFormat,
     Data,
     Device,
     Field,
@@ -97,6 +98,7 @@ def translate(
         bool, option("--skip-bad", "Write an empty line for an unusable line and report it.", show_default=True)
     ] = False,
     weights: Weights = None,
+    cache_format: CacheFormat = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -114,7 +116,7 @@ def translate(
 
     keep_freed_memory()
     given = drop_none({"tokens": batch_tokens, "prefix": prefix})
-    translator = Translator.load(model, device=device, weights=weights, **given)
+    translator = Translator.load(model, device=device, weights=weights, cache_format=cache_format, **given)
     report_prefix(translator.prefix, prefix)
     if form == "pharaoh":
         translator.check_attention()

@@ -83,18 +83,19 @@ class Generator(TextGenerator):
         device: str | None = None,
         dtype: torch.dtype | None = None,
         weights: str | None = None,
+        cache_format: str | None = None,
         tokens: int = BATCH_TOKENS,
         cache_bytes: int | None = None,
         prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
     ) -> Generator:
         """Load a language model and its chat template.
 
-        ``device``, ``dtype`` and ``weights`` are those of ``regard.load``. Raises CheckpointError if the folder holds
-        no such model.
+        ``device``, ``dtype``, ``weights`` and ``cache_format`` are those of ``regard.load``. Raises CheckpointError if
+        the folder holds no such model.
         """
         opened = ModelFolder.open(folder, LANGUAGE_MODEL)
         template = None if opened.adapters is None else ChatTemplate.from_folder(opened.adapters)
-        model = CausalLanguageModel.load(opened, device=device, dtype=dtype, weights=weights)
+        model = CausalLanguageModel.load(opened, device=device, dtype=dtype, weights=weights, cache_format=cache_format)
         return cls(
             model,
             chat_template=template or ChatTemplate.from_files(model.files),

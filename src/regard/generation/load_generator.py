@@ -21,16 +21,17 @@ def load_generator(
     device: str | None = None,
     dtype: torch.dtype | None = None,
     weights: str | None = None,
+    cache_format: str | None = None,
     tokens: int = BATCH_TOKENS,
     cache_bytes: int | None = None,
     prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
 ) -> TextGenerator:
     """Load the generator of a folder, whose type config.json says.
 
-    ``device``, ``dtype`` and ``weights`` are those of ``regard.load``. ``tokens`` is the most tokens of a batch:
-    prompts and texts, padding included. ``cache_bytes`` and ``prefix_cache_bytes`` are passed to ``Generator``; an
-    encoder-decoder keeps no prompts. Raises CheckpointError for another kind of model, OptionError for numbers out of
-    range, and for an encoder-decoder with ``cache_bytes``.
+    ``device``, ``dtype``, ``weights`` and ``cache_format`` are those of ``regard.load``. ``tokens`` is the most tokens
+    of a batch: prompts and texts, padding included. ``cache_bytes`` and ``prefix_cache_bytes`` are passed to
+    ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for another kind of model, OptionError
+    for numbers out of range, and for an encoder-decoder with ``cache_bytes``.
     """
     check_count("prefix_cache_bytes", prefix_cache_bytes, minimum=0)
     if cache_bytes is not None:
@@ -42,6 +43,7 @@ def load_generator(
             device=device,
             dtype=dtype,
             weights=weights,
+            cache_format=cache_format,
             tokens=tokens,
             cache_bytes=cache_bytes,
             prefix_cache_bytes=prefix_cache_bytes,
@@ -53,4 +55,6 @@ def load_generator(
             got=f"{cache_bytes:,} bytes",
             do="leave it out (`cache_memory=...`), and bound the tokens of a batch instead: `tokens=...`",
         )
-    return TextToText.load(opened, device=device, dtype=dtype, weights=weights, tokens=tokens)
+    return TextToText.load(
+        opened, device=device, dtype=dtype, weights=weights, cache_format=cache_format, tokens=tokens
+    )

@@ -49,8 +49,9 @@ class PagedMemory:
         self._weights = _weights_version(model)
 
     def fits(self, model: CausalLanguageModel) -> bool:
-        """Whether the model still has the weights that computed what is in the pages."""
-        return self._weights is not None and self._weights == _weights_version(model)
+        """Whether the model still has the weights that computed what is in the pages, and their format."""
+        is_same = self.pool.cache_format == model.cache_format
+        return is_same and self._weights is not None and self._weights == _weights_version(model)
 
 
 def _weights_version(model: CausalLanguageModel) -> tuple[object, ...] | None:

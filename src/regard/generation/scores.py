@@ -262,8 +262,16 @@ def _score_batch(model: CausalLanguageModel, documents: Sequence[TokenIds], batc
         ids[row, : len(tokens) - 1] = tokens[:-1]
         labels[row, window.scored - window.begin : len(tokens) - 1] = tokens[1 + window.scored - window.begin :]
     lengths = [window.end - window.begin for window in batch]
-    mask = None if min(lengths) == longest else masks.padding(lengths)
-    logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask).logits
+    logits = _read_windows(model, torch.from_numpy(ids).to(model.device), lengths)
     targets = torch.from_numpy(labels).to(model.device)
     losses = cross_entropy(logits.flatten(0, 1), targets.flatten(), smoothing=0.0, ignored=_IGNORED)
     return float(losses.double().sum())
+
+
+def _read_windows(model: CausalLanguageModel, ids: Tensor, lengths: list[int]) -> Tensor:
+    """The logits of windows that are padded on the right, read through a cache if the model rounds keys and values."""
+    if model.cache_format is not None:  # later tokens, as padding is, have no effect on earlier ones
+        return model.extend(ids, model.empty_state(len(ids)))[0].logits
+    mask = None if min(lengths) == ids.shape[1] else masks.padding(lengths)
+    logits: Tensor = model(ids, mask=mask).logits
+    return logits

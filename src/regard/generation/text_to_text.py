@@ -62,14 +62,16 @@ class TextToText(TextGenerator):
         device: str | None = None,
         dtype: torch.dtype | None = None,
         weights: str | None = None,
+        cache_format: str | None = None,
         tokens: int = BATCH_TOKENS,
     ) -> TextToText:
-        """Load a model of a folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
+        """Load a model of a folder; ``device``, ``dtype``, ``weights`` and ``cache_format`` as for ``regard.load``.
 
         Raises CheckpointError if the folder holds no encoder-decoder.
         """
         opened = ModelFolder.open(folder, LANGUAGE_MODEL)
-        return cls(EncoderDecoder.load(opened, device=device, dtype=dtype, weights=weights), tokens=tokens)
+        model = EncoderDecoder.load(opened, device=device, dtype=dtype, weights=weights, cache_format=cache_format)
+        return cls(model, tokens=tokens)
 
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
         """Encode a prompt, end token included. See ``TextGenerator.prompt_ids``."""

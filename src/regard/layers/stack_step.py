@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.kernels.implementations.paged import find_band
+from regard.kernels.int8_rows import MAX_ROWS, stored_width
 from regard.kernels.operators.decoder_stack_op import (
     AttentionOfLayer,
     DecoderStack,
@@ -41,6 +42,7 @@ from regard.layers.decoder_cache import DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
 from regard.layers.sublayer_step import (
+    HeadSizes,
     can_step,
     fit_heads,
     read_attention,
@@ -226,7 +228,7 @@ def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
     """Whether the keys and values of each state have the sizes of its layer, and fit the tokens."""
     for attention, state in zip(read.attentions, states, strict=True):
         key, value, _, _ = state.storage_rows
-        if not fit_heads(key, value, tokens, attention.key_heads, attention.head_dim, attention.value_dim):
+        if not fit_heads(key, value, tokens, HeadSizes(*attention[:4])):
             return False
     return True
 
@@ -234,11 +236,13 @@ def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
 def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tensor) -> bool:
     """Whether the kernel reads such pages, and they have the sizes of the layer."""
     key, value = pages.key_pages, pages.value_pages
+    stored = torch.int8 if key.dtype is torch.int8 else tokens.dtype
     return (
         is_scale_in_range(attention.scale)
-        and key.shape[1:] == (attention.key_heads, key.shape[2], attention.head_dim)
-        and value.shape == (*key.shape[:3], attention.value_dim)
-        and key.dtype is value.dtype is tokens.dtype
+        and (stored is not torch.int8 or attention.heads <= MAX_ROWS * attention.key_heads)
+        and key.shape[1:] == (attention.key_heads, key.shape[2], stored_width(attention.head_dim, stored))
+        and value.shape == (*key.shape[:3], stored_width(attention.value_dim, stored))
+        and key.dtype is value.dtype is stored
         and key.is_cpu
     )
 

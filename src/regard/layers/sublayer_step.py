@@ -11,13 +11,14 @@ none can become stale.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.contract import Frame
+from regard.kernels.int8_rows import MAX_ROWS, stored_width
 from regard.kernels.operators import sublayer_op
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
@@ -103,8 +104,8 @@ def attention_step(
     following = state.reserved(length)
     if not isinstance(following, TokenCache):
         return None
-    key, value = following.key, following.value
-    if not fit_heads(key, value, tokens, attention.key_value_heads, attention.head_dim, attention.value_head_dim):
+    key, value = following.stored
+    if not fit_heads(key, value, tokens, HeadSizes.of(attention)):
         return None
     output = sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, rotation, terms)
     return output, following.trimmed()
@@ -137,7 +138,7 @@ def cross_attention_step(
     if layers is None or norms is None or attention.position is not None or memory.length == 0 or memory.inputs:
         return None
     key, value = memory.key, memory.value
-    if not fit_heads(key, value, tokens, attention.key_value_heads, attention.head_dim, attention.value_head_dim):
+    if not fit_heads(key, value, tokens, HeadSizes.of(attention)):
         return None
     terms = read_terms(attention.mechanism, Frame(tokens.shape[1], memory.length), tokens, mask, None)
     if terms is None:
@@ -225,13 +226,34 @@ def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: b
     return AttentionLayers(query, output, key, value, query_norm, key_norm)
 
 
-def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, key_heads: int, head_dim: int, value_dim: int) -> bool:
-    """Whether keys and values have the batch size and dtype of the tokens, and the sizes of a layer's heads."""
-    sizes = (tokens.shape[0], key_heads, key.shape[2])
+@final
+class HeadSizes(NamedTuple):
+    """The heads of a layer of attention, and their sizes."""
+
+    heads: int
+    key_heads: int
+    head_dim: int
+    value_dim: int
+
+    @classmethod
+    def of(cls, attention: MultiHeadAttention) -> HeadSizes:
+        """Return those of a layer."""
+        return cls(attention.heads, attention.key_value_heads, attention.head_dim, attention.value_head_dim)
+
+
+def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, sizes: HeadSizes) -> bool:
+    """Whether stored keys and values have the batch size and dtype of the tokens, and the sizes of a layer's heads.
+
+    Rounded ones are read for as many queries as a kernel of pages takes at a time.
+    """
+    heads, key_heads, head_dim, value_dim = sizes
+    stored = torch.int8 if key.dtype is torch.int8 else tokens.dtype
+    leading = (tokens.shape[0], key_heads, key.shape[2])
     return (
-        key.shape == (*sizes, head_dim)
-        and value.shape == (*sizes, value_dim)
-        and key.dtype is value.dtype is tokens.dtype
+        key.shape == (*leading, stored_width(head_dim, stored))
+        and value.shape == (*leading, stored_width(value_dim, stored))
+        and key.dtype is value.dtype is stored
+        and (stored is not torch.int8 or heads * tokens.shape[1] <= MAX_ROWS * key_heads)
         and key.is_cpu
         and value.is_cpu
         and key.stride(3) == value.stride(3) == 1

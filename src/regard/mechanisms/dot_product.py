@@ -20,17 +20,20 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import check_flag
+from regard.kernels.implementations.paged import find_band
+from regard.kernels.int8_rows import MAX_ROWS, check_cache_format
 from regard.kernels.reference.attention import cap_scores
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend, impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism, Traits
-from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
+from regard.mechanisms.paged_cache import PagedCache, attend_to_pages, pages_of_cache
 from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
-from regard.validation import check_scale, check_softcap
+from regard.validation import check_scale, check_softcap, check_terms
 
 
 @final
@@ -40,7 +43,8 @@ class DotProduct(ScoredMechanism):
 
     ``scale=None`` is 1/sqrt(head_dim). ``softcap`` bounds the scores, and ``impl`` is the implementation, as for
     ``regard.attention``. With ``sinks=True`` there is an attention sink for each head, a trained logit, initially 0, in
-    the parameter ``sinks`` (heads,); the weights of the keys then add up to less than 1.
+    the parameter ``sinks`` (heads,); the weights of the keys then add up to less than 1. ``cache_format`` is that
+    of its empty states (``KeyValueCache.empty``): "int8" rounds keys and values.
     """
 
     traits = Traits(implementations=impl_names("attention"), divides_scores=True, ignores_hidden_keys=True)
@@ -55,6 +59,7 @@ class DotProduct(ScoredMechanism):
         softcap: float | None = None,
         sinks: bool = False,
         impl: str = "auto",
+        cache_format: str | None = None,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         self.impl = self.check_impl(impl)
@@ -65,6 +70,7 @@ class DotProduct(ScoredMechanism):
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
         if sinks:
             self.traits = replace(self.traits, weights_are="non-negative")
+        self.cache_format = check_cache_format(cache_format)
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property
@@ -101,9 +107,13 @@ class DotProduct(ScoredMechanism):
         """
         return select("observe", self.impl, request).compute(request, top, rows)
 
+    def empty_state(self) -> KeyValueCache:
+        """Make the cache before the first step of decoding, in the format of the mechanism."""
+        return KeyValueCache.empty(self.cache_format)
+
     def empty_window_state(self, size: int) -> WindowCache:
         """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""
-        return WindowCache.empty(size)
+        return WindowCache.empty(size, self.cache_format)
 
     @property
     def reads_pages(self) -> bool:
@@ -129,11 +139,23 @@ class DotProduct(ScoredMechanism):
         has_hooks = self._forward_pre_hooks or self._forward_hooks
         if has_hooks or bias is not None or inputs or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
-        if not isinstance(state, PagedCache | RaggedPages):
-            return super().step(query, key, value, state, mask)
-        state = state.extended(key, value)
         terms = {name: term for name, term in self.terms.items() if name != "dropout"}  # there is none
-        return state.attention(query, mask=mask, **terms, impl=self.impl), state
+        if isinstance(state, PagedCache | RaggedPages):
+            state = state.extended(key, value)
+            return state.attention(query, mask=mask, **terms, impl=self.impl), state
+        if isinstance(state, TokenCache) and self._reads_rounded(query, key, state, mask):
+            following = state.extended(key, value)
+            checked, pages = check_terms(query, mask, **terms), pages_of_cache(following)
+            output = attend_to_pages(
+                query, pages, checked, self.impl, lambda: self(query, following.key, following.value, mask)
+            )
+            return output, following.trimmed()
+        return super().step(query, key, value, state, mask)
+
+    def _reads_rounded(self, query: Tensor, key: Tensor, state: TokenCache, mask: Mask | None) -> bool:
+        """Whether the kernel for pages reads the rounded keys of a cache in place: for few queries, and a band."""
+        rows = query.shape[1] * query.shape[2]
+        return state.cache_format is not None and rows <= MAX_ROWS * key.shape[1] and find_band(mask) is not None
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

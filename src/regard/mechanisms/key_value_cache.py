@@ -10,6 +10,10 @@ A cache never changes: ``extended`` returns a new one. The first keys and values
 grows by doubling and is shared between a cache and the one made from it, so under ``torch.no_grad`` a step costs the
 new tokens only. Extending an older cache a second time (beam search, branches) copies it first, and so does a step with
 gradients enabled.
+
+A cache of ``cache_format`` "int8" rounds keys and values when they are stored (``kernels.int8_rows``), which takes half
+the memory of bfloat16. Every query attends to the rounded ones, also to those of the tokens of its own step: ``key``
+and ``value`` are copies of them in the dtype of the tokens. Kernels read the stored rows in place.
 """
 
 from __future__ import annotations
@@ -24,9 +28,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, short_repr
+from regard.errors import OptionError, RefusedError, ShapeError, short_repr
 from regard.fields import repr_of_fields
 from regard.huge_pages import new_empty
+from regard.kernels.int8_rows import check_cache_format, round_rows, widen_rows
 from regard.mechanisms.state import State, StateBytes
 from regard.validation import check_tokens
 
@@ -36,6 +41,9 @@ class TokenCache(State):
 
     A step of decoding extends it, attends to ``key`` and ``value``, and returns the cache ``trimmed``.
     """
+
+    cache_format: str | None
+    """The format in which keys and values are stored; None is their dtype."""
 
     @property
     @abstractmethod
@@ -51,8 +59,15 @@ class TokenCache(State):
     @abstractmethod
     def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys (batch, key_heads, rows, head_dim), the storage of values, and which of their rows
-        ``key`` and ``value`` are: the first one, and the one behind the last.
+        ``key`` and ``value`` are: the first one, and the one behind the last. Rounded rows are those of ``int8_rows``.
         """
+
+    @property
+    @final
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """The rows of keys and of values as they are stored, as views."""
+        key, value, begin, end = self.storage_rows
+        return key[:, :, begin:end], value[:, :, begin:end]
 
     @property
     @abstractmethod
@@ -81,6 +96,17 @@ class Storage:
 
     tensors: dict[str, Tensor]
     unclaimed_lengths: dict[int, bool]
+    dtype: torch.dtype
+    """The dtype of the tokens, which may be rounded."""
+
+    def with_tensors(self, tensors: dict[str, Tensor], length: int) -> Storage:
+        """Make a storage of other tensors, of which ``length`` tokens are written."""
+        return Storage(tensors, {length: True}, self.dtype)
+
+    def read(self, name: str, begin: int, end: int) -> Tensor:
+        """Return rows ``begin`` to ``end`` - 1 of an input: a view, or, if they are rounded, a copy in ``dtype``."""
+        rows = self.tensors[name][:, :, begin:end]
+        return widen_rows(rows, self.dtype) if rows.dtype is torch.int8 and name in ("key", "value") else rows
 
     @property
     def bytes_per_token(self) -> int:
@@ -101,22 +127,26 @@ class KeyValueCache(TokenCache):
     """Key-value cache: keys (batch, key_heads, length, head_dim) and values (.., value_dim) of ``length`` tokens."""
 
     length: int = 0
+    cache_format: str | None = None
     _storage: Storage | None = field(default=None, repr=False)
 
     @classmethod
-    def empty(cls) -> KeyValueCache:
-        """Make a cache without tokens; the first keys and values decide batch size, heads, dtype and device."""
-        return cls()
+    def empty(cls, cache_format: str | None = None) -> KeyValueCache:
+        """Make a cache without tokens; the first keys and values decide batch size, heads, dtype and device.
+
+        ``cache_format`` "int8" rounds them; None stores them as they are. Raises OptionError for another format.
+        """
+        return cls(cache_format=check_cache_format(cache_format))
 
     @property
     def key(self) -> Float[Tensor, "batch key_heads length head_dim"]:
         """The keys, as a view of the storage."""
-        return require_storage(self._storage).tensors["key"][:, :, : self.length]
+        return require_storage(self._storage).read("key", 0, self.length)
 
     @property
     def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
         """The values, as a view of the storage."""
-        return require_storage(self._storage).tensors["value"][:, :, : self.length]
+        return require_storage(self._storage).read("value", 0, self.length)
 
     @property
     def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
@@ -145,20 +175,21 @@ class KeyValueCache(TokenCache):
 
         ``inputs`` are extra inputs of the new keys, by name; the same names at every step.
         """
-        new = read_tokens(key, value, inputs)
+        new = read_tokens(key, value, inputs, self.cache_format)
         length = self.length + key.shape[2]
         if self._storage is None or self.length == 0:
-            return KeyValueCache(length, Storage(new, {length: True}))
+            return self._with(length, Storage(new, {length: True}, key.dtype))
+        check_dtype_of_tokens(key, self._storage)
         old = {name: tensor[:, :, : self.length] for name, tensor in self._storage.tensors.items()}
         check_new_tokens(old, new)
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
-            return KeyValueCache(length, Storage(whole, {length: True}))
+            return self._with(length, self._storage.with_tensors(whole, length))
         storage = self._claim_storage(self._storage, length)
         for name, tensor in storage.tensors.items():
             tensor[:, :, self.length : length] = new[name]
-        return KeyValueCache(length, storage)
+        return self._with(length, storage)
 
     def reserved(self, new: int) -> KeyValueCache | None:
         """Return a cache with ``new`` more tokens, which are not written yet. See ``State.reserved``."""
@@ -166,7 +197,7 @@ class KeyValueCache(TokenCache):
         if storage is None or self.length == 0 or len(storage.tensors) > 2 or torch.is_grad_enabled():
             return None
         length = self.length + new
-        return KeyValueCache(length, self._claim_storage(storage, length))
+        return self._with(length, self._claim_storage(storage, length))
 
     def trimmed(self) -> KeyValueCache:
         """Return the cache: later queries may attend to all of its tokens."""
@@ -178,13 +209,18 @@ class KeyValueCache(TokenCache):
             return self
         # Includes the free space: beam search appends the next token, which would else need another copy.
         tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
-        return KeyValueCache(self.length, Storage(tensors, {self.length: True}))
+        return self._with(self.length, self._storage.with_tensors(tensors, self.length))
+
+    def _with(self, length: int, storage: Storage) -> KeyValueCache:
+        return KeyValueCache(length, self.cache_format, storage)
 
     def _claim_storage(self, storage: Storage, length: int) -> Storage:
         """Return a storage of these tokens to which this cache alone may append up to ``length``: a copy if need be."""
         if not storage.claim(self.length, length):
             old = {name: tensor[:, :, : self.length] for name, tensor in storage.tensors.items()}
-            storage = Storage({name: copy_with_room(tensor, 2 * length) for name, tensor in old.items()}, {})
+            storage = storage.with_tensors(
+                {name: copy_with_room(tensor, 2 * length) for name, tensor in old.items()}, length
+            )
         storage.unclaimed_lengths[length] = True
         return storage
 
@@ -216,12 +252,38 @@ def take_rows(rows: Tensor, entries: Any) -> Tensor:
         ) from error
 
 
-def read_tokens(key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-    """Return the tensors of new tokens by name. Raises ShapeError if key and value do not fit each other."""
+def read_tokens(
+    key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None, cache_format: str | None
+) -> dict[str, Tensor]:
+    """Return the tensors of new tokens by name, in the format of a cache.
+
+    Raises ShapeError if key and value do not fit each other, RefusedError for tokens to be rounded that require grad.
+    """
     check_tokens("key", key, "(batch, key_heads, new, head_dim)")
     check_tokens("value", value, "(batch, key_heads, new, value_dim)")
     _check_pair(key, value)
-    return {"key": key, "value": value, **({} if inputs is None else inputs)}
+    others = {} if inputs is None else inputs
+    if cache_format is None:
+        return {"key": key, "value": value, **others}
+    if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
+        raise RefusedError(
+            "rounded keys and values have no gradients",
+            expected="tokens that need no gradient",
+            got=f"a key or value that requires grad, and a cache of {cache_format}",
+            do="decode under torch.no_grad(), or learn with a cache that rounds nothing",
+        )
+    return {"key": round_rows(key), "value": round_rows(value), **others}
+
+
+def check_dtype_of_tokens(key: Tensor, storage: Storage) -> None:
+    """Raise ShapeError if earlier keys were rounded from another dtype than that of the new ones."""
+    if storage.tensors["key"].dtype is torch.int8 and key.dtype != storage.dtype:
+        raise ShapeError(
+            "new tokens do not fit the cache",
+            expected=f"tokens in {storage.dtype}, as the earlier ones",
+            got=str(key.dtype),
+            do="start from KeyValueCache.empty() for another dtype",
+        )
 
 
 def check_new_tokens(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:

@@ -15,6 +15,8 @@ from threading import RLock
 from typing import Any, final
 
 import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import (
@@ -28,6 +30,7 @@ from regard.errors import (
     short_repr,
 )
 from regard.huge_pages import new_empty
+from regard.kernels.int8_rows import check_cache_format, round_rows, stored_width
 from regard.validation import FLOATS, resolve_device
 
 
@@ -43,6 +46,7 @@ class PagePool:
         page_size: tokens per page.
         limit: maximum number of pages; None is unlimited.
         dtype: dtype of keys and values.
+        cache_format: "int8" rounds them (``kernels.int8_rows``); None stores them in ``dtype``.
         device: device of keys and values; None is the CPU.
 
     Raises OptionError for invalid sizes, DtypeError for a dtype that attention does not support, DeviceError for an
@@ -59,6 +63,7 @@ class PagePool:
         limit: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str | None = None,
+        cache_format: str | None = None,
     ) -> None:
         value_dim = head_dim if value_dim is None else value_dim
         check_sizes(key_heads=key_heads, head_dim=head_dim, value_dim=value_dim, page_size=page_size)
@@ -73,10 +78,14 @@ class PagePool:
                 do="make the pool with the dtype of the layer",
             )
         device = resolve_device(device)
-        self.page_size, self.limit = page_size, limit
+        self.page_size, self.limit, self.dtype = page_size, limit, dtype
+        self.head_dim, self.value_dim, self.cache_format = head_dim, value_dim, check_cache_format(cache_format)
+        stored = dtype if cache_format is None else torch.int8
         with torch.inference_mode(False):
-            self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)
-            self.value = torch.empty(0, key_heads, page_size, value_dim, dtype=dtype, device=device)
+            self.key, self.value = (
+                torch.empty(0, key_heads, page_size, stored_width(size, stored), dtype=stored, device=device)
+                for size in (head_dim, value_dim)
+            )
         self._free_indices: list[int] = []
         self.lock = RLock()
 
@@ -117,6 +126,10 @@ class PagePool:
     def release(self, index: int) -> None:
         """Return a page to the pool. Called from ``Page.__del__``, at any point of any thread, so it takes no lock."""
         self._free_indices.append(index)
+
+    def to_stored(self, tokens: Float[Tensor, "*leading size"]) -> Shaped[Tensor, "*leading stored_size"]:
+        """Return keys or values in the format in which pages store them."""
+        return tokens if self.cache_format is None else round_rows(tokens)
 
     def copy(self, source: Page, target: Page, tokens: int) -> None:
         """Copy the first ``tokens`` tokens of a page to another."""

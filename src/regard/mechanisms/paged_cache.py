@@ -47,6 +47,7 @@ from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.kernels.request import Terms
 from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
+from regard.mechanisms.key_value_cache import TokenCache
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State, StateBytes
 from regard.tensors import check_tensor, is_dense
@@ -151,7 +152,10 @@ class PagedCache(State):
         """
         self._check_entries([entry])
         numbers, length = self._page_table[entry], self.lengths[entry]
-        return gather_sequence(self.pool.key, numbers, length), gather_sequence(self.pool.value, numbers, length)
+        key, value = (
+            gather_sequence(side, numbers, length, self.pool.dtype) for side in (self.pool.key, self.pool.value)
+        )
+        return key, value
 
     @explain_arguments
     def attention(
@@ -255,15 +259,16 @@ class PagedCache(State):
         entry, position = own.nonzero()[:, 0], position[own]
         page = self._page_table[entry, position // size].long()
         own, page, row = (index.to(self.pool.key.device) for index in (own, page, position % size))
-        self.pool.key[page, :, row] = key.transpose(1, 2)[own]
-        self.pool.value[page, :, row] = value.transpose(1, 2)[own]
+        self.pool.key[page, :, row] = self.pool.to_stored(key.transpose(1, 2)[own])
+        self.pool.value[page, :, row] = self.pool.to_stored(value.transpose(1, 2)[own])
 
     def _check_tokens(self, key: Tensor, value: Tensor) -> None:
         """Raise ShapeError, DtypeError, DeviceError or RefusedError unless new tokens fit the pool."""
-        for name, tensor, pages in (("key", key, self.pool.key), ("value", value, self.pool.value)):
-            shape = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
-            _check_dtype_and_device(name, tensor, pages)
-            if tensor.dim() != 4 or tensor.shape != (self.batch, pages.shape[1], key.shape[2], pages.shape[3]):
+        heads = self.pool.key.shape[1]
+        for name, tensor, size in (("key", key, self.pool.head_dim), ("value", value, self.pool.value_dim)):
+            shape = f"({self.batch}, {heads}, new, {size})"
+            _check_dtype_and_device(name, tensor, self.pool)
+            if tensor.dim() != 4 or tensor.shape != (self.batch, heads, key.shape[2], size):
                 raise ShapeError(
                     f"{name} does not fit the paged cache",
                     expected=f"{shape}, as many new tokens in key and value",
@@ -280,35 +285,35 @@ class PagedCache(State):
 
     def _check_query(self, query: Tensor) -> None:
         """Raise ShapeError, DtypeError or DeviceError unless a query fits the pool."""
-        pages = self.pool.key
-        _check_dtype_and_device("query", query, pages)
+        key_heads, size = self.pool.key.shape[1], self.pool.head_dim
+        _check_dtype_and_device("query", query, self.pool)
         if (
             query.dim() != 4
-            or (query.shape[0], query.shape[3]) != (self.batch, pages.shape[3])
+            or (query.shape[0], query.shape[3]) != (self.batch, size)
             or query.shape[1] == 0
-            or query.shape[1] % pages.shape[1]
+            or query.shape[1] % key_heads
         ):
             raise ShapeError(
                 "query does not fit the paged cache",
-                expected=f"({self.batch}, heads, queries, {pages.shape[3]}), heads a multiple of {pages.shape[1]}",
+                expected=f"({self.batch}, heads, queries, {size}), heads a multiple of {key_heads}",
                 got=str(tuple(query.shape)),
                 do="ask with one row of queries for each sequence of the cache",
             )
 
 
-def _check_dtype_and_device(name: str, tensor: Tensor, pages: Tensor) -> None:
+def _check_dtype_and_device(name: str, tensor: Tensor, pool: PagePool) -> None:
     check_tensor(name, tensor, "a torch.Tensor")
-    if tensor.dtype != pages.dtype:
+    if tensor.dtype != pool.dtype:
         raise DtypeError(
             f"{name} and the pool have different dtypes",
-            expected=str(pages.dtype),
+            expected=str(pool.dtype),
             got=str(tensor.dtype),
-            do=f"make the pool with dtype={tensor.dtype}, or convert with .to({pages.dtype})",
+            do=f"make the pool with dtype={tensor.dtype}, or convert with .to({pool.dtype})",
         )
-    if tensor.device != pages.device:
+    if tensor.device != pool.key.device:
         raise DeviceError(
             f"{name} and the pool are on different devices",
-            expected=str(pages.device),
+            expected=str(pool.key.device),
             got=str(tensor.device),
             do="move it there with .to(...), or make the pool with device=...",
         )
@@ -344,6 +349,13 @@ def _to_integers(numbers: object) -> list[int] | None:
 def _pad_page_table(table: Tensor, columns: int) -> Tensor:
     """Return the table with room for ``columns`` pages per sequence; the padding is never read."""
     return torch.nn.functional.pad(table, (0, columns - table.shape[1]))
+
+
+def pages_of_cache(cache: TokenCache) -> PagedKeysValues:
+    """Return the stored keys and values of a cache as pages: one for each entry of the batch."""
+    key, value = cache.stored
+    batch, keys = key.shape[0], key.shape[2]
+    return PagedKeysValues(key, value, torch.arange(batch)[:, None], torch.full((batch,), keys))
 
 
 def attend_to_pages(

@@ -25,6 +25,7 @@ from torch import Tensor
 from regard.errors import RefusedError
 from regard.exact_attention import attention
 from regard.kernels.implementations.paged import gather_sequence
+from regard.kernels.int8_rows import numbers_in_row
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.masks.base import Mask
 from regard.mechanisms.page_layout import PageLayout
@@ -122,7 +123,7 @@ class RaggedStep:
     def __init__(
         self, pool: PagePool, layout: PageLayout, sequences: Sequence[PagedSequence], counts: Sequence[int]
     ) -> None:
-        self.sequences, self.counts, self.layout = list(sequences), list(counts), layout
+        self.sequences, self.counts, self.layout, self.to_stored = list(sequences), list(counts), layout, pool.to_stored
         longest = max((len(sequence.columns) for sequence in sequences), default=0)
         tables = np.zeros((layout.num_groups, len(sequences), longest), dtype=np.int32)
         for row, sequence in enumerate(sequences):
@@ -198,8 +199,8 @@ class RaggedPages(State):
     def extended(self, key: Float[Tensor, "1 key_heads tokens head_dim"], value: Tensor) -> RaggedPages:
         """Write the keys and values of the new tokens into their pages, in place; return the same state."""
         page = self.step.pages[self.group]
-        self.key_pages[page, :, self.step.row] = key[0].transpose(0, 1)
-        self.value_pages[page, :, self.step.row] = value[0].transpose(0, 1)
+        self.key_pages[page, :, self.step.row] = self.step.to_stored(key[0].transpose(0, 1))
+        self.value_pages[page, :, self.step.row] = self.step.to_stored(value[0].transpose(0, 1))
         return self
 
     def attention(
@@ -226,11 +227,13 @@ class RaggedPages(State):
         It gets the keys and values of the pages that the sequence still has, at the end of which the queries stand.
         """
         heads, tokens = query.shape[1], query.shape[2]
-        output = query.new_empty(1, tokens, heads, self.value_pages.shape[3]).transpose(1, 2)
+        output = query.new_empty(1, tokens, heads, numbers_in_row(self.value_pages)).transpose(1, 2)
         for number, (start, sequence) in enumerate(zip(self.step.starts, self.step.sequences, strict=True)):
             first = sequence.num_freed(self.group)
             own, row = slice(start, start + self.step.counts[number]), self.step.tables[self.group, number, first:]
             length = sequence.length - first * self.key_pages.shape[2]
-            key, value = (gather_sequence(pages, row, length) for pages in (self.key_pages, self.value_pages))
+            key, value = (
+                gather_sequence(pages, row, length, query.dtype) for pages in (self.key_pages, self.value_pages)
+            )
             output[:, :, own] = attend(query[:, :, own], key, value)
         return output

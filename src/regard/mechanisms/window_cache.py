@@ -23,9 +23,11 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, check_count
+from regard.kernels.int8_rows import check_cache_format
 from regard.mechanisms.key_value_cache import (
     Storage,
     TokenCache,
+    check_dtype_of_tokens,
     check_new_tokens,
     copy_with_room,
     read_tokens,
@@ -51,15 +53,19 @@ class WindowCache(TokenCache):
 
     size: int
     length: int = 0
+    cache_format: str | None = None
     _begin: int = field(default=0, repr=False)  # the rows of the storage in use: begin to end
     _end: int = field(default=0, repr=False)
     _storage: Storage | None = field(default=None, repr=False)
 
     @classmethod
-    def empty(cls, size: int) -> WindowCache:
-        """Make a cache without tokens, for a window of ``size`` tokens. Raises OptionError for an invalid size."""
+    def empty(cls, size: int, cache_format: str | None = None) -> WindowCache:
+        """Make a cache without tokens, for a window of ``size`` tokens, with the formats of ``KeyValueCache.empty``.
+
+        Raises OptionError for an invalid size or format.
+        """
         check_count("size", size, maximum=LARGEST_LENGTH)
-        return cls(size)
+        return cls(size, cache_format=check_cache_format(cache_format))
 
     @property
     def key(self) -> Float[Tensor, "batch key_heads keys head_dim"]:
@@ -97,16 +103,17 @@ class WindowCache(TokenCache):
 
         Raises ShapeError if they do not fit the earlier ones.
         """
-        new = read_tokens(key, value, inputs)
+        new = read_tokens(key, value, inputs, self.cache_format)
         added, kept, begin = key.shape[2], self._num_kept, self._end - self._num_kept
         if self._storage is None or self.length == 0:
-            return WindowCache(self.size, added, 0, added, Storage(new, {added: True}))
+            return self._with(0, added, Storage(new, {added: True}, key.dtype), added)
+        check_dtype_of_tokens(key, self._storage)
         old = {name: tensor[:, :, begin : self._end] for name, tensor in self._storage.tensors.items()}
         check_new_tokens(old, new)
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
-            return self._with(0, kept + added, Storage(whole, {kept + added: True}), added)
+            return self._with(0, kept + added, self._storage.with_tensors(whole, kept + added), added)
         following = self._with_room(self._storage, added)
         end = following._end
         for name, tensor in require_storage(following._storage).tensors.items():
@@ -135,14 +142,14 @@ class WindowCache(TokenCache):
             copies = {name: tensor.clone() for name, tensor in kept.items()}
         else:
             copies = {name: copy_with_room(tensor, self._capacity(self._num_kept)) for name, tensor in kept.items()}
-        return self._with(0, self._num_kept, Storage(copies, {self._num_kept: True}))
+        return self._with(0, self._num_kept, storage.with_tensors(copies, self._num_kept))
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> WindowCache:
         """Select batch entries by index, in that order, as beam search does. Raises OptionError for invalid indices."""
         if self._storage is None:
             return self
         tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
-        return self._with(self._begin, self._end, Storage(tensors, {self._end: True}))
+        return self._with(self._begin, self._end, self._storage.with_tensors(tensors, self._end))
 
     @property
     def _num_kept(self) -> int:
@@ -155,7 +162,8 @@ class WindowCache(TokenCache):
         if not storage.claim(self._end, end):
             old = {name: tensor[:, :, begin : self._end] for name, tensor in storage.tensors.items()}
             begin, end = 0, kept + added
-            storage = Storage({name: copy_with_room(tensor, self._capacity(end)) for name, tensor in old.items()}, {})
+            copies = {name: copy_with_room(tensor, self._capacity(end)) for name, tensor in old.items()}
+            storage = storage.with_tensors(copies, end)
         storage.unclaimed_lengths[end] = True
         return self._with(begin, end, storage, added)
 
@@ -164,7 +172,7 @@ class WindowCache(TokenCache):
         return min(2 * tokens, tokens + max(_LEAST_ROOM, self.size // _WINDOW_SHARE))
 
     def _rows(self, name: str) -> Tensor:
-        return require_storage(self._storage).tensors[name][:, :, self._begin : self._end]
+        return require_storage(self._storage).read(name, self._begin, self._end)
 
     def _with(self, begin: int, end: int, storage: Storage, added: int = 0) -> WindowCache:
-        return WindowCache(self.size, self.length + added, begin, end, storage)
+        return WindowCache(self.size, self.length + added, self.cache_format, begin, end, storage)

@@ -139,12 +139,13 @@ class Encoder(Model, ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         weights: str | None = None,
+        cache_format: str | None = None,
     ) -> Self:
         """Load a model as ``Model.load``; any encoder without its head, which takes time for each token.
 
         Of a T5 it is the encoder, of a CLIP the text tower.
         """
-        model = super().load(folder_or_name, device=device, dtype=dtype, weights=weights)
+        model = super().load(folder_or_name, device=device, dtype=dtype, weights=weights, cache_format=cache_format)
         if cls is Encoder:
             model.remove_parts()
         return model

@@ -217,7 +217,15 @@ class CausalStack(Decoder, ABC):
         heads = attention.key_value_heads * self.page_layout.layers_per_page
         # Not the dtype of a projection, whose weights may be stored as int8.
         dtype = self.token_embedding.weight.dtype
-        return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=dtype)
+        return PagePool(
+            heads, attention.head_dim, page_size=page_size, limit=limit, dtype=dtype, cache_format=self.cache_format
+        )
+
+    @property
+    def cache_format(self) -> str | None:
+        """The format of keys and values in the caches of all layers; None is their dtype."""
+        formats = {getattr(block.attention.mechanism, "cache_format", None) for block in self._blocks}
+        return formats.pop() if len(formats) == 1 else None
 
     @cached_property
     def page_layout(self) -> PageLayout:

@@ -11,9 +11,11 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, check_choice, short_repr
+from regard.kernels.int8_rows import check_cache_format
 from regard.media import Medium
 from regard.models.adapter_folder import add_adapters_of
 from regard.models.bert import Bert
+from regard.models.cache_formats import set_cache_format
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.cct import Cct
 from regard.models.checkpoint_reader import find_wrapped_names
@@ -61,6 +63,7 @@ def load(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     weights: str | None = None,
+    cache_format: str | None = None,
 ) -> Model:
     """Load a trained model in eval mode.
 
@@ -76,13 +79,17 @@ def load(
         dtype: the dtype of the weights, which are converted to it; None is float32.
         weights: the format of the weights of linear layers: "int8", rounded to a quarter of the bytes of float32; None
             is ``dtype``. Such a model cannot be saved or trained.
+        cache_format: the format of the keys and values that a decoder caches while it writes: "int8", rounded to half
+            the bytes of bfloat16, with a scale for each token and head; None is ``dtype``.
 
-    Raises OptionError if ``folder_or_name`` is neither a string nor a path, and for unknown ``weights``;
-    CheckpointError if there is no such model or it cannot be read; RefusedError for ``weights`` of a model without
-    linear layers, or with weights that are not finite; MissingPackageError, DeviceError or DtypeError.
+    Raises OptionError if ``folder_or_name`` is neither a string nor a path, and for unknown ``weights`` or an unknown
+    ``cache_format``; CheckpointError if there is no such model or it cannot be read; RefusedError for ``weights`` of a
+    model without linear layers, or with weights that are not finite, and for the ``cache_format`` of a model that
+    caches no keys and values; MissingPackageError, DeviceError or DtypeError.
     """
     if weights is not None:
         check_choice("format of weights", weights, WEIGHT_FORMATS)
+    check_cache_format(cache_format)
     if dtype is not None and (not isinstance(dtype, torch.dtype) or dtype not in FLOATS):
         raise DtypeError(
             "weights need a floating-point dtype",
@@ -100,6 +107,8 @@ def load(
         _add_adapters(folder.adapters, model, folder)
     if weights is not None:
         convert_weights(model, weights)
+    if cache_format is not None:
+        set_cache_format(model, cache_format)
     return model.to(target)
 
 

@@ -211,6 +211,7 @@ class Model(nn.Module, ABC):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         weights: str | None = None,
+        cache_format: str | None = None,
     ) -> Self:
         """Load a model of this class as ``regard.load`` does, or the part of another that is one.
 
@@ -219,7 +220,7 @@ class Model(nn.Module, ABC):
         from regard.models.load import load
 
         folder = ModelFolder.open(folder_or_name, cls.kind)
-        model = load(folder, device=device, dtype=dtype, weights=weights)
+        model = load(folder, device=device, dtype=dtype, weights=weights, cache_format=cache_format)
         part = cls.part_of(model)
         if part is None:
             raise CheckpointError(

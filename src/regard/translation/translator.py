@@ -150,14 +150,16 @@ class Translator:
         *,
         device: str | None = None,
         weights: str | None = None,
+        cache_format: str | None = None,
         tokens: int = BATCH_TOKENS,
         prefix: str | None = None,
     ) -> Translator:
-        """Load a translator from a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+        """Load a translator from a model folder; ``device``, ``weights`` and ``cache_format`` as for ``regard.load``.
 
         Raises CheckpointError if the folder holds no translation model.
         """
-        return cls(EncoderDecoder.load(folder, device=device, weights=weights), tokens=tokens, prefix=prefix)
+        model = EncoderDecoder.load(folder, device=device, weights=weights, cache_format=cache_format)
+        return cls(model, tokens=tokens, prefix=prefix)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
         """Translate texts, and return the translations in their order. ``search`` None is a beam of 5.

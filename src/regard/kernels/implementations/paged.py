@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.kernels.implementation import Implementation
+from regard.kernels.int8_rows import widen_rows
 from regard.kernels.operators import paged_attention_op
 from regard.kernels.operators.kernel_arguments import make_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
@@ -74,11 +76,18 @@ def _attend_in_place(request: PagedRequest) -> Tensor:
 
 
 def gather_sequence(
-    pages: Float[Tensor, "pages heads page_size width"], numbers: Int[Tensor, " most_pages"], length: int
+    pages: Shaped[Tensor, "pages heads page_size stored_width"],
+    numbers: Int[Tensor, " most_pages"],
+    length: int,
+    dtype: torch.dtype,
 ) -> Float[Tensor, "1 heads length width"]:
-    """The first ``length`` tokens of the pages with these numbers, one page after the other, as a copy."""
+    """The first ``length`` tokens of the pages with these numbers, one page after the other, as a copy.
+
+    Rounded ones are widened to ``dtype``, which is otherwise that of the pages.
+    """
     written = numbers[: -(-length // pages.shape[2])].long().to(pages.device)
-    return pages[written].transpose(0, 1).flatten(1, 2)[None, :, :length]
+    rows = pages[written].transpose(0, 1).flatten(1, 2)[None, :, :length]
+    return widen_rows(rows, dtype) if rows.dtype is torch.int8 else rows
 
 
 IN_PLACE = Implementation(

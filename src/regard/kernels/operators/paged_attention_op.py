@@ -16,12 +16,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.kernels.extension import native
+from regard.kernels.int8_rows import MAX_ROWS, numbers_in_row
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_schema
 from regard.kernels.operators.operator import Operator
+from regard.kernels.operators.projection_op import DTYPES
 from regard.kernels.request import is_scale_in_range, rebalance_scale
 from regard.kernels.results import empty_token_major
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
@@ -35,8 +37,8 @@ _TERMS = ("scale", "low", "high", "softcap", "sinks")
 class PagedKeysValues(NamedTuple):
     """Paged keys and values of a batch of sequences."""
 
-    key_pages: Float[Tensor, "pages key_heads page_size head_dim"]
-    value_pages: Float[Tensor, "pages key_heads page_size value_dim"]
+    key_pages: Shaped[Tensor, "pages key_heads page_size head_dim"]  # or rounded: see ``int8_rows``
+    value_pages: Shaped[Tensor, "pages key_heads page_size value_dim"]
     page_table: Int[Tensor, "batch most_pages"]
     lengths: Int[Tensor, " batch"]
     counts: Int[Tensor, " batch"] | None = None
@@ -72,7 +74,11 @@ def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) 
         return reason
     if any_requires_grad(query, sinks):
         return "native has no gradients through a paged cache"
-    if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
+    if paged.key_pages.dtype is torch.int8 and query.dtype not in DTYPES:
+        return f"native reads rounded keys and values for float32 and bfloat16, not {query.dtype}"
+    if paged.key_pages.dtype is torch.int8 and query.shape[1] > MAX_ROWS * paged.key_pages.shape[1]:
+        return f"native reads rounded keys for at most {MAX_ROWS} query heads per key head"
+    if max(query.shape[3], numbers_in_row(paged.value_pages)) > MAX_HEAD_DIM:
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
     return None
 
@@ -96,7 +102,7 @@ def _paged_attention(
 
 def _empty_output(query: Tensor, value_pages: Tensor) -> Tensor:
     """Allocate the output."""
-    return empty_token_major(query, query.shape[2], value_pages.shape[3])
+    return empty_token_major(query, query.shape[2], numbers_in_row(value_pages))
 
 
 PAGED_ATTENTION = Operator(

@@ -16,12 +16,13 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from regard.kernels.extension import native
+from regard.kernels.int8_rows import numbers_in_row
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.operators.projection_op import DTYPES, MAX_TOKENS, is_fast
 from regard.kernels.tracing import is_eager
@@ -117,8 +118,8 @@ def feed_forward(
 
 def attention(
     tokens: Float[Tensor, "batch length width"],
-    key: Float[Tensor, "batch key_heads keys head_dim"],
-    value: Float[Tensor, "batch key_heads keys value_dim"],
+    key: Shaped[Tensor, "batch key_heads keys head_dim"],
+    value: Shaped[Tensor, "batch key_heads keys value_dim"],
     heads: int,
     layers: AttentionLayers,
     norms: SublayerNorms,
@@ -128,17 +129,17 @@ def attention(
     """Compute an attention sublayer of tokens for which ``can_compute`` holds.
 
     With layers of keys and values, the last ``length`` rows of ``key`` and ``value`` belong to the tokens, and are
-    written.
+    written. Keys and values may be rounded (``int8_rows``).
     """
     tokens = tokens.contiguous()
     output = torch.empty_like(tokens)
     before, of_output, after = norms
     native.attention_sublayer(
         tokens,
-        _empty_heads(tokens, heads, key.shape[3]),
+        _empty_heads(tokens, heads, numbers_in_row(key)),
         key,
         value,
-        _empty_heads(tokens, heads, value.shape[3]),
+        _empty_heads(tokens, heads, numbers_in_row(value)),
         output,
         query_layer=layers.query,
         key_layer=layers.key,

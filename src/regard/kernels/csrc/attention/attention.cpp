@@ -66,7 +66,8 @@ void forward_by_tile(const Problem& p, const TileKernels& k, const ForwardResult
 
 void forward(const Problem& p, const ForwardResults& results, int threads) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
-    if (!p.vector && !p.query.rows && is_decode_suitable(p)) return decode(p, results, threads);
+    if (!p.vector && !p.query.rows && (p.key.dtype == Dtype::int8 || is_decode_suitable(p)))
+        return decode(p, results, threads);
     const TileKernels& k = tile_kernels_in_use(p);
     const bool read_once = p.query_tiles() * p.group() == 1;
     if (read_once && !p.vector && p.key_tiles() > short_tiles) return forward_by_group(p, k, results, threads);

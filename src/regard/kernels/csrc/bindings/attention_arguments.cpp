@@ -4,6 +4,9 @@
 #include <cmath>
 #include <string>
 
+#include "decode/decode_kernels.h"
+#include "decode/stored_rows.h"
+
 namespace nb = nanobind;
 
 namespace regard {
@@ -101,19 +104,46 @@ void read_query(Call& call, nb::handle query) {
     p.head_dim = p.query.shape[3];
 }
 
-void read_tokens(Call& call, nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+void check_stored(const Array& key, const char* name_of_key, const Array& value, const char* name_of_value, Dtype tokens) {
+    const bool is_rounded = key.dtype == Dtype::int8;
+    check_dtype(key, name_of_key, is_rounded ? Dtype::int8 : tokens);
+    check_dtype(value, name_of_value, key.dtype);
+    if (!is_rounded) return;
+    require(tokens == Dtype::float32 || tokens == Dtype::bfloat16, "key: expected rows of int8 for float32 or bfloat16 alone");
+    require(key.stride[3] == 1 && value.stride[3] == 1, "key and value: expected contiguous rows of int8");
+    require(key.shape[3] > scale_bytes && value.shape[3] > scale_bytes, "key and value: expected a scale behind each row");
+}
+
+static void read_keys(Call& call, nb::handle query, nb::handle key, nb::handle value) {
     Problem& p = call.problem;
     read_query(call, query);
     p.key = call.take(key, "key");
     p.value = call.take(value, "value");
     p.key_heads = p.key.shape[1];
     p.keys = p.key.shape[2];
-    p.value_dim = p.value.shape[3];
+    p.value_dim = numbers_in_row(p.value.dtype, p.value.shape[3]);
+}
+
+static void check_keys(const Problem& p) {
+    check_shape(p.key, "key", {p.batch, p.key_heads, p.keys, stored_width(p.key.dtype, p.head_dim)});
+    check_shape(p.value, "value", {p.batch, p.key_heads, p.keys, stored_width(p.value.dtype, p.value_dim)});
+}
+
+void read_tokens(Call& call, nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+    read_keys(call, query, key, value);
+    Problem& p = call.problem;
     check_dtype(p.key, "key", call.dtype());
     check_dtype(p.value, "value", call.dtype());
-    check_shape(p.key, "key", {p.batch, p.key_heads, p.keys, p.head_dim});
-    check_shape(p.value, "value", {p.batch, p.key_heads, p.keys, p.value_dim});
+    check_keys(p);
     check_sizes(p, largest);
+}
+
+static void read_terms(Call& call) {
+    Problem& p = call.problem;
+    read_mask(call);
+    p.bias = call.broadcast(call.options.bias, "bias", p.keys);
+    if (p.bias) check_floating(p.bias, "bias");
+    read_table(call);
 }
 
 namespace {
@@ -140,10 +170,18 @@ void read_problem(Call& call, nb::handle query, nb::handle key, nb::handle value
         p.keys = p.key.shape[2];
     }
     check_sizes(p, largest);
-    read_mask(call);
-    p.bias = call.broadcast(call.options.bias, "bias", p.keys);
-    if (p.bias) check_floating(p.bias, "bias");
-    read_table(call);
+    read_terms(call);
+}
+
+void read_problem_of_cache(Call& call, nb::handle query, nb::handle key, nb::handle value) {
+    read_keys(call, query, key, value);
+    Problem& p = call.problem;
+    check_stored(p.key, "key", p.value, "value", call.dtype());
+    check_keys(p);
+    check_sizes(p);
+    require(p.key.dtype != Dtype::int8 || p.group() * p.queries <= max_decode_rows,
+            "query: expected at most 64 queries to one key head of rounded keys");
+    read_terms(call);
 }
 
 void check_sizes(Problem& p, int64_t largest) {

@@ -17,6 +17,11 @@ void read_tokens(Call& call, nanobind::handle query, nanobind::handle key, nanob
 void read_problem(Call& call, nanobind::handle query, nanobind::handle key, nanobind::handle value,
                   int64_t largest = max_head_dim, nanobind::handle query_rows = nanobind::none(),
                   nanobind::handle key_rows = nanobind::none());
+// The same, of keys and values that may be rounded.
+void read_problem_of_cache(Call& call, nanobind::handle query, nanobind::handle key, nanobind::handle value);
+// Checks the dtypes of keys and values of a cache, for tokens of `tokens`: the same, or both rounded to int8
+// (decode/stored_rows.h), with contiguous rows.
+void check_stored(const Array& key, const char* name_of_key, const Array& value, const char* name_of_value, Dtype tokens);
 // Checks the sizes of the problem, and completes it.
 void check_sizes(Problem& problem, int64_t largest = max_head_dim);
 

@@ -1,6 +1,7 @@
 // Softmax and sigmoid attention in the Python module: forward, backward, statistics, and keys in pages.
 #include "bindings/attention_arguments.h"
 #include "bindings/bindings.h"
+#include "decode/stored_rows.h"
 
 namespace regard {
 namespace {
@@ -134,11 +135,10 @@ Pages read_pages(Call& call, nb::handle query, nb::handle key_pages, nb::handle 
     pages.value = call.take(value_pages, "value_pages");
     const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2];
     p.key_heads = pages.key.shape[1];
-    p.value_dim = pages.value.shape[3];
-    check_dtype(pages.key, "key_pages", call.dtype());
-    check_dtype(pages.value, "value_pages", call.dtype());
-    check_shape(pages.key, "key_pages", {count, p.key_heads, page_size, p.head_dim});
-    check_shape(pages.value, "value_pages", {count, p.key_heads, page_size, p.value_dim});
+    check_stored(pages.key, "key_pages", pages.value, "value_pages", call.dtype());
+    p.value_dim = numbers_in_row(pages.value.dtype, pages.value.shape[3]);
+    check_shape(pages.key, "key_pages", {count, p.key_heads, page_size, stored_width(pages.key.dtype, p.head_dim)});
+    check_shape(pages.value, "value_pages", {count, p.key_heads, page_size, pages.value.shape[3]});
     read_page_table(call, pages, page_table, lengths, counts);
     return pages;
 }

@@ -7,8 +7,8 @@
 //     feed_forward    ((up, gate, down, activation), norms)                  gate may be absent
 //     norms           (before, of_output, after)                             each may be absent
 //     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
-//                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
-//                     tokens the last; the mask, and the rotation, may be absent
+//                     rows, head_dim) and of values, perhaps rounded to int8 (decode/stored_rows.h), of which begin .. end - 1
+//                     are the keys of the step, those of the new tokens the last; the mask, and the rotation, may be absent
 //     the same, with pages    (key_pages, value_pages, page_table, lengths, counts, low, high, rotation): pages (pages,
 //                     key_heads, page_size, size), of which the last counts[i] tokens of sequence i are new, and are written
 #include <nanobind/stl/optional.h>
@@ -24,7 +24,9 @@
 #include "bindings/bindings.h"
 #include "bindings/layer_arguments.h"
 #include "bindings/snapshot.h"
+#include "decode/decode_kernels.h"
 #include "decode/decoder_stack.h"
+#include "decode/stored_rows.h"
 
 namespace regard {
 namespace {
@@ -62,10 +64,13 @@ DecoderLayer read_decoder_layer(Call& call, nb::handle layer, int64_t width, Dty
     return given;
 }
 
-// Reads rows of the storage of keys or values, to be written.
+// Reads rows of the storage of keys or values, to be written, for tokens of `dtype`.
 Array read_stored(Call& call, nb::handle object, const char* name, int64_t size, int64_t begin, int64_t end,
                   Dtype dtype) {
-    const int64_t rows = call.take(object, name).shape[2];
+    const Array given = call.take(object, name);
+    const int64_t rows = given.shape[2];
+    if (given.dtype == Dtype::int8) dtype = Dtype::int8;
+    size = stored_width(dtype, size);
     Array array = call.write(object, name, {call.problem.batch, call.problem.key_heads, rows, size}, dtype);
     require(array.stride[3] == 1 || size <= 1, "key and value: expected contiguous heads");
     require(end <= rows, "end: it lies beyond the storage of keys and values");
@@ -86,6 +91,9 @@ DecoderLayer with_step(Call& call, const DecoderLayer& layer, nb::handle step, i
     p.batch = batch, p.queries = length, p.keys = end - begin;
     p.key = read_stored(call, parts[0], "key", p.head_dim, begin, end, dtype);
     p.value = read_stored(call, parts[1], "value", p.value_dim, begin, end, dtype);
+    check_stored(p.key, "key", p.value, "value", dtype);
+    require(p.key.dtype != Dtype::int8 || p.group() * p.queries <= max_decode_rows,
+            "tokens: expected at most 64 queries to one key head of rounded keys");
     check_sizes(p);
     read_band(p, nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
     p.mask.start = copy_bounds(call, parts[6], "start");
@@ -96,8 +104,10 @@ DecoderLayer with_step(Call& call, const DecoderLayer& layer, nb::handle step, i
 }
 
 Array read_pages(Call& call, nb::handle object, const char* name, int64_t page_size, int64_t size, Dtype dtype) {
-    const int64_t count = call.take(object, name).shape[0];
-    const Array array = call.write(object, name, {count, call.problem.key_heads, page_size, size}, dtype);
+    const Array given = call.take(object, name);
+    if (given.dtype == Dtype::int8) dtype = Dtype::int8;
+    size = stored_width(dtype, size);
+    const Array array = call.write(object, name, {given.shape[0], call.problem.key_heads, page_size, size}, dtype);
     require(array.stride[3] == 1 || size <= 1, "key_pages and value_pages: expected contiguous heads");
     return array;
 }
@@ -114,6 +124,7 @@ DecoderLayer with_pages(Call& call, const DecoderLayer& layer, nb::handle step, 
     const int64_t page_size = call.take(parts[0], "key_pages").shape[2];
     pages.key = read_pages(call, parts[0], "key_pages", page_size, p.head_dim, dtype);
     pages.value = read_pages(call, parts[1], "value_pages", page_size, p.value_dim, dtype);
+    check_stored(pages.key, "key_pages", pages.value, "value_pages", dtype);
     require(pages.key.shape[0] == pages.value.shape[0], "value_pages: expected as many as key_pages");
     read_page_table(call, pages, parts[2], parts[3], parts[4]);
     require(static_cast<bool>(pages.counts), "counts: expected the number of new tokens of each sequence, got None");

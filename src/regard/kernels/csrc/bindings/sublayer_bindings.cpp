@@ -46,7 +46,7 @@ FeedForwardSublayer read_feed_forward(Call& call, nb::handle tokens, nb::handle 
 void read_heads(Call& call, AttentionSublayer& given, nb::handle query, nb::handle key, nb::handle value,
                 nb::handle mixed, const AttentionLayers& layers, nb::handle rotation) {
     const Dtype dtype = given.tokens.dtype;
-    read_problem(call, query, key, value);
+    read_problem_of_cache(call, query, key, value);
     Problem& p = call.problem;
     check_dtype(p.query, "query", dtype);
     require(p.batch == given.tokens.shape[1] && p.queries == given.tokens.shape[2],
@@ -58,8 +58,8 @@ void read_heads(Call& call, AttentionSublayer& given, nb::handle query, nb::hand
     read_attention_layers(call, given, layers);
     if (given.key_layer.weight) {
         require(p.queries <= p.keys, "key: expected the new tokens at its end");
-        p.key = call.write(key, "key", {p.batch, p.key_heads, p.keys, p.head_dim}, dtype);
-        p.value = call.write(value, "value", {p.batch, p.key_heads, p.keys, p.value_dim}, dtype);
+        p.key = call.write(key, "key", {p.batch, p.key_heads, p.keys, p.key.shape[3]}, p.key.dtype);
+        p.value = call.write(value, "value", {p.batch, p.key_heads, p.keys, p.value.shape[3]}, p.value.dtype);
         require(p.key.stride[3] == 1 && p.value.stride[3] == 1, "key and value: expected contiguous heads");
     }
     given.rotation = read_rotation(call, rotation, dtype, p.queries);

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <vector>
 
+#include "decode/int8_row_kernels.h"
 #include "drivers.h"
 #include "runtime/parallel.h"
 #include "tables/kernel_table.h"
+#include "tables/table_in_use.h"
 
 namespace regard {
 
@@ -27,11 +29,15 @@ int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
     return std::clamp(p.key_heads * tiles / 128, min_chunk_tiles, most);
 }
 
+const DecodeKernels& kernels_for(const Problem& p, Dtype stored) {
+    return stored == Dtype::int8 ? int8_row_kernels_in_use(p.query.dtype).decode : decode_kernels_in_use(p);
+}
+
 // The chunks of one call, in the order of batch entries, then of key heads.
 class Chunks {
 public:
     Chunks(const Problem& p, const Pages* pages, const ForwardResults& results, int threads)
-        : p_(p), pages_(pages), results_(results), kernels_(decode_kernels_in_use(p)) {
+        : p_(p), pages_(pages), results_(results), kernels_(kernels_for(p, pages ? pages->key.dtype : p.key.dtype)) {
         starts_.reserve(static_cast<size_t>(p.batch) + 1);
         starts_.push_back(0);
         for (int64_t b = 0; b < p.batch; ++b)
@@ -88,6 +94,8 @@ void decode_chunks(const Problem& p, const Pages* pages, const ForwardResults& r
 
 }  // namespace
 
+const Int8RowKernels& int8_row_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE(int8_row_kernels(tokens)); }
+
 // Chunks are merged by scaled scores, which may overflow; the other kernel subtracts the maximum before scaling. So
 // larger scales, which have no practical use, are left to that kernel.
 constexpr double largest_scale = 0x1p32;
@@ -102,6 +110,8 @@ bool is_decode_suitable(const Problem& p) {
            fabs(p.scale) <= largest_scale;
 }
 
+// Also of keys and values that are rounded to int8, for which there is no alternative: queries in float32 or bfloat16, of which
+// a key head has at most max_decode_rows.
 void decode(const Problem& p, const ForwardResults& results, int threads) { decode_chunks(p, nullptr, results, threads); }
 
 void decode_in_pages(const Problem& p, const Pages& pages, const ForwardResults& results, int threads) {

@@ -10,6 +10,9 @@
 //
 //     m = max_c m_c,    l = sum_c exp(m_c - m) l_c,    output = sum_c exp(m_c - m) o_c / l,    lse = ln l + m
 //
+// Keys and values that are rounded to int8 (stored_rows.h) are multiplied as bytes. Then a product is multiplied by the scale
+// of the key, and a weight, once l has been summed, by that of the value.
+//
 // A row whose result is NaN has an l of NaN. Scores may be capped (softcap.h), and the sink of a row (attention_sink.h)
 // is added to l at the end.
 //
@@ -46,10 +49,11 @@ struct PartialSoftmax {
     }
 };
 
-template <class T, class Weights = Softmax>
+// T: the dtype of queries and outputs. S: that of the stored keys and values.
+template <class T, class Weights = Softmax, class S = T>
 struct Decode {
-    typedef typename Unit<T>::number number;
-    typedef typename Unit<T>::factor factor_type;
+    typedef typename Unit<S>::number number;
+    typedef typename Unit<S>::factor factor_type;
     static constexpr int n = lanes<number>;
     static constexpr int64_t row_scores =
         max_chunk_tiles * tile + n;  // not a power of two, so that rows use different cache sets
@@ -59,23 +63,23 @@ struct Decode {
     // A tile that some row may attend to.
     struct Tile {
         int64_t index, from, stop;  // the visible keys are in from .. stop - 1, which are whole vectors
-        const T *key, *value;       // of key 0 of the tile, if the rows may be StridedRows; else null
+        const S *key, *value;       // of key 0 of the tile, if the rows may be StridedRows; else null
         uint64_t visible_keys;      // keys that any row may attend to
         const uint64_t* bits;       // keys that each row may attend to
         bool same_for_rows;         // whether all rows may attend to the same keys
     };
     // The address of each row of a tile: of its keys or its values.
     struct EachRow {
-        const Rows<T>* side = nullptr;
+        const Rows<S>* side = nullptr;
         int tile = 0;
-        const T* at[regard::tile + 1];
+        const S* at[regard::tile + 1];
     };
 
     const Problem& p;
     int64_t batch, key_head, rows, stride;
-    Rows<T> key, value;
+    Rows<S> key, value;
     bool same_for_heads;
-    PartialSoftmax<T> partials;
+    PartialSoftmax<S> partials;
     factor_type* query;
     number *scores, *bias_buffer;
     uint64_t *bits, *tile_bits;
@@ -92,19 +96,19 @@ struct Decode {
         return bytes_of_parts([&](ScratchLayout& c) { carve(c, p, nullptr, true, true); });
     }
     static REGARD_INLINE void carve(ScratchLayout& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
-        int64_t rows = p.group() * p.queries, stride = pad_to_units<T>(p.head_dim);
-        int64_t widest = max_of(p.head_dim, p.value_dim);
+        int64_t rows = p.group() * p.queries, stride = pad_to_units<S>(p.head_dim);
+        int64_t widest = row_elements<S>(max_of(p.head_dim, p.value_dim));
         c.take(d, &Decode::query, rows * stride);
         c.take(d, &Decode::scores, rows * row_scores);
         c.take(d, &Decode::bias_buffer, tile);
         c.take(d, &Decode::bits, rows * max_chunk_tiles);
         c.take(d, &Decode::tile_bits, tile);
-        T* zeros = c.take<T>(widest);
+        S* zeros = c.take<S>(widest);
         c.take(d, &Decode::one_query, p.head_dim);
-        T* keys = c.take<T>(tile * p.head_dim);
-        T* values = c.take<T>(tile * p.value_dim);
+        S* keys = c.take<S>(tile * p.head_dim);
+        S* values = c.take<S>(tile * p.value_dim);
         if (!d) return;
-        memset((void*)zeros, 0, sizeof(T) * (size_t)widest);
+        memset((void*)zeros, 0, sizeof(S) * (size_t)widest);
         d->key.zeros = d->value.zeros = zeros;
         d->key.copies = copy_keys ? keys : nullptr, d->value.copies = copy_values ? values : nullptr;
     }
@@ -125,7 +129,7 @@ struct Decode {
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, ScratchLayout of_partials,
            char* scratch)
         : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), partials(of_partials, p) {
-        stride = pad_to_units<T>(p.head_dim);
+        stride = pad_to_units<S>(p.head_dim);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
         key.array = pages ? &pages->key : &p.key;
         value.array = pages ? &pages->value : &p.value;
@@ -164,12 +168,18 @@ struct Decode {
                 for (int64_t k = 0; k < p.head_dim; ++k) one_query[k] = from[k * q.stride[3]];
                 from = one_query;
             }
+            factor_type* to = query + r * stride;
+            memset((void*)to, 0, sizeof(factor_type) * (size_t)stride);
             if (is_nonfinite_row(from, p.head_dim)) {
                 nonfinite_queries |= (uint64_t)1 << r;
-                from = key.zeros;
+                continue;
             }
-            for (int64_t k = 0; k < p.head_dim; k += Unit<T>::unit_size)
-                store_factors<T>(load_part(from + k, min_of(p.head_dim - k, Unit<T>::unit_size)), query + r * stride + k);
+            if constexpr (std::is_same_v<T, S>) {
+                for (int64_t k = 0; k < p.head_dim; k += Unit<T>::unit_size)
+                    store_factors<T>(load_part(from + k, min_of(p.head_dim - k, Unit<T>::unit_size)), to + k);
+            } else {
+                for (int64_t k = 0; k < p.head_dim; ++k) to[unit_position<S>(k)] = widen(from[k]);
+            }
         }
     }
 
@@ -224,6 +234,7 @@ struct Decode {
                 score_rows<decltype(few)::value>(at, of.from, of.stop, key.width, query + r * stride, stride,
                                                  scores_of(of, r), row_scores);
             });
+            if constexpr (has_scale<S>) multiply_by_scales(of, at, key.width);
         });
     }
 
@@ -231,6 +242,7 @@ struct Decode {
     REGARD_INLINE void mix(int t) {
         const Tile& of = tiles[t];
         at_rows(value, t, &Tile::value, [&](auto at) {
+            if constexpr (has_scale<S>) multiply_by_scales(of, at, value.width);
             for_row_groups<number>(rows, [&](int64_t r, auto few) {
                 mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(of, r), row_scores,
                                                partials.outputs + r * partials.stride, partials.stride);
@@ -239,6 +251,17 @@ struct Decode {
         if (nonfinite_queries)
             for (int64_t r = 0; r < rows; ++r)
                 if (of.bits[r]) broken_rows |= nonfinite_queries & (uint64_t)1 << r;
+    }
+
+    // Multiplies the scores, or the weights, of a tile by the scales of its keys, or of its values.
+    template <class At>
+    REGARD_INLINE void multiply_by_scales(const Tile& of, At at, int64_t width) {
+        number scales[tile];
+        for (int64_t j = of.from; j < of.stop; ++j) scales[j] = read_scale(at[j] + width);
+        for (int64_t r = 0; r < rows; ++r) {
+            number* row = scores_of(of, r);
+            for (int64_t j = of.from; j < of.stop; j += n) store(row + j, load(row + j) * load(scales + j));
+        }
     }
 
     REGARD_INLINE number* scores_of(const Tile& of, int64_t row) const {
@@ -251,33 +274,33 @@ struct Decode {
     // results of all queries become NaN. Otherwise the results of queries that may attend to such a key become NaN, and
     // the key is skipped for the others.
 
-    REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const {
+    REGARD_INLINE bool is_checked_later(const Rows<S>& side, const Tile& of) const {
         return of.same_for_rows && !side.copies;
     }
 
     // Calls body(rows) with the rows of the keys, or of the values, of a tile: StridedRows or GatheredRows. Those of the next
     // tile are prefetched.
     template <class Body>
-    REGARD_INLINE void at_rows(const Rows<T>& side, int t, const T* Tile::*first_row, Body body) {
+    REGARD_INLINE void at_rows(const Rows<S>& side, int t, const S* Tile::*first_row, Body body) {
         const Tile &of = tiles[t], *next = t + 1 < count ? &tiles[t + 1] : nullptr;
-        const T* first = of.*first_row;
+        const S* first = of.*first_row;
         if (first && (!side.page_table || !next || next->*first_row)) {
             const int64_t to_next = next ? (const char*)(next->*first_row) - (const char*)first : 0;
             const int64_t ahead = side.page_table ? to_next : prefetch_bytes, step = side.array->stride[2];
-            if (side.is_contiguous()) return body(StridedRows<T, true>{first, step, ahead});
-            return body(StridedRows<T, false>{first, step, ahead});
+            if (side.is_contiguous()) return body(StridedRows<S, true>{first, step, ahead});
+            return body(StridedRows<S, false>{first, step, ahead});
         }
-        const T** at = find_each(side, t);
+        const S** at = find_each(side, t);
         if (side.copies) side.copy(of.visible_keys, at);
         if (!is_checked_later(side, of)) {
             uint64_t nonfinite = side.find_nonfinite_rows(of.from, of.stop, at);
             mark_broken(of, nonfinite);
             side.replace_by_zeros(nonfinite, of.from, of.stop, at);
         }
-        body(GatheredRows<T>{at, next ? find_each(side, t + 1) : at});
+        body(GatheredRows<S>{at, next ? find_each(side, t + 1) : at});
     }
 
-    REGARD_INLINE const T** find_each(const Rows<T>& side, int t) {
+    REGARD_INLINE const S** find_each(const Rows<S>& side, int t) {
         EachRow& each = found[t % 2];
         const Tile& of = tiles[t];
         if (each.side != &side || each.tile != t)
@@ -287,14 +310,14 @@ struct Decode {
     }
 
     // Prefetches rows of a tile, the first of a chunk, which nothing else does.
-    REGARD_INLINE void prefetch(const Rows<T>& side, int t, const T* first) {
+    REGARD_INLINE void prefetch(const Rows<S>& side, int t, const S* first) {
         if (first && !side.page_table) return side.prefetch_first(first);
-        const T** at = find_each(side, t);
+        const S** at = find_each(side, t);
         for (int64_t j = tiles[t].from; j < tiles[t].stop; ++j)
-            for (int64_t k = 0; k < side.width; k += 64 / (int64_t)sizeof(T)) __builtin_prefetch(at[j] + k, 0, 2);
+            for (int64_t k = 0; k < side.width; k += 64 / (int64_t)sizeof(S)) __builtin_prefetch(at[j] + k, 0, 2);
     }
 
-    REGARD_INLINE uint64_t find_nonfinite_rows(const Rows<T>& side, int t) {
+    REGARD_INLINE uint64_t find_nonfinite_rows(const Rows<S>& side, int t) {
         return side.find_nonfinite_rows(tiles[t].from, tiles[t].stop, find_each(side, t));
     }
     REGARD_INLINE void mark_broken(const Tile& of, uint64_t nonfinite) {
@@ -393,9 +416,9 @@ struct Decode {
     // overwrites these.
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
                      const ForwardResults& results) {
-        const int64_t each = (int64_t)(PartialSoftmax<T>::bytes(p) / sizeof(number));
+        const int64_t each = (int64_t)(PartialSoftmax<S>::bytes(p) / sizeof(number));
         ScratchLayout layout{chunks};
-        PartialSoftmax<T> partials(layout, p);
+        PartialSoftmax<S> partials(layout, p);
         for (int64_t r = 0; r < p.group() * p.queries; ++r) {
             number most = -infinity, sum = 0;
             for (int64_t c = 0; c < count; ++c) {
@@ -442,7 +465,7 @@ struct Decode {
         T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;
         for (int64_t k = 0; k < p.value_dim; ++k) {
             // + 0: changes -0, which products with weights of 0 may give, to +0
-            number x = empty ? 0 : from[unit_position<T>(k)] * inverse + 0;
+            number x = empty ? 0 : from[unit_position<S>(k)] * inverse + 0;
             narrow(x, to + k * output.stride[3]);
             if (!cut) continue;
             number lost = x - widen(to[k * output.stride[3]]);
@@ -450,6 +473,12 @@ struct Decode {
         }
     }
 };
+
+template <class T, class Weights, class S = T>
+constexpr DecodeKernels decode_kernels() {
+    typedef Decode<T, Weights, S> Kernels;
+    return {PartialSoftmax<S>::bytes, Kernels::scratch, Kernels::run, Kernels::join};
+}
 
 }  // namespace REGARD_ISA_NAMESPACE
 }  // namespace regard

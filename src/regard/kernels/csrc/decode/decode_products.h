@@ -89,7 +89,7 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
 #pragma GCC unroll 8
             for (int u = 0; u < units; ++u) {
                 const T* from_here = at + c0 + u * unit_size;
-                if constexpr (rows > 1 || sizeof(T) == 2) value.fetch(from_here, j, c0 + u * unit_size);  // else it is slower
+                if constexpr (rows > 1 || sizeof(T) <= 2) value.fetch(from_here, j, c0 + u * unit_size);  // else it is slower
                 Unit<T>::widen(part ? load_part(from_here, count) : load_unit(from_here), x + u * parts);
             }
             at = value.next(at, j);

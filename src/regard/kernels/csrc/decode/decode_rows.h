@@ -6,10 +6,13 @@
 // found.
 //
 // A *unit* is the result of one load: `unit_size` storage numbers, which widen to `parts` vectors. Two adjacent
-// bfloat16 widen to the same lane of two vectors, so that no lanes need to be permuted; outputs are stored in the same
-// order (`unit_position`). Queries are stored as `factor`s, the operands of a unit's dot product.
+// bfloat16, or int8, widen to the same lane of two vectors, so that no lanes need to be permuted; outputs are stored in the
+// same order (`unit_position`). Queries are stored as `factor`s, the operands of a unit's dot product.
 #pragma once
 
+#include <type_traits>
+
+#include "decode/stored_rows.h"
 #include "drivers.h"
 #include "runtime/scratch_layout.h"
 #include "tiles/mask_tiles.h"
@@ -70,6 +73,29 @@ struct Unit<float16> {
     typedef float factor;
     static constexpr bool pairs = false;
 };
+
+// Numbers of rows that end with a scale (stored_rows.h), by which sums of their products are multiplied.
+template <>
+struct Unit<int8_t> {
+    typedef float number;
+    typedef int8_t bits __attribute__((vector_size(vector_bytes / 2)));
+    static constexpr int parts = 2, unit_size = 2 * lanes<float>;
+    static REGARD_INLINE void widen(bits x, vfloat* to) {
+#if defined(__AVX512F__)  // for __builtin_convertvector the compiler converts halves, and joins them
+        const vbits pairs = (vbits)_mm512_cvtepi8_epi16((__m256i)x);
+#elif defined(__AVX2__)
+        const vbits pairs = (vbits)_mm256_cvtepi8_epi16((__m128i)x);
+#else
+        const vbits pairs = (vbits)__builtin_convertvector(x, vec<int16_t>);
+#endif
+        to[0] = __builtin_convertvector((vec<int32_t>)(pairs << 16) >> 16, vfloat);
+        to[1] = __builtin_convertvector((vec<int32_t>)pairs >> 16, vfloat);
+    }
+    typedef float factor;
+    static constexpr bool pairs = false;
+};
+template <class T>
+inline constexpr bool has_scale = std::is_same_v<T, int8_t>;
 
 template <class T>
 REGARD_INLINE typename Unit<T>::bits load_unit(const T* from) {
@@ -139,7 +165,17 @@ REGARD_INLINE int64_t pad_to_units(int64_t width) {
     return (width + Unit<T>::unit_size - 1) / Unit<T>::unit_size * Unit<T>::unit_size;
 }
 
-// Whether a row contains NaN or Inf: a number with the largest exponent.
+// The number of elements in a row of `width` numbers.
+template <class T>
+REGARD_INLINE int64_t row_elements(int64_t width) {
+    return has_scale<T> ? width + scale_bytes : width;
+}
+
+// Whether a row contains NaN or Inf: a number with the largest exponent, or a scale of NaN.
+REGARD_INLINE bool is_nonfinite_row(const int8_t* row, int64_t width) {
+    const float scale = read_scale(row + width);
+    return scale - scale != 0;
+}
 template <class T>
 REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
     typedef typename Unit<T>::bits bits;
@@ -215,7 +251,7 @@ struct Rows {
         return data + array->at(page_index(*page_table, batch, entry), head, first - entry * size, 0);
     }
 
-    REGARD_INLINE bool is_contiguous() const { return array->stride[2] == width; }
+    REGARD_INLINE bool is_contiguous() const { return array->stride[2] == row_elements<T>(width); }
     // Prefetches the first rows, which StridedRows::fetch does not.
     REGARD_INLINE void prefetch_first(const T* first) const {
         if (!is_contiguous()) return;

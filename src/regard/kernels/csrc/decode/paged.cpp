@@ -23,15 +23,20 @@ struct Part {
 };
 
 // The part of an array for the sequences of a part, given its axes of entries and of queries.
-Array take_part(Array array, const Pages& pages, int entries, int queries, int64_t sequence, int64_t token, int64_t count) {
+Array take_part(Array array, const Pages& pages, int entries, int queries, int64_t sequence, int64_t token,
+                int64_t skipped, int64_t count) {
     if (!array) return array;
-    const int64_t first = pages.counts ? token * array.stride[queries] : sequence * array.stride[entries];
+    const int64_t first = (pages.counts ? token * array.stride[queries] : sequence * array.stride[entries]) +
+                          skipped * array.stride[queries];
     array.data = static_cast<char*>(array.data) + first * static_cast<int64_t>(dtype_size(array.dtype));
     if (pages.counts) array.stride[entries] = count * array.stride[queries];
     return array;
 }
 
-bool is_decoded(const Problem& part, int64_t length) {
+bool is_rounded(const Pages& pages) { return pages.key.dtype == Dtype::int8; }
+
+bool is_decoded(const Problem& part, const Pages& pages, int64_t length) {
+    if (is_rounded(pages)) return true;  // whatever the number of queries: no other kernel reads them
     Problem own = part;
     own.keys = length;
     if (part.queries == 1) own.keys = unbounded_high;  // however few the keys are
@@ -39,21 +44,21 @@ bool is_decoded(const Problem& part, int64_t length) {
 }
 
 Part make_part(const Problem& p, const Pages& pages, const ForwardResults& results, int64_t sequence, int64_t token,
-               int64_t count) {
+               int64_t skipped, int64_t count, int64_t offset) {
     const auto take = [&](const Array& array, int entries, int queries) {
-        return take_part(array, pages, entries, queries, sequence, token, count);
+        return take_part(array, pages, entries, queries, sequence, token, skipped, count);
     };
     Part part = {p, pages, {take(results.output, 0, 2), take(results.lse, 1, 3), {}, {}}, false};
     part.problem.batch = 1;
     part.problem.queries = count;
-    part.problem.offset = -count;
+    part.problem.offset = offset;
     part.problem.query = take(p.query, 0, 2);
     part.problem.sinks = take(p.sinks, 0, 2);
     part.pages.counts = {};
     part.pages.table.data = static_cast<char*>(pages.table.data) + sequence * pages.table.stride[2] *
                                                                        static_cast<int64_t>(dtype_size(pages.table.dtype));
     part.pages.lengths.data = static_cast<int64_t*>(pages.lengths.data) + sequence;
-    part.decodes = is_decoded(part.problem, part.pages.length(0));
+    part.decodes = is_decoded(part.problem, pages, part.pages.length(0));
     return part;
 }
 
@@ -62,12 +67,15 @@ std::vector<Part> divide(const Problem& p, const Pages& pages, const ForwardResu
     int64_t token = 0;
     for (int64_t sequence = 0; sequence < pages.sequences(); ++sequence) {
         const int64_t count = pages.count(p, sequence);
+        const int64_t most = is_rounded(pages) ? max_decode_rows / p.group() : count;
+        const bool is_divided = count > most;
         const bool goes_on = !parts.empty() && parts.back().decodes && parts.back().problem.queries == count &&
-                             is_decoded(parts.back().problem, pages.length(sequence));
+                             is_decoded(parts.back().problem, pages, pages.length(sequence)) && !is_divided;
         if (goes_on)
             ++parts.back().problem.batch;
-        else if (count > 0)
-            parts.push_back(make_part(p, pages, results, sequence, token, count));
+        else
+            for (int64_t first = 0; first < count; first += most)
+                parts.push_back(make_part(p, pages, results, sequence, token, first, std::min(most, count - first), first - count));
         token += count;
     }
     return parts;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "decode/int8_row_kernels.h"
+#include "decode/stored_rows.h"
 #include "decode/sublayer_kernels.h"
 #include "drivers.h"
 #include "linear/linear_kernels.h"
@@ -138,30 +140,37 @@ void prepare_heads(const AttentionSublayer& s, const SublayerKernels& kernels, c
     });
 }
 
-// Copies new tokens (batch, new tokens, heads, size) to the end of `all` (batch, heads, tokens, size).
-void append(const Array& all, void* tokens, int64_t added, int threads) {
-    const Rows from(tokens, all.shape[3], all.dtype);
-    const auto each = static_cast<int64_t>(dtype_size(all.dtype));
-    const int64_t heads = all.shape[1], first = all.shape[2] - added;
+// Stores the heads of a new token, rows `row` and on of `from`, as row `place` of an entry, or of a page.
+void store_token(const Array& all, int64_t entry, int64_t place, const Rows& from, int64_t row, Dtype dtype) {
+    for (int64_t head = 0; head < all.shape[1]; ++head) {
+        char* to = static_cast<char*>(all.data) +
+                   all.at(entry, head, place, 0) * static_cast<int64_t>(dtype_size(all.dtype));
+        if (all.dtype == Dtype::int8)
+            int8_row_kernels_in_use(dtype).quantize(from[row + head], reinterpret_cast<int8_t*>(to),
+                                                    numbers_in_row(all.dtype, all.shape[3]));
+        else
+            memcpy(to, from[row + head], from.bytes_of_row());
+    }
+}
+
+// Stores new tokens (batch, new tokens, heads, size) at the end of `all` (batch, heads, tokens, size).
+void append(const Array& all, void* tokens, Dtype dtype, int64_t added, int threads) {
+    const Rows from(tokens, numbers_in_row(all.dtype, all.shape[3]), dtype);
     for_rows(all.shape[0] * added, threads, [&](int64_t row) {
-        for (int64_t head = 0; head < heads; ++head)
-            memcpy(static_cast<char*>(all.data) + all.at(row / added, head, first + row % added, 0) * each,
-                   from[row * heads + head], from.bytes_of_row());
+        store_token(all, row / added, all.shape[2] - added + row % added, from, row * all.shape[1], dtype);
     });
 }
 
 // The same for pages: new tokens are the last of each sequence.
-void append_to_pages(const Array& all, const Pages& pages, void* tokens, const Problem& p) {
-    const Rows from(tokens, all.shape[3], all.dtype);
-    const auto each = static_cast<int64_t>(dtype_size(all.dtype));
+void append_to_pages(const Array& all, const Pages& pages, void* tokens, Dtype dtype, const Problem& p) {
+    const Rows from(tokens, numbers_in_row(all.dtype, all.shape[3]), dtype);
     const int64_t page_size = all.shape[2];
     int64_t row = 0;
     for (int64_t sequence = 0; sequence < pages.sequences(); ++sequence)
         for (int64_t place = pages.length(sequence) - pages.count(p, sequence); place < pages.length(sequence); ++place) {
             const int64_t page = page_index(pages.table, sequence, place / page_size);
-            for (int64_t head = 0; head < all.shape[1]; ++head, ++row)
-                memcpy(static_cast<char*>(all.data) + all.at(page, head, place % page_size, 0) * each, from[row],
-                       from.bytes_of_row());
+            store_token(all, page, place % page_size, from, row, dtype);
+            row += all.shape[1];
         }
 }
 
@@ -248,11 +257,11 @@ static void run_attention(const AttentionSublayer& s, const Problem& p, int thre
     if (appends) {
         prepare_heads(s, kernels, s.key_norm, keys.as<char>(), p.key_heads, p, threads);
         if (in_pages) {
-            append_to_pages(s.pages.key, s.pages, keys.as<char>(), p);
-            append_to_pages(s.pages.value, s.pages, values.as<char>(), p);
+            append_to_pages(s.pages.key, s.pages, keys.as<char>(), dtype, p);
+            append_to_pages(s.pages.value, s.pages, values.as<char>(), dtype, p);
         } else {
-            append(p.key, keys.as<char>(), p.queries, threads);
-            append(p.value, values.as<char>(), p.queries, threads);
+            append(p.key, keys.as<char>(), dtype, p.queries, threads);
+            append(p.value, values.as<char>(), dtype, p.queries, threads);
         }
     }
     const ForwardResults results = {s.mixed, {}, {}, {}};

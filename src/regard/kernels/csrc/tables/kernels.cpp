@@ -18,11 +18,6 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-template <class T, class Weights>
-constexpr DecodeKernels decode_kernels() {
-    return {PartialSoftmax<T>::bytes, Decode<T, Weights>::scratch, Decode<T, Weights>::run, Decode<T, Weights>::join};
-}
-
 template <class A>
 constexpr ScanKernels scan_kernels() {
     ScanKernels k = {};
