@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from browser_page import BrowserPage, random_reading
 from playwright.sync_api import Page
 from test_bench_page import make_report as make_bench_report
@@ -17,6 +18,7 @@ from test_picture_page import swin_reading
 from test_sound_page import reading as sound_reading
 from test_translation import random_pair
 from test_weights_alone import signed_reading
+from torch import nn
 
 import regard
 from regard.bench import BenchReport
@@ -123,6 +125,22 @@ def test_no_english_is_left_on_the_page_of_a_benchmark(browser_window: Page, tmp
     browser_window.goto(opened.path.as_uri())
     assert browser_window.get_attribute("html", "lang") == "zh-CN"
     names = ["linear", "performer", "features", "dot", "product", "processor", "cpu", "bench", "data"]
+    assert english_words(opened, names) == set()
+
+
+def test_no_english_is_left_on_the_page_of_an_audit(browser_window: Page, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0, batch_first=True)  # without a causal mask
+    report = regard.audit(nn.Sequential(nn.Embedding(50, 12), layer).eval(), torch.arange(7)[None], causal=True)
+    assert report.leaks
+    opened = BrowserPage(browser_window, tmp_path / "audit.html")
+    report.save(opened.path, language="zh")
+    browser_window.goto(opened.path.as_uri())
+    assert browser_window.get_attribute("html", "lang") == "zh-CN"
+    modules = [f"{module.name} {module.module_class}" for module in report.modules]
+    data = [*modules, *map(str, report.fingerprint.items()), *(result.name for result in report.results)]
+    names = [*re.findall(r"[A-Za-z]{2,}", " ".join(data)), *("ID", "SHA", "eval", "attn", "implementation", "input")]
+    names += ["generate", "masks", "documents", "transformers", "float", "dropout", "inputs", "position", "ids"]
     assert english_words(opened, names) == set()
 
 
