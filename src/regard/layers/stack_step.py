@@ -1,4 +1,4 @@
-"""All layers of a decoder in a decoding step, in one native call (``kernels.operators.decoder_stack_op``).
+"""All layers of a decoder in a decoding step, or of an encoder, in one native call (``operators.decoder_stack_op``).
 
     a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)       h (batch, length, width), few tokens, without gradients
     h_L = norm(feed_forward_L(a_L))                              in pages h (tokens, width), the last ones of each text
@@ -39,10 +39,12 @@ from regard.kernels.operators.sublayer_op import RotationFactors
 from regard.kernels.request import Terms, is_scale_in_range
 from regard.layers.decoder import DecoderBlock
 from regard.layers.decoder_cache import DecoderCache
+from regard.layers.encoder import EncoderBlock
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
 from regard.layers.sublayer_step import (
     HeadSizes,
+    can_read_text,
     can_step,
     fit_heads,
     read_attention,
@@ -58,6 +60,8 @@ from regard.mechanisms.ragged_pages import RaggedStep
 from regard.mechanisms.window_cache import WindowCache
 from regard.positions.base import Rotation
 
+MAX_TOKENS_OF_STACK = 512
+"""Tokens up to which an encoder is one native call."""
 _NAMES_OF_PARTS = ("_parameters", "_buffers", "_modules")
 _Cache = KeyValueCache | WindowCache
 
@@ -65,17 +69,17 @@ _Cache = KeyValueCache | WindowCache
 @final
 @dataclass(frozen=True)
 class ReadLayers:
-    """The layers of a decoder, as the kernel reads them for tokens of ``dtype``."""
+    """The layers of a decoder or encoder, as the kernel reads them for tokens of ``dtype``."""
 
     stack: DecoderStack
-    norm: nn.Module
+    norm: nn.Module | None
     output: nn.Module | None
     num_logits: int | None  # None if the kernel does not compute the output layer
     dtype: torch.dtype
     attentions: tuple[AttentionOfLayer, ...]
     rotations: tuple[Rotation | None, ...]
 
-    def fits(self, norm: nn.Module, output: nn.Module | None, tokens: Tensor) -> bool:
+    def fits(self, norm: nn.Module | None, output: nn.Module | None, tokens: Tensor) -> bool:
         """Whether these are still the layers, with this norm and output layer behind them, for tokens of this dtype."""
         is_same = self.norm is norm and self.output is output and self.dtype is tokens.dtype
         return is_same and self.stack.is_unchanged()
@@ -113,7 +117,8 @@ def stack_step(
     if states is None or read is None:
         return None
     batch, length, _ = tokens.shape
-    terms = _lower_masks(read, states, masks, batch, length, tokens.dtype)
+    keys = [state.visible_keys(length) for state in states]
+    terms = _lower_masks(read, keys, masks, batch, length, tokens.dtype)
     first = states[0].length
     rotations = _find_factors(read, lambda rotation, head_dim: rotation.factors(tokens, head_dim, first, length))
     if terms is None or rotations is None or not _fit(read, states, tokens):
@@ -126,6 +131,42 @@ def stack_step(
     logits = read.empty_logits(tokens) if has_logits else None
     outputs = compute_stack(read.stack, tokens, steps, logits)
     return outputs, logits, tuple(DecoderCache(state.trimmed()) for state in following)
+
+
+def encoder_stack(
+    layers: nn.ModuleList,
+    norm: nn.Module | None,
+    tokens: Float[Tensor, "batch length width"],
+    mask: Mask | None,
+) -> Float[Tensor, "layers batch length width"] | None:
+    """Compute the output of each encoder block of ``layers`` for whole texts, the last one normalised.
+
+    None if blocks must be called: also for more tokens than ``MAX_TOKENS_OF_STACK``, whose outputs of all layers would
+    take much memory, while calls of blocks take little time.
+    """
+    if not can_read_text(tokens) or tokens.shape[0] * tokens.shape[1] > MAX_TOKENS_OF_STACK:
+        return None
+    read = read_layers(layers, norm, None, tokens)
+    if read is None:
+        return None
+    batch, length, _ = tokens.shape
+    terms = _lower_masks(read, [length] * len(layers), [mask] * len(layers), batch, length, tokens.dtype)
+    rotations = _find_factors(read, lambda rotation, head_dim: rotation.factors(tokens, head_dim, 0, length))
+    if terms is None or rotations is None:
+        return None
+    stored: dict[tuple[int, int], Tensor] = {}  # keys and values, which the next layer overwrites
+
+    def store(heads: int, size: int, side: int) -> Tensor:
+        return stored.setdefault((side, heads * size), tokens.new_empty(batch, heads, length, size))
+
+    steps = []
+    for attention, of_mask, rotation in zip(read.attentions, terms, rotations, strict=True):
+        heads, key_dim, value_dim = attention.key_heads, attention.head_dim, attention.value_dim
+        key, value = store(heads, key_dim, 0), store(heads, value_dim, 1)
+        steps.append(
+            StepOfLayer(key, value, 0, length, of_mask.low, of_mask.high, of_mask.start, of_mask.stop, rotation)
+        )
+    return compute_stack(read.stack, tokens, steps, None)
 
 
 def paged_stack_step(
@@ -181,7 +222,7 @@ def _reserve(state: _Cache, length: int) -> _Cache:
 
 def _lower_masks(
     read: ReadLayers,
-    states: Sequence[_Cache],
+    keys_of_layers: Sequence[int],
     masks: Sequence[Mask | None],
     batch: int,
     length: int,
@@ -190,8 +231,7 @@ def _lower_masks(
     """Lower the mask of each layer; None if one of them is not a band and an interval."""
     lowered: dict[tuple[int, int, int], KernelArguments] = {}
     terms = []
-    for attention, state, mask in zip(read.attentions, states, masks, strict=True):
-        keys = state.visible_keys(length)
+    for attention, keys, mask in zip(read.attentions, keys_of_layers, masks, strict=True):
         kind = (id(mask), keys, attention.heads)
         found = lowered.get(kind)
         if found is None:
@@ -247,26 +287,28 @@ def _fit_pages(attention: AttentionOfLayer, pages: PagedKeysValues, tokens: Tens
     )
 
 
-def read_layers(layers: nn.ModuleList, norm: nn.Module, output: nn.Module | None, tokens: Tensor) -> ReadLayers | None:
+def read_layers(
+    layers: nn.ModuleList, norm: nn.Module | None, output: nn.Module | None, tokens: Tensor
+) -> ReadLayers | None:
     """Return the layers as they were read, or read them again; None if the kernel does not compute one of them."""
     read = _READ.get(layers)
     if read is not None and read.fits(norm, output, tokens):
         return read
     _READ.pop(layers, None)
-    found, last = _read_each(layers, tokens), read_norm(norm, tokens.dtype)
-    if found is None or last is None:
+    found, last = _read_each(layers, tokens), None if norm is None else read_norm(norm, tokens.dtype)
+    if found is None or (norm is not None and last is None):
         return None
     modules = [module for module in layers.modules() if not isinstance(module, Rotation)]  # it keeps its latest factors
     if not all(map(is_unmodified, modules)):
         return None
-    ends = [norm] if output is None else [norm, output]
+    ends = [end for end in (norm, output) if end is not None]
     parameters = [tensor for part in (layers, *ends) for tensor in (*part.parameters(), *part.buffers())]
     linear = None if output is None else read_linear(output, tokens.dtype, tokens.shape[2])
     stack = read_stack(found, last, linear, _dicts_of([*modules, *ends]), parameters, tokens)
     if stack is None:
         return None
     attentions, _ = zip(*found, strict=True)
-    positions = (block.attention.position for block in cast("Iterable[DecoderBlock]", layers))
+    positions = (block.attention.position for block in cast("Iterable[DecoderBlock | EncoderBlock]", layers))
     rotations = tuple(position if isinstance(position, Rotation) else None for position in positions)
     num_logits = None if linear is None else linear[0].shape[0]
     read = _READ[layers] = ReadLayers(stack, norm, output, num_logits, tokens.dtype, attentions, rotations)
@@ -276,7 +318,7 @@ def read_layers(layers: nn.ModuleList, norm: nn.Module, output: nn.Module | None
 def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfLayer, FeedForwardOfLayer]] | None:
     found = []
     for block in layers:
-        if type(block) is not DecoderBlock or block.cross_attention is not None:
+        if type(block) is not EncoderBlock and (type(block) is not DecoderBlock or block.cross_attention is not None):
             return None
         if block.feed_forward is None or block.feed_forward_residual is None:
             return None
@@ -289,7 +331,7 @@ def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfL
     return found or None
 
 
-def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLayer | None:
+def _read_self_attention(block: DecoderBlock | EncoderBlock, tokens: Tensor) -> AttentionOfLayer | None:
     """Read self-attention, if its scores are changed by nothing but a softcap and sinks."""
     attention = block.attention
     if not isinstance(attention, MultiHeadAttention):

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -33,7 +32,7 @@ from regard.models.clip_tower import LAYER_ROWS, ClipTowerConfig, make_layers, m
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.model_folder import ModelFolder
-from regard.models.run_layers import run_layers
+from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.tensors import has_values
 from regard.text.pooling import OWN, Pooling
@@ -177,7 +176,7 @@ class ClipText(Encoder):
         check_mask(mask)
         tokens = self.token_embedding(ids) + self.positions.weight[: ids.shape[1]]
         visible = causal() if mask is None else causal() & mask
-        tokens, layers = run_layers(tokens, [partial(layer, mask=visible) for layer in self.layers], keep=keep_layers)
+        tokens, layers = run_encoder(tokens, self.layers, visible, keep=keep_layers)
         hidden = self.norm(tokens)
         pooled = hidden[torch.arange(ids.shape[0], device=ids.device), self._find_end(ids, mask)]
         embedding = None if self.projection is None else self.projection(pooled)

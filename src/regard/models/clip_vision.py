@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -34,7 +33,7 @@ from regard.models.hyperparameters import model_field, read_published, size_fiel
 from regard.models.image_encoder import ImageEncoder, ImageOutput
 from regard.models.label_names import label_fields, labels_field
 from regard.models.media_encoder import TokenGrid
-from regard.models.run_layers import run_layers
+from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.positions.learned_grid import interpolate_grid
 from regard.validation import check_mask
@@ -151,8 +150,7 @@ class ClipVision(ImageEncoder):
         """
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        blocks = [partial(layer, mask=mask) for layer in self.layers]
-        tokens, layers = run_layers(self._embed_patches(pixels), blocks, keep=keep_layers)
+        tokens, layers = run_encoder(self._embed_patches(pixels), self.layers, mask, keep=keep_layers)
         pooled = self.norm(tokens[:, 0])
         if self.projection is not None:
             pooled = self.projection(pooled)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
@@ -42,7 +41,7 @@ from regard.models.masked_language_model import (
     MaskedLanguageOutput,
     tied_head_weights,
 )
-from regard.models.run_layers import run_layers
+from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import Row, WeightNames, bert_block_rows
 
 _ROWS = (
@@ -168,7 +167,7 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
         keep_layers: bool,
     ) -> MaskedLanguageOutput:
         """Compute the output from the embedding of tokens. See ``forward``."""
-        tokens, layers = run_layers(tokens, [partial(layer, mask=mask) for layer in self.layers], keep=keep_layers)
+        tokens, layers = run_encoder(tokens, self.layers, mask, keep=keep_layers)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
         logits = self.select_logits(tokens, logits_at)
         return MaskedLanguageOutput(tokens, layers, pooled, logits)

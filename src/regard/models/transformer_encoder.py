@@ -14,7 +14,6 @@ import math
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
@@ -38,7 +37,7 @@ from regard.models.layer_mechanism import (
     options_at_depth,
     share_projections,
 )
-from regard.models.run_layers import run_layers
+from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
 
@@ -132,8 +131,7 @@ class TransformerEncoder(Encoder):
         Raises ShapeError for more tokens than learned positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        layers = [partial(layer, mask=mask) for layer in self.layers]
-        return HiddenStates(*run_layers(self._embed(ids), layers, keep=keep_layers, norm=self.norm))
+        return HiddenStates(*run_encoder(self._embed(ids), self.layers, mask, keep=keep_layers, norm=self.norm))
 
     @property
     def max_tokens(self) -> int | None:

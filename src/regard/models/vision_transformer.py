@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
@@ -43,7 +42,7 @@ from regard.models.initial_weights import draw_weights
 from regard.models.label_names import label_fields, labels_field
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.media_encoder import TokenGrid
-from regard.models.run_layers import run_layers
+from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import Row, vit_block_rows
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal
@@ -213,8 +212,7 @@ class VisionTransformer(ImageEncoder, ABC):
         """Compute the hidden states after the last norm, with ``keep_layers`` also the states of all layers before."""
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        layers = [partial(layer, mask=mask) for layer in self.layers]
-        tokens, kept = run_layers(self._embed(pixels), layers, keep=keep_layers)
+        tokens, kept = run_encoder(self._embed(pixels), self.layers, mask, keep=keep_layers)
         return self.norm(tokens), kept
 
     @final
