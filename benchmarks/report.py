@@ -61,7 +61,7 @@ def render_page(reports: list[dict[str, Any]]) -> str:
     """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_misses(reports)] if reports else [_INTRODUCTION, _NO_RESULTS]
     measured = [suite["measured"] for report in reports for suite in report["families"].values()]
-    newest = max(measured, key=lambda one: (one["date"], one.get("time", "")), default={})
+    newest: dict[str, Any] = max(measured, key=lambda one: (one["date"], one.get("time", "")), default={})
     for report in reports:
         parts += list(_render_machine(report))
         for name in SUITES:

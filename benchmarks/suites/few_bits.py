@@ -63,14 +63,14 @@ class _Problem:
 
     def contestant(self, name: str) -> Contestant:
         """Return the contestant of that name. Raises MissingPackageError if torch has no such layer here."""
-        make = {
+        makers: dict[str, Callable[[], tuple[Callable[[], Tensor], float]]] = {
             "native": self._few_bits,
             "native-bf16": self._bf16,
             "native-fp32": lambda: (partial(linear_activation, self.tokens, self.linear), _FP32_ERROR),
             "torch-linear": lambda: (partial(self.linear, self.tokens), _FP32_ERROR),
             "torch-int8": self._torch_int8,
-        }[name]
-        compute, allowed = make()
+        }
+        compute, allowed = makers[name]()
         return Contestant(compute, partial(self._deviations, compute, allowed))
 
     def _few_bits(self) -> tuple[Callable[[], Tensor], float]:

@@ -143,7 +143,7 @@ def test_mechanisms_of_the_catalogue_pass(name):
     names = {parameter: parameter.replace(".", "_") for parameter in ORACLES[name].shapes(LAYOUTS[0])}
     report = check(attention, mechanism=name, framework="torch", names=names, dtypes=("float64",))
     assert report.holds, report
-    assert report.counts()["right"] >= 6
+    assert report.counts()["right"] >= 5
 
 
 @pytest.mark.parametrize("name", ORACLES)

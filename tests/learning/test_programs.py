@@ -27,7 +27,8 @@ PROGRAMS = [
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_has_a_help(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    for loaded in (name, f"{name}.__main__"):
+        monkeypatch.delitem(sys.modules, loaded, raising=False)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(name, run_name="__main__")
     assert ended.value.code == 0

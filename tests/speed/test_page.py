@@ -106,6 +106,7 @@ def test_invalid_arguments_give_a_message_without_a_traceback(
     arguments: list[str], message: str, monkeypatch, capsys
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+    monkeypatch.delitem(sys.modules, program.__name__)  # or runpy warns that it is imported
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("benchmarks", run_name="__main__")
     assert ended.value.code == 2

@@ -18,5 +18,6 @@ def run_encoder(
     last = None if type(norm) is nn.Identity else norm  # of norms behind the sublayers, the last one is a block's own
     outputs = encoder_stack(layers, last, tokens, mask)
     if outputs is not None:
-        return outputs[-1], (tokens, *outputs) if keep else None
+        states = (tokens, *outputs)
+        return states[-1], states if keep else None
     return run_layers(tokens, [partial(layer, mask=mask) for layer in layers], keep=keep, norm=norm)

@@ -155,7 +155,7 @@ def _report_energy(result: RunResult, meter: EnergyMeter, unit: str, tokens_befo
     """Add the energy since the meter was made to a result, with a note of it, or of why it is missing."""
     joules, tokens = meter.read(), result.tokens - tokens_before
     if joules is None:
-        log.info(f"no energy is measured: {meter.missing_reason}")
+        log.debug(f"no energy is measured: {meter.missing_reason}")
     elif tokens:
         log.info(
             f"energy of the whole processor or GPU: {joules:,.0f} J, {joules / tokens:.3g} J for each of {tokens:,} "

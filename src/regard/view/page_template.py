@@ -46,7 +46,7 @@ class Page:
 def fill_template(page: Page, *, title: str, data: Json, notice: str = "") -> str:
     """Fill the template with the page's main part, style and script, title and data, and a notice for its reader."""
     style = "".join(_read_asset(f"{name}.css") for name in page.styles)
-    scripts = "\n".join(_read_asset(f"{name}.js") for name in page.scripts)
+    scripts = "\n".join(_read_script(name) for name in page.scripts)
     script = '"use strict";\n(() => {\n' + scripts + "})();\n"
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
@@ -73,6 +73,11 @@ def fill_template(page: Page, *, title: str, data: Json, notice: str = "") -> st
     template = re.sub(r"\{\{part: (\w+)\}\}", lambda place: _read_asset(f"{place[1]}.html").rstrip(), template)
     template = _translate_texts(template.replace("{{readings}}", page.readings))
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def _read_script(name: str) -> str:
+    """Read a script without its lines of comments, which are a fifth of it."""
+    return re.sub(r"^ *//.*\n", "", _read_asset(f"{name}.js"), flags=re.MULTILINE)
 
 
 def _translate_texts(template: str) -> str:

@@ -89,7 +89,7 @@ def test_models_write_the_texts_of_the_full_cache(search, size, monkeypatch):
     found = search.search(model, prompts, lengths, max_tokens=19)
     kept = [type(cache.own) for cache in model.prefill(prompts)[1].caches]
     assert kept == [WindowCache, WindowCache, KeyValueCache]
-    monkeypatch.setattr(WindowCache, "empty", lambda size: KeyValueCache.empty())
+    monkeypatch.setattr(WindowCache, "empty", lambda *_: KeyValueCache.empty())
     for ours, full in zip(found, search.search(model, prompts, lengths, max_tokens=19), strict=True):
         assert [one.ids for one in ours] == [one.ids for one in full]
         assert [one.score for one in ours] == pytest.approx([one.score for one in full], abs=1e-10)
