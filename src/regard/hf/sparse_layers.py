@@ -52,7 +52,7 @@ class SparseLayers(CallSource):
         return _open(layers, add) if layers else None
 
     def covers(self, model: nn.Module) -> Iterator[nn.Module]:
-        """These layers."""
+        """The attention layers of Longformer, LED's encoder and BigBird in a model."""
         return filter(is_sparse_layer, model.modules())
 
     def explain(self, model: nn.Module) -> None:

@@ -44,28 +44,24 @@ class EncoderBlock(CheckpointedBlock):
 
         ``bias`` is added to the scores of self-attention, which then has no position that is a bias.
         """
-
-        if can_read_text(tokens):
-            return self._step(tokens, mask, bias)
+        steps = can_read_text(tokens)
 
         def transform(tokens: Tensor) -> Tensor:
-            return self._feed_forward(self._attend(tokens, mask, bias))
+            return self._feed_forward(self._attend(tokens, mask, bias, steps=steps), steps=steps)
 
         return self.run_checkpointed(transform, tokens)
 
-    def _attend(self, tokens: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
-        return self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
+    def _attend(self, tokens: Tensor, mask: Mask | None, bias: Bias | None, *, steps: bool) -> Tensor:
+        """Compute self-attention with its residual connection, in one native call if ``steps`` allows that."""
+        attention, residual = self.attention, self.attention_residual
+        output = self_attention_step(attention, residual, tokens, mask, bias) if steps else None
+        return residual(tokens, lambda inner: attention(inner, mask=mask, bias=bias)) if output is None else output
 
-    def _feed_forward(self, tokens: Tensor) -> Tensor:
-        output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
-        return output
-
-    def _step(self, tokens: Tensor, mask: Mask | None, bias: Bias | None) -> Tensor:
-        """Compute few tokens without gradients: each sublayer is one native call where that computes it."""
-        found = self_attention_step(self.attention, self.attention_residual, tokens, mask, bias)
-        attended = self._attend(tokens, mask, bias) if found is None else found
-        output = feed_forward_step(self.feed_forward, self.feed_forward_residual, attended)
-        return self._feed_forward(attended) if output is None else output
+    def _feed_forward(self, tokens: Tensor, *, steps: bool) -> Tensor:
+        """Compute the feed-forward layer with its residual connection, in one native call if ``steps`` allows that."""
+        layer, residual = self.feed_forward, self.feed_forward_residual
+        output = feed_forward_step(layer, residual, tokens) if steps else None
+        return residual(tokens, layer) if output is None else output
 
 
 @explain_arguments

@@ -237,7 +237,7 @@ class HeadSizes(NamedTuple):
 
     @classmethod
     def of(cls, attention: MultiHeadAttention) -> HeadSizes:
-        """Return those of a layer."""
+        """Read the numbers of query and key heads of a layer, and the sizes of keys and values."""
         return cls(attention.heads, attention.key_value_heads, attention.head_dim, attention.value_head_dim)
 
 

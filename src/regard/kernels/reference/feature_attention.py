@@ -41,7 +41,7 @@ class FeatureMap(NamedTuple):
 
     @property
     def numbers(self) -> tuple[FeatureKind, float, float]:
-        """All but the projection."""
+        """Kind, ``norm_factor`` and ``floor``, in the order in which ``FeatureRequest`` takes them."""
         return self.kind, self.norm_factor, self.floor
 
     @property
