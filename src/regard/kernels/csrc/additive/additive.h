@@ -287,8 +287,8 @@ struct PackAdditive {
                      uint64_t* bad, char* scratch) {
         Rows rows(p, batch, key_head, key_tile, key, scratch);
         *bad = rows.bad;
-        Pack::write_paired_rows(rows.values, padded_width<A>(p.value_dim), rows.height, padded_width<A>(p.value_dim),
-                                (number*)value);
+        Pack::write_rows(rows.values, padded_width<A>(p.value_dim), rows.height, padded_width<A>(p.value_dim),
+                         (number*)value);
     }
 
     // Computes decay and pull of one query, whose numbers are in `decay` before. Returns whether the query is large.

@@ -188,7 +188,8 @@ struct Backward : BackwardHead<A> {
         if constexpr (Weights::is_normalized)
             if (uses_saved_weights())
                 return load_weights<n>(key_tile, at, first, from, stop, partial);
-        const unit *query = this->queries(at) + first * query_units, *key = this->keys(key_tile);
+        const unit* query = this->queries(at) + first * query_units;
+        const Panels<A> key = this->key_columns(key_tile);
         const Normalizers normalizers(*this, at, first);
         number* to = weights + first * tile;
         const uint64_t* allowed = bits + first;
@@ -198,12 +199,14 @@ struct Backward : BackwardHead<A> {
         if (has_bias) this->template read_biases<n>(first_query, key_tile, bias_rows, added);
         if (partial) clear_outside<n>(to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             s.clear();
             if constexpr (A::has_matrix_unit)
                 s.load_from(products + first * tile + v0 * width, tile);
             else
-                multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+                multiply_in_parts(s, query, query_units, 1, key.at(0, v0), key.template step<vectors>(v0),
+                                  count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s, slopes + first * tile + v0 * width, tile);
             if constexpr (Weights::is_normalized)
                 normalizers.to_exponents(s, added, v0);
@@ -260,7 +263,8 @@ struct Backward : BackwardHead<A> {
     template <int n>
     REGARD_INLINE void differentiate(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                      int32_t stop, bool partial, const BiasGradient<number>& bias) {
-        const unit *output = this->outputs(at) + first * output_units, *value = this->values(key_tile);
+        const unit* output = this->outputs(at) + first * output_units;
+        const Panels<A> value = this->value_columns(key_tile);
         const number* delta = this->deltas(at) + first;
         const StatisticsGradient<number> statistics = this->statistics();
         number *w_to = weights + first * tile, *d_to = A::per_unit == 1 ? inner + first * tile : inner;
@@ -275,12 +279,14 @@ struct Backward : BackwardHead<A> {
             for (int r = 0; r < n; ++r) statistics.read(first_query + r, key_tile, extra + r * tile);
         if (partial) clear_outside<n>(d_to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> d;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> d;
             d.clear();
             if constexpr (A::has_matrix_unit)
                 d.load_from(products + first * tile + v0 * width, tile);
             else
-                multiply_in_parts(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
+                multiply_in_parts(d, output, output_units, 1, value.at(0, v0), value.template step<vectors>(v0),
+                                  count_units<A>(p.value_dim));
             d.each([&](int r, int v, vec<number>& of_pair) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> w = load(w_to + c);
@@ -347,7 +353,7 @@ struct Backward : BackwardHead<A> {
             left = inner_rows + first * unit_tile;
         const int64_t k0 = from * width / A::per_unit, depth = (stop - from) * width / A::per_unit;
         BackwardProducts<A>::template add<n>(grad_query(at) + first * head_stride, head_stride, left + k0, unit_tile, 1,
-                                             this->key_rows(key_tile) + k0 * head_stride, depth);
+                                             PackKeys<A>::rows(p.head_dim, (const char*)this->key_rows(key_tile)), k0, depth);
     }
 
     // dV_j += w_ij dO_i and dK_j += dS_ij q_i. Rows of these products are keys, so left operands are read by columns.

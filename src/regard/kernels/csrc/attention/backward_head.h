@@ -68,6 +68,10 @@ struct BackwardHead {
     REGARD_INLINE const unit* values(int64_t key_tile) const {
         return (const unit*)(tiles.value + size.value * (size_t)key_tile);
     }
+    REGARD_INLINE Panels<A> key_columns(int64_t key_tile) const { return Pack::columns(p.head_dim, (const char*)keys(key_tile)); }
+    REGARD_INLINE Panels<A> value_columns(int64_t key_tile) const {
+        return Pack::columns(p.value_dim, (const char*)values(key_tile));
+    }
 
     // Reads the biases of n queries from `first_query` and 64 keys into rows of `buffer`, or points into the table.
     template <int n>

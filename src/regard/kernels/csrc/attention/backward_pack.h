@@ -59,15 +59,14 @@ struct BackwardPack {
         const BackwardSizes& s = *into.size;
         int64_t first = key_tile * tile, count = p.keys_in(key_tile), height = Pack::padded_height(count);
         int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
-        char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
-        storage* key_rows = A::per_unit == 1 ? (storage*)packed_rows : (storage*)scratch;
+        storage* key_rows = (storage*)scratch;
         storage* value_rows = (storage*)scratch + tile * key_stride;
         Pack::read(p, batch, key_head, first, count, height, key_rows, value_rows);
         Pack::write_columns(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
         Pack::write_columns(value_rows, value_stride, height, p.value_dim,
                          (unit*)(into.value + s.value * (size_t)key_tile));
-        if (A::per_unit > 1)
-            Pack::write_paired_rows(key_rows, key_stride, height, padded_width<A>(p.head_dim), (unit*)packed_rows);
+        Pack::write_rows(key_rows, key_stride, height, padded_width<A>(p.head_dim),
+                         (unit*)(into.key_rows + s.key_rows * (size_t)key_tile));
     }
 
     // Packs one tile of queries of head `in_group` of those that share the key head: q, dO, the normalizer and delta.

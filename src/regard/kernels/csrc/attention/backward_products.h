@@ -4,6 +4,7 @@
 
 #include "tiles/gemm_microkernel.h"
 #include "tiles/mask_tiles.h"
+#include "tiles/right_operand.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -14,14 +15,15 @@ struct BackwardProducts {
     typedef typename A::unit unit;
     static constexpr int width = lanes<number>;
 
-    // to (n, stride) += left times right (depth, stride). left: unit (r, k) is left[r * row + k * step].
-    template <int n>
+    // to (n, stride) += left times the rows of `right` from `first` on. left: unit (r, k) is left[r * row + k * step].
+    template <int n, class Right>
     static REGARD_INLINE void add(number* to, int64_t stride, const unit* left, int64_t row, int64_t step,
-                                  const unit* right, int64_t depth) {
+                                  const Right& right, int64_t first, int64_t depth) {
         for_panels(0, stride / width, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             s.load_from(to + v0 * width, stride);
-            multiply(s, left, row, step, right + v0 * width, stride, depth);
+            multiply(s, left, row, step, right.at(first, v0), right.template step<vectors>(v0), depth);
             s.store_to(to + v0 * width, stride);
         });
     }
@@ -40,7 +42,8 @@ struct BackwardProducts {
                 if (from >= stop) return;
             }
             int64_t u0 = from / A::per_unit, depth = count_units<A>(stop) - u0;
-            add<rows_of>(to + first * stride, stride, left + u0 * tile + first, 1, tile, right + u0 * stride, depth);
+            add<rows_of>(to + first * stride, stride, left + u0 * tile + first, 1, tile, RowMajor<A>{right, stride}, u0,
+                         depth);
         });
     }
 };

@@ -135,14 +135,17 @@ struct BackwardQueries : BackwardHead<A> {
     template <int n>
     REGARD_INLINE void score_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, const uint64_t* allowed, const Exponents& in, vec<number>* highest) {
-        const unit *query = this->queries(at) + first * query_units, *key = this->keys(key_tile);
+        const unit* query = this->queries(at) + first * query_units;
+        const Panels<A> key = this->key_columns(key_tile);
         const number* added[n];
         if (has_bias) this->template read_biases<n>(first_query, key_tile, bias_rows, added);
         number* to = SavedWeights(*this, key_tile).rows + first * tile;
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             s.clear();
-            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            multiply_in_parts(s, query, query_units, 1, key.at(0, v0), key.template step<vectors>(v0),
+                              count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s);
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
@@ -179,7 +182,8 @@ struct BackwardQueries : BackwardHead<A> {
     template <int n>
     REGARD_INLINE void add_statistics_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, number* delta) {
-        const unit *query = this->queries(at) + first * query_units, *key = this->keys(key_tile);
+        const unit* query = this->queries(at) + first * query_units;
+        const Panels<A> key = this->key_columns(key_tile);
         const Normalizers normalizers(*this, at, first);
         const StatisticsGradient<number> statistics = this->statistics();
         const number* added[n];
@@ -188,9 +192,11 @@ struct BackwardQueries : BackwardHead<A> {
         vec<number> sum[n];
         for (int r = 0; r < n; ++r) sum[r] = vec<number>{};
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             s.clear();
-            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            multiply_in_parts(s, query, query_units, 1, key.at(0, v0), key.template step<vectors>(v0),
+                              count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s);
             normalizers.to_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {

@@ -243,16 +243,17 @@ struct Forward {
     // scores if `premultiply`. Calls take(first vector, Sums) for each panel.
     template <int n, class Take>
     REGARD_INLINE void for_products(int64_t first, const KeyTile& keys_of, int32_t from, int32_t stop, Take take) {
-        const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)keys_of.place);
+        const Panels<A> key = PackKeys<A>::keys(p, keys.key + keys.key_bytes * (size_t)keys_of.place);
         const unit* left = query + first * query_stride;
         const number* added[n];
         if (bias.has_bias())
             for (int r = 0; r < n; ++r)
                 added[r] = bias.read(first_query + first + r, keys_of.index * tile, bias_rows + r * tile);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             s.clear();
-            multiply_in_parts(s, left, query_stride, 1, key + v0 * width, tile, depth);
+            multiply_in_parts(s, left, query_stride, 1, key.at(0, v0), key.template step<vectors>(v0), depth);
             if (softcap) softcap.apply_to(s);
             if (premultiply)
                 s.each([&](int r, int v, vec<number>& x) {
@@ -343,17 +344,18 @@ struct Forward {
     template <int n>
     REGARD_INLINE void mix(int64_t first, const KeyTile* tiles, int count, const uint64_t* visible, const number* shrink) {
         for_panels(0, value_stride / width, [&](int64_t v0, auto panel) {
-            Sums<A, n, decltype(panel)::value> s;
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
             number* to = output + first * value_stride + v0 * width;
             s.load_from(to, value_stride);
             s.each([&](int r, int, vec<number>& sum) { sum *= broadcast(shrink[r]); });
             for (int t = 0; t < count; ++t) {
                 if (!visible[t]) continue;
-                const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].place);
+                const Panels<A> value = PackKeys<A>::values(p, keys.value + keys.value_bytes * (size_t)tiles[t].place);
                 const int64_t k0 = __builtin_ctzll(visible[t]) / A::per_unit;
                 const int64_t past = (63 - __builtin_clzll(visible[t])) / A::per_unit + 1;
-                multiply(s, weights + t * tile / A::per_unit + k0, unit_row, 1, value + k0 * value_stride + v0 * width,
-                         value_stride, past - k0);
+                multiply(s, weights + t * tile / A::per_unit + k0, unit_row, 1, value.at(k0, v0),
+                         value.template step<vectors>(v0), past - k0);
             }
             s.store_to(to, value_stride);
         });

@@ -13,6 +13,10 @@ namespace REGARD_ISA_NAMESPACE {
 
 inline constexpr int strip = 6;  // rows of a register tile
 
+// Steps of a product in one turn of its loop. Where a step has few multiply-adds, the loop itself and addresses are a seventh of
+// its instructions, which count beside another thread of the core.
+inline constexpr int steps_per_turn = panel_vectors == 2 ? 4 : 1;
+
 template <class A, int rows, int vectors>
 struct Sums {
     typedef typename A::number number;
@@ -47,6 +51,7 @@ template <class A, int rows, int vectors>
 REGARD_INLINE void multiply(Sums<A, rows, vectors>& sums, const typename A::unit* a, int64_t row, int64_t step,
                             const typename A::unit* b, int64_t width, int64_t depth) {
     typedef typename A::unit unit;
+#pragma GCC unroll steps_per_turn
     for (int64_t k = 0; k < depth; ++k) {
         vec<unit> right[vectors];
 #pragma GCC unroll 8
@@ -102,16 +107,20 @@ REGARD_INLINE void for_strips(int64_t rows, Body body) {
     if (rows - first >= 1) body(first, Constant<1>{});
 }
 
-// Splits the vectors first .. stop - 1 into panels: calls body(first vector, Constant).
+// Splits the vectors first .. stop - 1 at multiples of panel_vectors: calls body(first vector, Constant).
 template <class Body>
 REGARD_INLINE void for_panels(int64_t first, int64_t stop, Body body) {
     REGARD_ASSERT(0 <= first && first <= stop);
-    for (; stop - first >= panel_vectors; first += panel_vectors) body(first, Constant<panel_vectors>{});
-    if constexpr (panel_vectors > 3)
-        if (stop - first == 3) return body(first, Constant<3>{});
-    if constexpr (panel_vectors > 2)
-        if (stop - first == 2) return body(first, Constant<2>{});
-    if (stop - first == 1) body(first, Constant<1>{});
+    while (first < stop) {
+        const int64_t whole = panel_vectors - first % panel_vectors, count = stop - first < whole ? stop - first : whole;
+        if (count == panel_vectors) body(first, Constant<panel_vectors>{});
+        if constexpr (panel_vectors > 3)
+            if (count == 3) body(first, Constant<3>{});
+        if constexpr (panel_vectors > 2)
+            if (count == 2) body(first, Constant<2>{});
+        if (count == 1) body(first, Constant<1>{});
+        first += count;
+    }
 }
 
 }  // namespace REGARD_ISA_NAMESPACE

@@ -6,6 +6,7 @@
 
 #include "tiles/compute_types.h"
 #include "tiles/mask_tiles.h"
+#include "tiles/right_operand.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -395,12 +396,21 @@ struct PackKeys {
         int64_t first = key_tile * tile, count = p.keys_in(key_tile), height = padded_height(count);
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
         storage* key_rows = (storage*)scratch;
-        storage* value_rows = A::per_unit == 1 ? (storage*)value : key_rows + tile * key_stride;
+        storage* value_rows = key_rows + tile * key_stride;
         *bad = read(p, batch, key_head, first, count, height, key_rows, value_rows);
         write_columns(key_rows, key_stride, height, p.head_dim, (unit*)key);
-        if (A::per_unit > 1)
-            write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
+        write_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
     }
+
+    // Packed tiles as right operands.
+    static REGARD_INLINE Panels<A> columns(int64_t width, const char* packed) {
+        return {(const unit*)packed, column_units(width), tile};
+    }
+    static REGARD_INLINE Panels<A> keys(const Problem& p, const char* packed) { return columns(p.head_dim, packed); }
+    static REGARD_INLINE Panels<A> rows(int64_t width, const char* packed) {
+        return {(const unit*)packed, tile / A::per_unit, padded_width<A>(width)};
+    }
+    static REGARD_INLINE Panels<A> values(const Problem& p, const char* packed) { return rows(p.value_dim, packed); }
 
     // `count` rows, rounded up to whole vectors; at most a tile. The matrix unit multiplies whole tiles.
     static REGARD_INLINE int64_t padded_height(int64_t count) {
@@ -442,11 +452,21 @@ struct PackKeys {
     // Transposes rows to columns of units, for the product of scores. Adjacent stored numbers form a unit.
     static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
                                             unit* to) {
-        transpose((const unit*)rows, stride / A::per_unit, height, column_units(width), to);
+        const Panels<A> panels = {to, column_units(width), tile};
+        for (int64_t first = 0; first < height; first += panels.width)
+            transpose((const unit*)(rows + first * stride), stride / A::per_unit, min_of(height - first, panels.width),
+                      panels.rows, to + first * panels.rows, panels.panel_width(first));
     }
 
-    // Combines adjacent rows into rows of units, the right operand of products with weights. `columns` is whole
+    // Combines adjacent rows into rows of units in panels, the right operand of products with weights. `columns` is whole
     // vectors.
+    static REGARD_INLINE void write_rows(const storage* rows, int64_t stride, int64_t height, int64_t columns, unit* to) {
+        const Panels<A> panels = {to, tile / A::per_unit, columns};
+        for (int64_t first = 0; first < columns; first += panels.width)
+            write_paired_rows(rows + first, stride, height, panels.panel_width(first), to + first * panels.rows);
+    }
+
+    // The same, row after row.
     static REGARD_INLINE void write_paired_rows(const storage* rows, int64_t stride, int64_t height, int64_t columns,
                                           unit* to) {
         for (int64_t i = 0; i < height; i += A::per_unit)

@@ -12,6 +12,7 @@ namespace regard {
 //                                                       the matrix unit the units are filled up to a multiple of 16
 //     value   key_tiles x [64 / per unit][padded value_dim]
 //     bad     key_tiles words: bit j is set if key j has NaN or Inf; its numbers are zeros in key and value
+// Keys and values are right operands of products, in panels of columns (right_operand.h).
 struct PackedKeys {
     char* key;
     char* value;
