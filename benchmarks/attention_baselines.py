@@ -23,7 +23,7 @@ import regard
 from benchmarks.accuracy import AttentionCall, deviations
 from benchmarks.case import Case, Contestant, PreparedCase, Work
 from benchmarks.mask_patterns import Window
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import Problem, Setting
 from benchmarks.targets import Target
 
@@ -76,7 +76,7 @@ def attention_case(
 
     def prepare() -> PreparedCase:
         problem = Problem(setting)
-        work = Work(problem.operations, "GFLOP/s", (arithmetic_peak(setting.dtype),))
+        work = Work(problem.operations, "GFLOP/s", arithmetic_peaks(setting.dtype))
         return PreparedCase(work, contestants(problem))
 
     return Case(name, str(setting), prepare, ("native", *peers), targets, **place)

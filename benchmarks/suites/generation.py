@@ -25,7 +25,7 @@ from benchmarks.accuracy import Deviation, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.llama_cpp import LlamaCpp
 from benchmarks.optional_imports import import_transformers
-from benchmarks.peaks import READ_MEMORY, arithmetic_peak
+from benchmarks.peaks import READ_MEMORY, arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster, Target
 from regard.errors import RefusedError
@@ -236,7 +236,7 @@ def _case(dtype: torch.dtype, batch: int, what: str, targets: tuple[Target, ...]
         }
         if read:
             return PreparedCase(Work(new * _read_bytes(dtype, batch), "GB/s", (READ_MEMORY,)), makers)
-        return PreparedCase(Work(_operations(batch), "GFLOP/s", (arithmetic_peak(dtype),)), makers)
+        return PreparedCase(Work(_operations(batch), "GFLOP/s", arithmetic_peaks(dtype)), makers)
 
     contestants = ("native", *(("native-int8",) if read else ()), *_PEERS)
     name = f"{DTYPE_NAMES[dtype]} batch-{batch} {what}"

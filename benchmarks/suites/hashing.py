@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.layer_rows import layer_contestant
 from benchmarks.optional_imports import import_transformers
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.targets import Faster, Target
 from regard.layers.projection import linear_activation
 from regard.mechanisms import Reformer
@@ -191,7 +191,7 @@ def _case(
 
     def prepare() -> PreparedCase:
         operations = _count_operations(kind, rounds, length, training=training)
-        work = Work(operations, "GFLOP/s", (arithmetic_peak(torch.float32),))
+        work = Work(operations, "GFLOP/s", arithmetic_peaks(torch.float32))
         makers: dict[str, Any] = {"native": _make_regard, "transformers": _make_peer}
 
         def make(name: str) -> Contestant:

@@ -21,7 +21,7 @@ from torch.nn import functional
 from benchmarks.accuracy import Deviation, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.optional_imports import missing_package_error
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster
 from regard.kernels.operators.linear_op import can_multiply, multiply
@@ -79,7 +79,7 @@ def _case(dtype: torch.dtype, sizes: str, *, activated: bool) -> Case:
     def prepare() -> PreparedCase:
         problem = _LinearProblem(dtype, _SIZES[sizes], activated=activated)
         rows, inputs, outputs = _SIZES[sizes]
-        work = Work(2.0 * rows * inputs * outputs, "GFLOP/s", (arithmetic_peak(dtype),))
+        work = Work(2.0 * rows * inputs * outputs, "GFLOP/s", arithmetic_peaks(dtype))
         return PreparedCase(work, {name: partial(problem.contestant, name) for name in contestants})
 
     contestants = ("native", "torch-linear", "onednn")

@@ -29,7 +29,7 @@ from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.layer_rows import layer_contestant
 from benchmarks.optional_imports import import_transformers
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.targets import Faster, Target
 from regard.mechanisms import BigBird, Longformer
 
@@ -243,7 +243,7 @@ def _layer_case(kind: Kind, length: int, by: float | None, *, training: bool = F
     targets: tuple[Target, ...] = () if by is None else (Faster("transformers", by),)
 
     def prepare() -> PreparedCase:
-        work = Work(_count_operations(kind, length, training=training), "GFLOP/s", (arithmetic_peak(torch.float32),))
+        work = Work(_count_operations(kind, length, training=training), "GFLOP/s", arithmetic_peaks(torch.float32))
         makers = {"native": _make_regard, "transformers": _make_peer}
         run = partial(_contestant, kind, length, training=training)
         return PreparedCase(work, {name: partial(run, makers[name]) for name in contestants})
@@ -263,7 +263,7 @@ def _attention_case(length: int, by: float) -> Case:
         mechanism = regard.mechanism(
             "longformer", heads=HEADS, head_dim=WIDTH // HEADS, window=WINDOW, global_tokens=[]
         )
-        work = Work(WIDTH * 4 * _count_window_pairs(length), "GFLOP/s", (arithmetic_peak(torch.float32),))
+        work = Work(WIDTH * 4 * _count_window_pairs(length), "GFLOP/s", arithmetic_peaks(torch.float32))
         rows = choose_rows(length)
         makers: dict[str, Callable[[], Tensor]] = {
             "native": lambda: mechanism(*tokens),

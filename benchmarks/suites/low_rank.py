@@ -32,7 +32,7 @@ import regard
 from benchmarks.accuracy import Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.optional_imports import import_transformers, missing_package_error
-from benchmarks.peaks import MULTIPLY_ADD
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.targets import Faster
 from regard import masks
 from regard.layers.projection import linear_activation
@@ -77,7 +77,7 @@ def _contestant(problem: _Problem, name: str, length: int) -> Contestant:
 def _prepare(make: Callable[[int], _Problem], length: int) -> PreparedCase:
     torch.manual_seed(2021)
     problem = make(length)
-    work = Work(problem.operations, "GFLOP/s", (MULTIPLY_ADD,))
+    work = Work(problem.operations, "GFLOP/s", arithmetic_peaks(torch.float32))
     return PreparedCase(work, {name: partial(_contestant, problem, name, length) for name in problem.calls})
 
 

@@ -15,7 +15,7 @@ import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, deviation
 from benchmarks.attention_baselines import contestants
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES, Problem, Setting
 from benchmarks.suites.forward import PATTERNS
 from benchmarks.targets import MaxTimeRatio
@@ -42,7 +42,7 @@ def _case(dtype: torch.dtype, pattern: str, length: int) -> Case:
 
 def _prepare(setting: Setting) -> PreparedCase:
     problem = Problem(setting)
-    work = Work(problem.operations, "GFLOP/s", (arithmetic_peak(setting.dtype),))
+    work = Work(problem.operations, "GFLOP/s", arithmetic_peaks(setting.dtype))
     makers: dict[str, Callable[[], Contestant]] = {
         name: partial(_make_contestant, problem, name) for name in ("native", "reference")
     }

@@ -20,7 +20,7 @@ from torch import Tensor
 import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, deviation
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
-from benchmarks.peaks import MULTIPLY_ADD
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.targets import Faster
 from regard import masks
 from regard.kernels.implementations.scan import NATIVE
@@ -139,7 +139,8 @@ def _prepare(kind: str, direction: str, length: int) -> PreparedCase:
     backward = direction == "training"
     problem = _ScanProblem(kind, length, backward=backward)
     names = ("native", "cumulative-sum") if kind == "linear" else ("native", "transformers", "attention")
-    work = Work(operations(length, delta=kind != "linear", backward=backward), "GFLOP/s", (MULTIPLY_ADD,))
+    amount = operations(length, delta=kind != "linear", backward=backward)
+    work = Work(amount, "GFLOP/s", arithmetic_peaks(torch.float32))
     return PreparedCase(work, {name: partial(problem.contestant, name) for name in names})
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
-from benchmarks.peaks import MULTIPLY_ADD
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.targets import Faster, Target
 from regard import masks
 from regard.kernels.reference.attention import compute_output, make_dot_product_problem
@@ -134,7 +134,7 @@ def _case(name: str, length: int, *, training: bool = False, by: float | None = 
     def prepare() -> PreparedCase:
         problem = _SelectionProblem(name, length, backward=training)
         operations = 4 * _HEADS * _HEAD_DIM * count_keys(name, length) * (3.5 if training else 1.0)
-        work = Work(operations, "GFLOP/s", (MULTIPLY_ADD,))
+        work = Work(operations, "GFLOP/s", arithmetic_peaks(torch.float32))
         return PreparedCase(work, {one: partial(problem.contestant, one) for one in contestants})
 
     contestants = ("native", "native-dense") if length in _LENGTHS else ("native",)

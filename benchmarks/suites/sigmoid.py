@@ -20,7 +20,7 @@ from torch import Tensor
 import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster, MaxTimeRatio
 from regard import masks
@@ -89,7 +89,7 @@ def _case(dtype: torch.dtype, pattern: str, length: int, *, training: bool) -> C
     def prepare() -> PreparedCase:
         problem = _SigmoidProblem(dtype, _MASKS[pattern], length, backward=training)
         pairs = length**2 if pattern == "dense" else length * (length + 1) // 2
-        work = Work(4 * _HEADS * _HEAD_DIM * pairs * (3.5 if training else 1.0), "GFLOP/s", (arithmetic_peak(dtype),))
+        work = Work(4 * _HEADS * _HEAD_DIM * pairs * (3.5 if training else 1.0), "GFLOP/s", arithmetic_peaks(dtype))
         return PreparedCase(work, {name: partial(problem.contestant, name) for name in contestants})
 
     contestants = ("native", "native-dense", "reference")

@@ -22,7 +22,7 @@ from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.mask_patterns import Causal
 from benchmarks.optional_imports import import_transformers
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES, Problem, Setting
 from benchmarks.targets import Faster
 from regard import masks
@@ -126,7 +126,7 @@ def _case(model: str, dtype: torch.dtype, length: int, *, training: bool, peers:
 
     def prepare() -> PreparedCase:
         problem = _CappedProblem(model, setting)
-        work = Work(problem.problem.operations, "GFLOP/s", (arithmetic_peak(dtype),))
+        work = Work(problem.problem.operations, "GFLOP/s", arithmetic_peaks(dtype))
         return PreparedCase(work, {name: partial(problem.contestant, name) for name in contestants})
 
     line = f"{DTYPE_NAMES[dtype]} {model} {'training' if training else 'forward'}"

@@ -22,7 +22,7 @@ import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.optional_imports import missing_package_error
-from benchmarks.peaks import arithmetic_peak
+from benchmarks.peaks import arithmetic_peaks
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster, MaxTimeRatio
 from regard import masks
@@ -144,7 +144,7 @@ def _case(pattern: str, length: int, *, training: bool) -> Case:
         problem = _TalkingHeadsProblem(_MASKS[pattern], length, backward=training)
         pairs = length**2 if pattern == "dense" else length * (length + 1) // 2
         operations = 4 * _HEADS * (_HEAD_DIM + _HEADS) * pairs * (3.5 if training else 1.0)
-        work = Work(operations, "GFLOP/s", (arithmetic_peak(torch.float32),))
+        work = Work(operations, "GFLOP/s", arithmetic_peaks(torch.float32))
         return PreparedCase(work, {name: partial(problem.contestant, name) for name in contestants})
 
     # timm's attention takes no mask.

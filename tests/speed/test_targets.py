@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import regard
-from benchmarks import formatting, misses
+from benchmarks import formatting, misses, peaks
 from benchmarks.case import Case, ScalingTarget, Suite
 from benchmarks.scaling import ScalingResult, growth_factor, judge_time_scaling
 from benchmarks.suites import long_inputs
@@ -172,6 +173,26 @@ def test_a_miss_has_a_reason_if_rounds_reached_it_or_one_is_stated(monkeypatch) 
     for other in (MEASURED | {"date": "2026-12-02"}, MEASURED | {"machine": {"processor": "another"}}):
         assert misses.judge(found, case, "short", other).kind == "unexplained"
     assert misses.judge(found, case, "forward", MEASURED).kind == "unexplained"
+
+
+@pytest.mark.parametrize(("share", "kind"), [(1.0, "explained"), (0.99, "unexplained")])
+def test_a_miss_at_the_rate_of_a_product_of_matrices_has_that_as_its_reason(share: float, kind: str) -> None:
+    found, case = make_miss(2.0, 1.9, 0.1)
+    case["peaks"]["matrix product fp32"] = {"shares": {"native": share}}
+    for of_kind in (found, found | {"kind": "share of peak", "against": "multiply-add"}):
+        assert misses.judge(of_kind, case, "short", MEASURED).kind == kind
+    longer = found | {"kind": "no longer", "asked": 1.0, "low": 1.1}
+    assert misses.judge(longer, case, "short", MEASURED).kind == "unexplained"
+
+
+def test_the_rate_of_a_product_is_that_of_its_operations(monkeypatch) -> None:
+    if peaks.make_probe(peaks.MATRIX_PRODUCT) is None:
+        return  # without a compiler there are no peaks
+    clock = iter((1.0, 3.0))
+    monkeypatch.setattr(peaks, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    measure = peaks.make_probe(peaks.MATRIX_PRODUCT)
+    assert measure is not None
+    assert measure() == 2 * 1024**3 / 2 / 1e9
 
 
 def test_pairs_of_long_inputs_are_those_of_the_masks() -> None:
