@@ -257,7 +257,7 @@ MESSAGES = {
         "",
         "'reference'",
     ),
-    "flex on a CPU": (lambda: attend(impl="flex"), RefusedError, "CUDA GPU", "exactly", "on cpu", 'impl="auto"'),
+    "flex on a CPU": (lambda: attend(impl="flex"), RefusedError, "CUDA or XPU", "exactly", "on cpu", 'impl="auto"'),
     "sdpa observes": (lambda: observe(impl="sdpa"), RefusedError, "statistics", "", "mask None", "auto"),
     "top": (lambda: observe(top=-1), OptionError, "top", "0 or more", "-1", "top=8"),
     "top of True": (lambda: observe(top=True), OptionError, "top", "0 or more", "True", "top=8"),

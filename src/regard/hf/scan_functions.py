@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from regard.errors import RefusedError
 from regard.hf.other_arguments import refuse_unknown_arguments
 from regard.kernels.autocast import disable_autocast
+from regard.kernels.compute_scan import compute_scan
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
 from regard.mechanisms.delta_rule import l2_normalize
 
 _PACKING = ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
@@ -76,6 +76,7 @@ def delta_rule(
             beta.to(dtype),
             initial_state,
             scale=query.shape[3] ** -0.5,
+            dtype=value.dtype,
         )
     return output.to(value.dtype).contiguous(), state if output_final_state else None
 
@@ -132,6 +133,7 @@ def mamba2_scan(
             None,
             None if initial_states is None else initial_states.transpose(2, 3),
             scale=1.0,
+            dtype=hidden_states.dtype,
         )
         output = (output if D is None else output + D[:, None] * tokens).contiguous()
     return (output, state.transpose(2, 3)) if return_final_states else output
@@ -171,7 +173,9 @@ def lightning_attention(
     with disable_autocast(hidden_states.device):
         slope = parts.slope_rate.flatten().to(dtype)
         query, key, value = tokens.to(dtype).split(parts.head_dim, dim=3)
-        output, state = _scan(query, key, value, -slope.expand(batch, length, -1), None, earlier, scale=1.0)
+        output, state = _scan(
+            query, key, value, -slope.expand(batch, length, -1), None, earlier, scale=1.0, dtype=tokens.dtype
+        )
     output = parts.norm(output.to(tokens.dtype).flatten(2))
     output = parts.out_proj(torch.sigmoid(parts.output_gate(hidden_states)) * output)
     if past_key_values is not None:
@@ -245,8 +249,12 @@ def _scan(
     state: Tensor | None,
     *,
     scale: float,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """Scan tokens (batch, length, heads, ..); returns the output in that layout, and the final state."""
+    """Scan tokens (batch, length, heads, ..); returns the output in that layout, and the final state.
+
+    ``dtype`` is that of the model's tokens, which are converted already.
+    """
     request = ScanRequest(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -256,7 +264,7 @@ def _scan(
         None if state is None else state.to(query.dtype),
         scale,
     )
-    output, final_state = select("scan", "auto", request).compute(request)
+    output, final_state = compute_scan("auto", request, dtype)
     return output.transpose(1, 2), final_state
 
 

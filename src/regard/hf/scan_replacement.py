@@ -24,6 +24,8 @@ from regard.arguments import explain_arguments
 from regard.errors import RefusedError
 from regard.hf.check import unwrap
 from regard.hf.scan_functions import delta_rule, lightning_attention, mamba2_scan, mamba2_step
+from regard.kernels.hardware import describe_hardware
+from regard.kernels.implementations.scan_fla import device_refusal
 from regard.layers.attention_code import methods, names_in_code
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -82,7 +84,8 @@ def use_scans(model: nn.Module) -> ScanReplacement:
     """Let the linear mixers of a model compute their scans with regard, forward, backward and in generation.
 
     The functions are replaced in the file of the model type, so every model of this type in the process computes with
-    them, until ``restore``. Only tensors on a CPU are computed by regard; others go to the function that was replaced.
+    them, until ``restore``. Tensors on a CPU are computed by regard's kernels, and those in half precision on a GPU by
+    flash-linear-attention's, if it is installed; others go to the function that was replaced.
 
     Returns what was replaced. Raises OptionError for another kind of model; RefusedError for a model without linear
     mixers that regard computes, and for one with a scan that it does not.
@@ -108,6 +111,13 @@ def use_scans(model: nn.Module) -> ScanReplacement:
     return ScanReplacement(replaced, layers, tuple(places))
 
 
+def _has_kernels(tokens: Tensor) -> bool:
+    """Whether there are kernels for tokens: regard's, or in half precision those of flash-linear-attention."""
+    if tokens.is_cpu:
+        return True
+    return tokens.dtype.itemsize == 2 and device_refusal(describe_hardware(tokens.device)) is None
+
+
 def _called_scans(module: nn.Module) -> Iterator[tuple[Any, str]]:
     """Scans that the methods of a layer call, or that are such a method: their file or class, and their name."""
     for kind in type(module).__mro__:
@@ -125,12 +135,12 @@ def _full_name(owner: Any, name: str) -> str:
 
 
 def _replace(earlier: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the function that computes tensors on a CPU by ``function``, and others as before."""
+    """Make the function that computes tensors by ``function`` where regard has kernels, and others as before."""
 
     @functools.wraps(earlier)
     def compute(*arguments: Any, **named: Any) -> Any:
         tensor = next(value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
-        return (function if tensor.device.type == "cpu" else earlier)(*arguments, **named)
+        return (function if _has_kernels(tensor) else earlier)(*arguments, **named)
 
     # What a reader or a compiler asks for is this function, not the one that it replaces.
     del compute.__wrapped__

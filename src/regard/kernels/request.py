@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 
 from regard.contract import Frame
+from regard.kernels.hardware import Hardware, describe_hardware
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
 
 Bias: TypeAlias = Tensor | PairBias
+
+_FEW_QUERIES = 8
+_FEW_TOKENS = 128  # the side of a tile on a GPU
 
 
 @final
@@ -84,7 +88,8 @@ class Request:
     """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit, and the terms.
 
     ``inputs`` are the extra inputs of a mechanism that declares some, and ``projections`` those that a layer left to
-    the mechanism to compute, or to do without; operations of kernels take none.
+    the mechanism to compute, or to do without; operations of kernels take none. ``hardware`` is the device for which
+    an implementation is chosen, if not that of the tensors.
     """
 
     query: Tensor
@@ -93,6 +98,7 @@ class Request:
     terms: Terms = _DEFAULT_TERMS
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     projections: Mapping[str, TokenProjection] = field(default_factory=dict)
+    hardware: Hardware | None = None
 
     @property
     def mask(self) -> Mask | None:
@@ -124,6 +130,22 @@ class Request:
         """Device of query, key and value."""
         return self.query.device
 
+    @property
+    def device_type(self) -> str:
+        """Type of the device for which an implementation is chosen."""
+        return self.query.device.type if self.hardware is None else self.hardware.type
+
+    @property
+    def target(self) -> Hardware:
+        """The device for which an implementation is chosen."""
+        return describe_hardware(self.device) if self.hardware is None else self.hardware
+
+    @property
+    def has_few_cells(self) -> bool:
+        """Whether a dense mask or the weights take about as little memory as the keys, so that tiles save nothing."""
+        queries, keys = self.query.shape[2], self.key.shape[2]
+        return queries <= _FEW_QUERIES or max(queries, keys) <= _FEW_TOKENS
+
     def replace(self, **changes: Any) -> Request:
         """Return the request with other tensors, terms or inputs, by their names."""
         terms = {name: changes.pop(name) for name in Terms._fields if name in changes}
@@ -131,8 +153,9 @@ class Request:
 
     def describe(self) -> str:
         """The request in one line, for messages."""
+        device = self.device if self.hardware is None else self.hardware
         return (
-            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, "
+            f"query {tuple(self.query.shape)} {self.query.dtype} on {device}, "
             f"key {tuple(self.key.shape)}, {self.terms.describe()}"
         )
 

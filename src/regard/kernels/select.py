@@ -1,12 +1,16 @@
 """Selection of the implementation of an operation: by name, or by "auto", with the reasons.
 
 One table lists every operation and its implementations, in the order in which "auto" tries them: it takes the first
-that does not refuse the request and that ``auto_skips`` does not exclude. For attention:
+that does not refuse the request and that ``auto_skips`` does not exclude; one that ``auto_defers`` puts off comes after
+all others. For attention:
 
     native       on a CPU, except where torch is faster (see ``native.sdpa_is_faster``)
-    sdpa         there, and on other devices
-    flex         never, until it has been measured against sdpa
+    sdpa         there, and on other devices if torch's kernel has a form for the mask (``sdpa_form``)
+    flex         on GPUs, for masks, biases and other terms without such a form
+    sdpa         with a dense mask, for what flex refuses
     reference    for requests that all others refuse
+
+The order on a CPU was measured. That on GPUs is assumed, and "why" says so, until it has been measured on one.
 
 On a CPU all of them keep the promise that masked positions have no influence, whatever they hold; on a GPU "sdpa" keeps
 it for finite numbers, and for padding.
@@ -33,6 +37,7 @@ from regard.kernels.implementations import (
     paged,
     reference,
     scan,
+    scan_fla,
     sdpa,
     sigmoid,
     talking_heads,
@@ -73,7 +78,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "talking heads": (talking_heads.NATIVE, talking_heads.REFERENCE),
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
-    "scan": (scan.NATIVE, scan.REFERENCE),
+    "scan": (scan.NATIVE, scan_fla.FLA, scan.REFERENCE),
     "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.MASKED),
     "gathered keys": (gathered_keys.NATIVE, gathered_keys.MASKED),
     "bucket attention": (bucket_attention.NATIVE, bucket_attention.REFERENCE),
@@ -115,10 +120,11 @@ def explain_choice(operation: Operation, request: OperationRequest) -> Choice:
     reasons = {
         implementation.name: implementation.refuses(request)
         or implementation.auto_skips(request)
+        or implementation.auto_defers(request)
         or f"{selected.name} comes first"
         for implementation in _IMPLEMENTATIONS[operation]
     }
-    return Choice(selected.name, reasons | {selected.name: selected.why_chosen})
+    return Choice(selected.name, reasons | {selected.name: selected.why_picked(request)})
 
 
 def select(operation: Operation, name: str, request: OperationRequest) -> Implementation:
@@ -149,7 +155,10 @@ def attend(operation: Operation, name: str, request: OperationRequest, *options:
 
 def _select_auto(operation: Operation, request: OperationRequest) -> Implementation:
     """Return the first implementation that can and should compute the request; the last one refuses nothing."""
+    deferred = None
     for implementation in _IMPLEMENTATIONS[operation]:
         if implementation.refuses(request) is None and implementation.auto_skips(request) is None:
-            return implementation
-    return _IMPLEMENTATIONS[operation][-1]
+            if implementation.auto_defers(request) is None:
+                return implementation
+            deferred = deferred or implementation
+    return deferred or _IMPLEMENTATIONS[operation][-1]

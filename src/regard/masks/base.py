@@ -15,10 +15,10 @@ and full tiles apart without evaluating each cell, it also overrides ``classify`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Bool, Int, Int8
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
 
+Derived = TypeVar("Derived")
 
 _MAX_DENSE_QUERIES = 8  # up to here a tile map takes longer to build than it saves
 TILE_SIZE = 64  # within a single tile there is nothing to skip
@@ -145,6 +146,13 @@ class Mask(ABC):
             return build_tile_map(part, frame, tile)
         key = ("tiles", name, frame.queries, frame.keys, tile)
         return self._memo.get_or_compute(key, lambda: build_tile_map(part, frame, tile))
+
+    def get_cached(self, key: Hashable, make: Callable[[], Derived]) -> Derived:
+        """Return what ``make`` derives from the mask, cached under ``key``, which names it and its arguments.
+
+        For the forms of a mask that kernels need on a device: each is made once. In a trace, nothing is cached.
+        """
+        return make() if is_traced() else self._memo.get_or_compute(key, make)
 
     @property
     def _memo(self) -> Memo:

@@ -53,9 +53,12 @@ class Memo:
 
 
 def result_tensors(result: object) -> Iterable[Tensor]:
-    """List the tensors of a result: the result itself, or its fields."""
-    parts = [result] if isinstance(result, Tensor) else vars(result).values()
-    return [part for part in parts if isinstance(part, Tensor)]
+    """List the tensors of a result: the result itself, its fields, or fields of these."""
+    if isinstance(result, Tensor):
+        return [result]
+    fields = list(vars(result).values())
+    nested = [part for field in fields if hasattr(field, "__dict__") for part in vars(field).values()]
+    return [part for part in (*fields, *nested) if isinstance(part, Tensor)]
 
 
 def _is_reusable(tensor: Tensor) -> bool:

@@ -119,7 +119,7 @@ class FeatureMechanism(LinearStateMechanism):
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Sum the new keys that a query sees; the next state adds those that none sees yet."""
         whole = self._request_of_whole_text(state, request, visible_keys, last_key)
-        if impl != "reference" and whole is not None and refuses_features(whole) is None:
+        if impl not in ("reference", "fla") and whole is not None and refuses_features(whole) is None:
             output, *of_keys = attend_by_features(whole)
             if any_requires_grad(*whole.tensors):  # the kernel's sums have no gradients
                 return output, partial(self._first_state, request, visible_keys)

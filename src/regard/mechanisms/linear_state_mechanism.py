@@ -39,7 +39,8 @@ class LinearStateMechanism(Mechanism):
     """Attention with a state of constant size, for subclasses that write ``continue_from``, ``state_size`` and
     ``last_key``.
 
-    ``impl`` is "native" (kernels, on a CPU), "reference" (plain torch), or "auto": native if it supports the call.
+    ``impl`` is "native" (kernels, on a CPU), "fla" (flash-linear-attention's, on a GPU), "reference" (plain torch), or
+    "auto": native if it supports the call, fla in half precision on a GPU, else reference.
     ``weights`` with gradients are plain torch.
     """
 

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
+from regard.kernels.compute_scan import compute_scan
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import select
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.linear_state import LinearState, any_visible
@@ -108,7 +108,7 @@ class ScanMechanism(LinearStateMechanism):
         """Scan the new tokens."""
         assert last_key is not None
         tokens = _clean_tokens(request, visible_keys)
-        output, matrix = self._scan(tokens, state, last_key, impl)
+        output, matrix = self._scan(tokens, state, last_key, impl, request.query.dtype)
         return output, partial(state.extended, request.frame.keys, matrix, tokens.bad_key, tokens.visible_keys)
 
     @final
@@ -128,9 +128,12 @@ class ScanMechanism(LinearStateMechanism):
         )
 
     def _scan(
-        self, tokens: _CleanTokens, state: LinearState, high: int, impl: str
+        self, tokens: _CleanTokens, state: LinearState, high: int, impl: str, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
-        """Compute the output, and the matrix after all keys; ``high`` is the last key visible to query 0."""
+        """Compute the output, and the matrix after all keys; ``high`` is the last key visible to query 0.
+
+        ``dtype`` is that of the caller's tokens.
+        """
         queries, keys = tokens.query.shape[2], tokens.key.shape[2]
         first, before = (
             min(max(-high, 0), queries),
@@ -148,7 +151,7 @@ class ScanMechanism(LinearStateMechanism):
                 for tensor in (log_decay, beta)
             )
         request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale)
-        output, matrix = select("scan", impl, request).compute(request)
+        output, matrix = compute_scan(impl, request, dtype)
         if rows.shape[2] != keys:
             output = output[:, :, before : before + rows.shape[2]]
         if first:

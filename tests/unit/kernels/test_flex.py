@@ -1,20 +1,23 @@
 """FlexAttention, uncompiled on a CPU, against the reference; and compiled on a GPU if there is one."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch.nn.attention import flex_attention as flex_module
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing import assert_close
 
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
+from regard.kernels.hardware import Hardware
 from regard.kernels.implementations import flex
-from regard.kernels.implementations.flex import ATTENTION, make_block_mask, run_flex_attention
+from regard.kernels.implementations.flex import ATTENTION, call_compiled, run_flex_attention
+from regard.kernels.implementations.flex_mask import lower_mask
 from regard.kernels.request import Request, Terms
+from regard.masks import tiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 
@@ -88,16 +91,106 @@ def test_torch_compile_traces_mask_and_bias_functions(make):
     assert_close(run_kernel(flex_attention, *inputs, mask=mask, bias=bias), expected, rtol=0, atol=2e-6)
 
 
-def test_more_masks_than_torch_compiles_by_default_are_all_compiled(monkeypatch):
-    """After `recompile_limit` compilations, 8, torch computes with the full matrix of scores, and only warns."""
-    compilations = CompileCounter()
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=compilations))
-    kernel, inputs = flex._compile_flex_attention.__wrapped__(), tensors(5, 7)
-    for left in range(12):
-        mask = masks.window(left, 1)
-        expected = regard.attention(*inputs, mask=mask, impl="reference")
-        assert_close(run_kernel(kernel, *inputs, mask=mask), expected, rtol=0, atol=2e-6)
-    assert compilations.frame_count == 12
+@pytest.fixture
+def compilations(monkeypatch):
+    """Counts what is compiled; the code that torch makes is run by Python, not by a compiler of a device."""
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    flex._compile_flex_attention.cache_clear()
+    torch._dynamo.reset()
+    yield counter
+    flex._compile_flex_attention.cache_clear()
+    torch._dynamo.reset()
+
+
+def check_compiled(mask, queries=5, keys=7, **terms):
+    inputs = tensors(queries, keys)
+    expected = regard.attention(*inputs, mask=mask, **terms, impl="reference")
+    assert_close(run_kernel(call_compiled, *inputs, mask=mask, **terms), expected, rtol=0, atol=2e-6)
+
+
+def test_a_kind_of_mask_is_compiled_a_few_times_whatever_its_numbers_and_lengths(compilations):
+    """Once for the first numbers, and again where a length or a side of the window is another one for the first time.
+
+    After 8 compilations torch would compute with the full matrix of scores.
+    """
+    for length in (131, 257):
+        for left in (2, 3):
+            check_compiled(masks.window(left, 1), length, length)
+    assert compilations.frame_count <= 3
+    known = compilations.frame_count
+    for length in (149, 300, 389):  # beyond a block: torch compiles a single one apart
+        for left in (5, 7, 11):
+            check_compiled(masks.window(left, 1), length, length)
+    assert compilations.frame_count == known
+    for length in (131, 257, 149):
+        for hidden in (2, 3):
+            check_compiled(masks.padding([length, length // hidden]), length, length)
+    assert compilations.frame_count <= known + 2
+
+
+def test_calls_with_and_without_a_mask_alternate(compilations):
+    """In one function, torch 2.13 would look for the tensors of a block mask in the call without one."""
+    for mask in (None, masks.causal(), None, masks.causal()):
+        check_compiled(mask, bias=positions.ALiBi(HEADS))
+    assert compilations.frame_count == 2
+
+
+def test_the_limit_of_compilations_is_an_error(compilations, monkeypatch):
+    monkeypatch.setattr(flex, "MAX_COMPILATIONS", 2)
+    check_compiled(masks.window(1, 1))
+    check_compiled(masks.padding([5, 3]))
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"(?s)compiled too often.*at most 2 .*without its compiler.*sdpa"):
+            check_compiled(masks.global_tokens([1]))
+    check_compiled(masks.window(1, 1))  # what is compiled already goes on
+
+
+def test_a_mask_is_lowered_once_a_device(monkeypatch):
+    made = []
+    build = tiles.build_tile_map
+    monkeypatch.setattr(tiles, "build_tile_map", lambda *parts: made.append(1) or build(*parts))
+    mask, inputs = masks.documents(torch.arange(131)[None] // 5), tensors(131, 131)
+    first = lower_mask(Request(*inputs, Terms(mask)))
+    assert lower_mask(Request(*tensors(131, 131), Terms(mask))) is first
+    elsewhere = lower_mask(Request(*(side.to("meta") for side in inputs), Terms(mask)))
+    assert elsewhere.blocks.kv_indices.is_meta
+    assert lower_mask(Request(*inputs, Terms(mask))) is first
+    assert len(made) == 1  # and its tile map for both
+
+
+TRAINED = {
+    "causal": {"mask": masks.causal()},
+    "an empty entry": {"mask": masks.padding([151, 0])},
+    "documents": {"mask": masks.documents(torch.arange(151)[None] // 20)},
+    "bias of pairs": {"mask": masks.causal(), "bias": lambda: torch.randn(1, HEADS, 131, 151).requires_grad_()},
+    "bias of keys": {"bias": lambda: torch.randn(BATCH, 1, 1, 151).requires_grad_()},
+    "t5": {"mask": masks.window(17, 3), "bias": lambda: positions.T5Buckets(HEADS)},
+    "softcap": {"softcap": 1.5, "mask": masks.causal()},
+    "softcap, bias and sinks": {
+        "softcap": 1.5,
+        "bias": lambda: torch.randn(1, HEADS, 1, 151).requires_grad_(),
+        "sinks": lambda: torch.randn(1, HEADS, 1, 1).requires_grad_(),
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients(name, monkeypatch):
+    """Torch refuses the backward pass on a CPU only since it has no compiled one there; its equations run anywhere."""
+    monkeypatch.setattr(flex_module, "_validate_device", lambda *tensors: None)
+    terms = {key: term() if callable(term) else term for key, term in TRAINED[name].items()}
+    inputs = [side.requires_grad_() for side in tensors(131, 151)]
+    trained = [*inputs, *(term for term in terms.values() if isinstance(term, torch.Tensor))]
+    if isinstance(terms.get("bias"), torch.nn.Module):
+        trained += terms["bias"].parameters()
+    upstream = torch.randn(BATCH, HEADS, 131, DIM)
+    ours = torch.autograd.grad(run_kernel(flex_attention, *inputs, **terms), trained, upstream)
+    wide = {key: term.double() if isinstance(term, torch.Tensor) else term for key, term in terms.items()}
+    expected = regard.attention(*(side.double() for side in inputs), **wide, scale=DIM**-0.5, impl="reference")
+    for our, their in zip(ours, torch.autograd.grad(expected, trained, upstream.double()), strict=True):
+        # Sums of at most 2 * 131 * 3 products of numbers of about 1 in float32.
+        assert_close(our, their, rtol=0, atol=1e-5 * max(1.0, float(their.abs().max())))
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])
@@ -200,7 +293,7 @@ def test_keys_hidden_from_the_whole_group(uncompiled):
 def test_block_mask_follows_the_tile_map():
     def blocks(mask, queries, keys):
         query, key, value = tensors(queries, keys)
-        return make_block_mask(Request(query, key, value, Terms(mask)))
+        return lower_mask(Request(query, key, value, Terms(mask))).blocks
 
     causal = blocks(masks.causal(), 384, 384)
     assert causal.kv_num_blocks.tolist() == [[[1, 1, 1]]]  # partial: the diagonal
@@ -215,7 +308,7 @@ class TestRefusals:
     @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"bias": positions.ShawRelative(DIM)}], ids=repr)
     def test_cpu(self, options):
         inputs = tensors(5, 7)
-        with pytest.raises(RefusedError, match=r"(?s)'flex' refuses: flex runs on a CUDA GPU.*cpu.*impl=\"auto\""):
+        with pytest.raises(RefusedError, match=r"(?s)'flex' refuses: flex runs on a CUDA or XPU.*cpu.*impl=\"auto\""):
             regard.attention(*inputs, impl="flex", **options)
         assert "CUDA" in regard.why(*inputs, **options).reasons["flex"]
 
@@ -224,14 +317,17 @@ class TestRefusals:
             regard.observe(*tensors(5, 7), impl="flex")
 
     def test_masks_in_a_graph(self, monkeypatch):
-        """Only the name of a GPU is needed."""
-        request = SimpleNamespace(device=torch.device("cuda"), terms=Terms(), mask=masks.causal(), bias=None)
-        request.query, request.key, _ = tensors(5, 7)
+        request = Request(*tensors(5, 7), Terms(masks.causal()), hardware=Hardware("cuda", (9, 0), has_triton=True))
         assert ATTENTION.refuses(request) is None
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
         assert "a tile map" in ATTENTION.refuses(request)
-        request.mask = None
-        assert ATTENTION.refuses(request) is None
+        assert ATTENTION.refuses(request.replace(mask=None)) is None
+
+    def test_transforms(self):
+        request = Request(*tensors(5, 7), Terms(masks.causal()), hardware=Hardware("cuda", (9, 0), has_triton=True))
+        reasons = []
+        torch.func.grad(lambda query: reasons.append(ATTENTION.refuses(request)) or query.sum())(request.query)
+        assert "torch.func" in reasons[0]
 
     @pytest.mark.gpu
     def test_no_queries_or_keys_on_a_gpu(self):

@@ -1,9 +1,14 @@
 """impl "flex": torch's compiled FlexAttention on a GPU, with block-sparse masks.
 
-The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested,
-and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` that indexes the bias tensor, or the table of a
-distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the weights of
-keys.
+The mask's tile map becomes FlexAttention's BlockMask (``flex_mask``), so empty tiles are skipped and full ones are not
+tested, and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` that indexes the bias tensor, or the table
+of a distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the
+weights of keys.
+
+FlexAttention is compiled for each kind of mask and bias and for dtypes and heads: for the first length and the first
+sides of a window alone, and then for all. The padding of the next batch is no new compilation. Uncompiled,
+FlexAttention holds the full matrix of scores, and torch falls back to that when it has compiled a function too often.
+Here it raises an error instead.
 """
 
 from __future__ import annotations
@@ -14,24 +19,31 @@ from functools import cache
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn.attention import flex_attention as flex_module
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import pad
 
+from regard.errors import RefusedError
+from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.implementations.flex_mask import lower_mask
 from regard.kernels.request import Request, make_term_check
-from regard.masks.tiles import FULL, PARTIAL
+from regard.kernels.tracing import in_functorch
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
-_BLOCK_SIZE = 128
 COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
 """The terms that FlexAttention computes."""
 _find_other_term = make_term_check(COMPUTED_TERMS)
 _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
-_MAX_COMPILATIONS = 4096
+_MIN_CAPABILITY = (7, 0)
+"""Least compute capability for which torch compiles with Triton."""
+_DEVICE_TYPES = ("cuda", "xpu")
+MAX_COMPILATIONS = 4096
+"""Compilations of FlexAttention in one process, torch's own limit being 8."""
 _LSE_OPTION: dict[str, Any] = {"return_lse": True}  # of torch before 2.9
 if hasattr(flex_module, "AuxRequest"):
     _LSE_OPTION = {"return_aux": flex_module.AuxRequest(lse=True)}
@@ -39,27 +51,37 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def _unavailable_reason() -> str | None:
-    """Return why there is no CUDA GPU to compute on; None if there is one."""
-    return None if torch.cuda.is_available() else "torch finds no CUDA GPU"
+    """Return why there is no GPU to compute on; None if there is one."""
+    if torch.cuda.is_available() or torch.xpu.is_available():
+        return None
+    return "torch finds no CUDA or XPU device"
 
 
 def _details() -> str:
     """Describe torch's version and the GPU."""
-    return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else torch.xpu.get_device_name()
+    return f"torch {torch.__version__}, on {name}"
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse CPUs, other terms, float64, empty tensors, traced masks, and biases that need queries or weights."""
-    if request.device.type != "cuda":
-        return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
+    """Refuse devices without a compiler, other terms, float64, transforms, traced masks, fake and empty tensors, and
+    biases that need queries or weights.
+    """
+    reason = _device_refusal(request)
+    if reason is not None:
+        return reason
     other = _find_other_term(request.terms)
     if other is not None:
         return f"FlexAttention has no {other}"
     if request.query.dtype == torch.float64:
         return "FlexAttention has no float64"
+    if in_functorch():
+        return "FlexAttention has no rules for torch.func or forward-mode derivatives"
     if request.mask is not None and torch.compiler.is_compiling():
         return "flex builds a tile map from the mask's values, which torch.compile cannot trace"
-    if request.query.numel() == 0 or request.key.numel() == 0:
+    if isinstance(request.query, FakeTensor):
+        return "flex compiles for tensors with values, and a fake tensor has none"
+    if request.query.numel() == 0 or request.key.numel() == 0 or request.value.numel() == 0:
         return "FlexAttention needs at least one query and one key"
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         name = type(request.bias).__name__
@@ -67,25 +89,69 @@ def _refuses(request: Request) -> str | None:
     return None
 
 
+def _device_refusal(request: Request) -> str | None:
+    """Return why FlexAttention is not compiled for the device of a request; None if it is."""
+    target = request.target
+    if target.type not in _DEVICE_TYPES:
+        return f"flex runs on a CUDA or XPU device, and the tensors are on {target.type}"
+    if not target.has_triton:
+        return "FlexAttention is compiled by Triton, which is not installed"
+    if target.capability is not None and target.capability < _MIN_CAPABILITY:
+        return f"torch compiles for GPUs from sm_70 on, and the tensors are on {target}"
+    return None
+
+
+def _auto_defers(request: Request) -> str | None:
+    if request.has_few_cells:
+        return "with so few queries or tokens there are no tiles to skip, and it would be compiled first"
+    return None
+
+
+def _why_chosen(request: Request) -> str:
+    blocks = (
+        "the empty tiles of the mask are skipped" if request.mask is not None else "its terms are computed in tiles"
+    )
+    return f"torch's FlexAttention, compiled: {blocks}; the order is assumed, it was not measured on a device"
+
+
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute attention with the compiled kernel."""
-    return run_flex_attention(request, _compile_flex_attention())
+    """Compute attention with the compiled kernel. Raises RefusedError after too many compilations."""
+    dtype, request = request.query.dtype, request.with_rebalanced_scale
+    with disable_autocast(request.device):
+        if torch.compiler.is_compiling():
+            return run_flex_attention(request, flex_attention).to(dtype)
+        return run_flex_attention(request, call_compiled).to(dtype)
+
+
+def call_compiled(*tensors: Tensor, **options: Any) -> Any:
+    """Call compiled FlexAttention. Raises RefusedError where torch would not compile it any more."""
+    exc = importlib.import_module("torch._dynamo.exc")  # late, since it takes a second
+    try:
+        return _compile_flex_attention(options["block_mask"] is not None)(*tensors, **options)
+    except exc.FailOnRecompileLimitHit as error:
+        raise RefusedError(
+            "FlexAttention was compiled too often in this process",
+            expected=f"at most {MAX_COMPILATIONS} kinds of masks, biases and sizes",
+            got="one more, which torch would compute without its compiler, with all scores in memory",
+            do='use fewer different windows or head sizes, call torch.compiler.reset(), or name impl="sdpa"',
+        ) from error
 
 
 def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
     """Convert the request for FlexAttention and call ``kernel``, which is ``flex_attention``, compiled or not."""
-    key, value = request.key, request.value
+    key, value, blocks = request.key, request.value, None
     if request.mask is not None:
-        visible = find_visible_keys(request)
-        if not bool(visible.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
-            hidden = ~visible[..., None].to(request.device)
+        mask = lower_mask(request)
+        blocks = mask.blocks
+        if mask.hidden_keys is not None:  # they may be NaN, and a weight of 0 times NaN is NaN
+            hidden = mask.hidden_keys[..., None]
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
     result: Any = kernel(
         _fill_head(request.query),
         _fill_head(key),
         _fill_head(value),
         score_mod=_make_score_mod(request),
-        block_mask=None if request.mask is None else make_block_mask(request),
+        block_mask=blocks,
         scale=request.terms.scale,
         enable_gqa=request.group > 1,
         **({} if request.terms.sinks is None else _LSE_OPTION),
@@ -107,47 +173,13 @@ def _fill_head(tokens: Tensor) -> Tensor:
     return tokens if missing <= 0 else pad(tokens, (0, missing))
 
 
-def make_block_mask(request: Request) -> BlockMask:
-    """Convert the mask's tile map to a BlockMask."""
-    assert request.mask is not None
-    queries, keys = request.frame.queries, request.frame.keys
-    codes = request.mask.tiles(queries, keys, tile=_BLOCK_SIZE).codes()
-    partial, full = codes == PARTIAL, codes == FULL
-    counts = [tiles.sum(-1).int().to(request.device) for tiles in (partial, full)]
-    orders = [
-        tiles.int().argsort(dim=-1, descending=True, stable=True).int().to(request.device) for tiles in (partial, full)
-    ]
-    return BlockMask.from_kv_blocks(
-        counts[0],
-        orders[0],
-        counts[1],
-        orders[1],
-        BLOCK_SIZE=_BLOCK_SIZE,
-        mask_mod=request.mask.mask_mod(queries, keys, device=request.device),
-        seq_lengths=(queries, keys),
-    )
-
-
-def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"]:
-    """Find the keys that any query may attend to, from the tile map; the result is on the CPU."""
-    assert request.mask is not None
-    tiles = request.mask.tiles(request.frame.queries, request.frame.keys, tile=_BLOCK_SIZE)
-    # One bit of every word at a time: unpacking all bits of a random mask would take 64 times the memory.
-    columns = torch.stack([(tiles.bitmaps >> bit & 1).bool().any(1) for bit in range(64)], dim=-1).flatten(1)
-    columns = torch.cat([columns, torch.ones(1, _BLOCK_SIZE, dtype=torch.bool)])  # -1 is the last one: the full tile
-    group = torch.repeat_interleave(tiles.row_start[:, -1] - tiles.row_start[:, 0])
-    counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK_SIZE, dtype=torch.int32)
-    counts.index_put_((group, tiles.key_tile.long()), columns[tiles.bitmap.long()].int(), accumulate=True)
-    visible = (counts > 0).flatten(1)[:, : request.frame.keys].unflatten(0, (tiles.batch, tiles.heads))
-    return visible.unflatten(1, (-1, request.group)).any(2) if tiles.heads > 1 else visible
-
-
 def _make_score_mod(request: Request) -> ScoreMod | None:
     """Return the function that changes the scaled scores: the softcap, then the bias."""
     add_bias, softcap = _make_bias_mod(request), request.terms.softcap
     if softcap is None:
         return add_bias
-    cap: float = softcap
+    # A tensor: torch 2.13 compiles no backward pass of a function that captures a float.
+    cap = torch.full((), softcap, dtype=torch.float32, device=request.device)
 
     def cap_score(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         capped = cap * torch.tanh(score / cap)
@@ -183,22 +215,28 @@ def _make_bias_mod(request: Request) -> ScoreMod | None:
 
 
 @cache
-def _compile_flex_attention() -> Callable[..., Any]:
-    """Compile FlexAttention, once for each shape and for the constants of each mask.
+def _compile_flex_attention(has_mask: bool) -> Callable[..., Any]:
+    """Compile FlexAttention, again for each kind of mask, bias and size; the second length compiles it for all.
 
-    After a number of compilations, 8 by default, torch would compute all further ones without its compiler, with the
-    full matrix of scores.
+    ``fullgraph`` makes torch raise an error when it reaches its limit of compilations, where it would call the function
+    uncompiled otherwise.
     """
     config = importlib.import_module("torch._dynamo.config")  # late, since it takes a second
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the name in torch 2.6
-    limits = dict.fromkeys((limit, f"accumulated_{limit}"), _MAX_COMPILATIONS)
-    return cast(Callable[..., Any], config.patch(limits)(torch.compile(flex_attention, dynamic=False)))
+    limits = dict.fromkeys((limit, f"accumulated_{limit}"), MAX_COMPILATIONS)
+    function = _masked_attention if has_mask else _unmasked_attention
+    return cast(Callable[..., Any], config.patch(limits)(torch.compile(function, fullgraph=True)))
+
+
+# Two functions, since torch 2.13 fails to compile a function again that was called with a block mask before and is
+# now called without one: it looks for the tensors of the block mask.
+def _masked_attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+    return flex_attention(query, key, value, **options)
+
+
+def _unmasked_attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Any:
+    return flex_attention(query, key, value, **options)
 
 
 BACKEND = Backend("flex", _unavailable_reason, _details)
-ATTENTION = Implementation(
-    "flex",
-    _attention,
-    _refuses,
-    auto_skips=lambda request: "used only by name until it has been measured against sdpa",
-)
+ATTENTION = Implementation("flex", _attention, _refuses, why_chosen=_why_chosen, auto_defers=_auto_defers)

@@ -97,6 +97,8 @@ def sdpa_is_faster(request: Request) -> bool:
 
 def request_unsupported_reason(request: Request) -> str | None:
     """Return why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
+    if request.hardware is not None and request.hardware.type != "cpu":
+        return f"native runs on a CPU, and the tensors are on {request.hardware}"
     reason = support.unsupported_reason(request.query, request.key, request.value)
     if reason is None and isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"native takes a bias for each pair, and {type(request.bias).__name__} needs the queries or the weights"

@@ -46,8 +46,17 @@ def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
     return reference_observe.observe(problem, top=top, rows=rows, dtype=request.query.dtype)
 
 
+def _auto_defers(request: Request) -> str | None:
+    if request.device_type == "cpu" or request.has_few_cells:
+        return None
+    return "it holds the weights of all queries and keys"
+
+
 BACKEND = Backend("reference", unavailable_reason=lambda: None, details=_details)
 ATTENTION = Implementation(
-    "reference", _attention, why_chosen="exact for every mask and bias, at the price of holding the weights"
+    "reference",
+    _attention,
+    why_chosen="exact for every mask and bias, at the price of holding the weights",
+    auto_defers=_auto_defers,
 )
 OBSERVE = Implementation("reference", _observe)

@@ -6,13 +6,18 @@ The kernel multiplies forbidden keys by a weight of 0, and 0 * NaN is NaN. So th
     on a CPU, unsafe tokens are replaced by zeros, and the rows that they affect are computed in plain torch
     (``implementations.nonfinite_guard``): forbidden tokens have no influence, whatever their values;
     on a GPU, where reading values would stall the device, only keys hidden from every query (padding) are replaced by
-    zeros;
+    zeros, or not read at all; masks are told in the form that costs least (``sdpa_form``);
     with a bias, half precision is computed in float32: in the dtype of the query, a bias of hundreds is off by 1;
     the largest bias of each row is subtracted from the row, which changes no weight: the kernel's backward pass takes
     weights from a rounded log-sum-exp; if all biases of a row are -1e9, its weights would add up to the number of keys.
 """
 
 from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,7 +28,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
+from regard.kernels.implementations.sdpa_form import Form, dense_bytes, find_form, key_range
 from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
+from regard.kernels.implementations.varlen import call_varlen, run_varlen
 from regard.kernels.request import Bias, Request, make_term_check
 from regard.kernels.same_layout import copy_if_overlapping
 from regard.kernels.tracing import any_requires_grad, in_functorch, in_single_grad_transform
@@ -33,6 +40,8 @@ from regard.positions.base import DistanceBias, PairBias
 COMPUTED_TERMS = ("mask", "bias", "scale", "dropout")
 """The terms that torch's kernel computes."""
 find_other_term = make_term_check(COMPUTED_TERMS)
+MAX_QUIET_BYTES = 1 << 30
+"""Memory of a dense mask above which a warning says its size."""
 _GRAPH_BREAK_MESSAGE = {
     "msg": 'impl "sdpa" reads tensor values on a CPU, which breaks the graph; if the graph must be whole '
     '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
@@ -56,7 +65,7 @@ def _refuses(request: Request) -> str | None:
         return f"torch's fused kernel has no {other}"
     if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):
         return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
-    if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
+    if request.device_type == "cpu" and isinstance(request.query, FakeTensor):
         return "sdpa reads tensor values on a CPU, and a fake tensor has none"
     return None
 
@@ -70,8 +79,75 @@ def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim
         request = _copy_overlapping_tensors(request)
         output = _run_fused(request) if is_safe(request) else run_guarded(request, _run_fused)
     else:
-        output = _run_fused(request if request.mask is None else _zero_hidden_keys(request))
+        output = run_form(request, find_form(request))
     return output.to(dtype)
+
+
+def run_form(
+    request: Request, form: Form, varlen_kernel: Callable[..., Any] = call_varlen
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute a request with torch's kernel in one of its forms for a GPU (``find_form``)."""
+    if request.query.numel() == 0 or request.frame.keys == 0:
+        return _run_empty(request)
+    request = _make_scale_positive(request)
+    if form is Form.UNMASKED:
+        return _call(request, None)
+    if form is Form.ONE_QUERY:
+        start, stop = key_range(request)
+        return _call(request.replace(key=request.key[:, :, start:stop], value=request.value[:, :, start:stop]), None)
+    if form is Form.CAUSAL:  # keys behind the last query are hidden, and the kernel is fastest for a square
+        queries = request.frame.queries
+        seen = request.replace(key=request.key[:, :, :queries], value=request.value[:, :, :queries])
+        return _call(seen, None, causal=True)
+    if form is Form.CAUSAL_END:
+        from torch.nn.attention.bias import causal_lower_right  # late, since it imports torch's compiler
+
+        return _call(request, causal_lower_right(request.frame.queries, request.frame.keys))
+    if form is Form.VARLEN:
+        with disable_autocast(request.device):
+            return run_varlen(request, varlen_kernel)
+    if form is Form.DENSE and not torch.compiler.is_compiling():
+        _warn_of_memory(request)
+    return _run_fused(request if request.mask is None else _zero_hidden_keys(request))
+
+
+def _make_scale_positive(request: Request) -> Request:
+    """Move the sign of the scale to the query: kernels take the largest product of a row before they scale it."""
+    scale = request.terms.scale
+    if scale > 0:
+        return request
+    return request.replace(query=request.query * (-1.0 if scale < 0 else 0.0), scale=-scale or 1.0)
+
+
+def _warn_of_memory(request: Request) -> None:
+    """Say how large the dense mask is, once for each size, if it is large."""
+    size = dense_bytes(request)
+    if size > MAX_QUIET_BYTES:
+        _warn_once(f"{size / 2**30:.1f} GiB")
+
+
+@cache
+def _warn_once(size: str) -> None:
+    warnings.warn(
+        f'impl "sdpa" holds a dense mask of {size}: torch\'s kernel has no other form for these terms. '
+        "regard.why(...) says which term FlexAttention, which needs none, refuses",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _auto_defers(request: Request) -> str | None:
+    if request.device_type == "cpu":
+        return None
+    form = find_form(request)
+    return f"it would need a dense mask of {dense_bytes(request) / 2**20:.1f} MiB" if form is Form.DENSE else None
+
+
+def _why_chosen(request: Request) -> str:
+    text = "torch's fused kernel, with regard's meaning of masks and empty rows"
+    if request.device_type == "cpu":
+        return text
+    return f"{text}, {find_form(request).value}; the order is assumed, it was not measured on a device"
 
 
 def _requires_grad(bias: Bias | None) -> bool:
@@ -200,6 +276,4 @@ def _find_visible_keys(request: Request, mask: Mask) -> Bool[Tensor, "#batch #ke
 
 
 BACKEND = Backend("sdpa", unavailable_reason=lambda: None, details=_details)  # every torch has the kernel
-ATTENTION = Implementation(
-    "sdpa", _attention, _refuses, why_chosen="torch's fused kernel, with regard's meaning of masks and empty rows"
-)
+ATTENTION = Implementation("sdpa", _attention, _refuses, why_chosen=_why_chosen, auto_defers=_auto_defers)

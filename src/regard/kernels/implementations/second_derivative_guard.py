@@ -24,6 +24,17 @@ def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
     return result
 
 
+def refuse_create_graph(impl: str, tensor: Tensor) -> Tensor:
+    """Wrap an input of a kernel whose gradients torch would take for constants in a second backward pass.
+
+    A backward pass with create_graph=True raises RefusedError.
+    """
+    if not (torch.is_grad_enabled() and tensor.requires_grad):
+        return tensor
+    result: Tensor = _OnceDifferentiable.apply(tensor, impl)
+    return result
+
+
 class _Identity(Function):
     """Identity on a tensor, which keeps the name of an implementation for its backward pass."""
 
@@ -69,9 +80,25 @@ class _RefuseDerivative(_Identity):
     def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
         """Raise RefusedError: a second derivative has reached the kernel."""
         del gradients
-        raise RefusedError(
-            f"impl {ctx.impl!r} has no second derivatives",
-            expected="one backward pass through each call of attention",
-            got="a backward pass through a backward pass (create_graph=True)",
-            do='use impl="reference"',
-        )
+        raise _no_second_derivative_error(ctx.impl)
+
+
+@final
+class _OnceDifferentiable(_Identity):
+    """Identity on an input of the kernel, which refuses gradients that are to be differentiated."""
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient, if no second derivative may follow."""
+        if torch.is_grad_enabled():
+            raise _no_second_derivative_error(ctx.impl)
+        return gradients[0], None
+
+
+def _no_second_derivative_error(impl: str) -> RefusedError:
+    return RefusedError(
+        f"impl {impl!r} has no second derivatives",
+        expected="one backward pass through each call of attention",
+        got="a backward pass through a backward pass (create_graph=True)",
+        do='use impl="reference"',
+    )
