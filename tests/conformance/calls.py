@@ -19,10 +19,6 @@ from regard.mechanisms import ExtraInput
 NamedTensors = dict[str, Tensor]
 
 
-def device_of(claim: Claim) -> str:
-    return "cuda" if claim.impl == "flex" else "cpu"
-
-
 def head_dim_of(claim: Claim, layout: Layout) -> int:
     """Return the head_dim of a layout for a mechanism, each of whose parts has the head_dim of the layout."""
     return layout.head_dim * ORACLES[claim.mechanism].head_parts
@@ -35,7 +31,7 @@ def build_mechanism(claim: Claim, layout: Layout) -> regard.mechanisms.Mechanism
     mechanism = regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=head_dim_of(claim, layout), **options)
     for number in (*mechanism.parameters(), *mechanism.buffers()):
         number.data = _round_to_sixteenths(number.data)
-    return mechanism.to(device_of(claim), DTYPES[claim.dtype])
+    return mechanism.to(claim.device, DTYPES[claim.dtype])
 
 
 def make_tensors(claim: Claim, layout: Layout, *, bias: bool = False) -> NamedTensors:
@@ -74,7 +70,7 @@ def make_grad_output(claim: Claim, layout: Layout) -> Tensor:
 
 
 def _randn(claim: Claim, generator: torch.Generator, *shape: int) -> Tensor:
-    return _round_to_sixteenths(torch.randn(shape, generator=generator)).to(device_of(claim), DTYPES[claim.dtype])
+    return _round_to_sixteenths(torch.randn(shape, generator=generator)).to(claim.device, DTYPES[claim.dtype])
 
 
 def _round_to_sixteenths(tensor: Tensor) -> Tensor:

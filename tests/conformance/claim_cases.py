@@ -41,15 +41,14 @@ class ClaimCase(NamedTuple):
 
     def rounds(self, count: int) -> Sequence[int]:
         """Return the rounds to run: all ``count``, or one of them in a sample."""
-        return range(count) if self.complete else (_draw("round", *self.claim) % count,)
+        return range(count) if self.complete else (_draw("round", *self.claim[:4]) % count,)
 
 
 def parametrize_cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     """Parametrize a test over a promise's claims: with a sample of masks and layouts, and, marked slow, with all."""
     cases = []
     for claim in (claim for claim in ALL_CLAIMS if claim.promise == promise):
-        marks = [pytest.mark.gpu] if claim.impl == "flex" else []
-        name = "-".join(claim[1:])
+        marks, name = claim.marks, claim.name
         full = ClaimCase(claim, _all_groups(layouts), True)
         if claim in SAMPLED_CLAIMS:
             sample = ClaimCase(claim, sample_groups(claim, layouts), False)
@@ -69,17 +68,16 @@ def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Clai
     Claims of a GPU share the masks among themselves, so that other machines test the same samples without them.
     """
     claims = SAMPLED_CLAIMS if claims is None else claims
-    sharing = [one for one in claims if one[:2] == claim[:2] and (one.impl == "flex") == (claim.impl == "flex")] or [
-        claim
-    ]
+    sharing = [one for one in claims if one[:2] == claim[:2] and one.device == claim.device] or [claim]
     chosen: dict[int, list[MaskCase]] = {}
     for mask_case in MASK_CASES:
         of_every_sample = mask_case.name == MASK_OF_EVERY_SAMPLE.get(claim.promise, "padding")
         # The highest of random numbers, one for each claim: another claim takes only the masks that it wins.
         if of_every_sample or (
-            _is_in_half(mask_case, claim) and claim == max(sharing, key=lambda one: _draw("mask", mask_case.name, *one))
+            _is_in_half(mask_case, claim)
+            and claim == max(sharing, key=lambda one: _draw("mask", mask_case.name, *one[:4]))
         ):
-            layout = _draw("layout", mask_case.name, *(claim if of_every_sample else claim[:2])) % len(layouts)
+            layout = _draw("layout", mask_case.name, *(claim[:4] if of_every_sample else claim[:2])) % len(layouts)
             chosen.setdefault(layout, []).append(mask_case)
     return tuple(Group(LAYOUTS.index(layouts[place]), layouts[place], tuple(chosen[place])) for place in sorted(chosen))
 

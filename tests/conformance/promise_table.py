@@ -37,10 +37,12 @@ The promises:
 
 Not promised:
 
-- `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that
-  cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only
-  some queries may see can reach the others. On a CPU the promise holds for `sdpa` too.
-- `flex` needs a GPU. `pytest -m gpu` runs its tests on a machine that has one; they are not in this table.
+- `sdpa` and `flex` on a GPU, and so `auto` there, multiply weights of 0 with values. There the first promise holds for
+  numbers that cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key
+  that only some queries may see can reach the others. On a CPU the promise holds for `sdpa` too.
+- `flex` and `fla` need a GPU. On a machine that has one, `pytest -m gpu tests/conformance` tests `reference`, `sdpa`,
+  `flex`, `fla` and `auto` on it; they are not in this table, and were not yet run on a device.
+- `fla` computes float32 in TF32 on NVIDIA GPUs, so its agreement in float32 is not tested.
 - The same bits on another machine or with another version of torch; or, except in `native`, with another number of
   threads; or with another number for the features of `performer`, which are products of torch.
 - The same bits with dropout from another seed, since it draws random numbers.

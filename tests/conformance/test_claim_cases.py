@@ -2,6 +2,7 @@
 
 import pytest
 
+from conformance import claims
 from conformance.calls import build_mechanism, make_tensors
 from conformance.claim_cases import MASK_OF_EVERY_SAMPLE, SAMPLED_CLAIMS, sample_groups
 from conformance.claims import DTYPES, PORTABLE_CLAIMS, PROMISES
@@ -47,7 +48,7 @@ def test_every_promise_is_tested_with_every_mask_and_layout(promise):
 
 
 @pytest.mark.parametrize(
-    "claim", [claim for claim in PORTABLE_CLAIMS if claim[0::3] == ("hidden", "float32")], ids="-".join
+    "claim", [claim for claim in PORTABLE_CLAIMS if claim[0:4:3] == ("hidden", "float32")], ids=lambda claim: claim.name
 )
 def test_every_mechanism_supports_the_masks_of_every_sample(claim):
     """Otherwise a sample could consist of refused masks."""
@@ -64,3 +65,22 @@ def test_another_mechanism_changes_no_sample():
     claim = SAMPLED[0]
     others = [one._replace(mechanism="another") for one in SAMPLED]
     assert sample_groups(claim, LAYOUTS, [*others, *SAMPLED]) == sample_groups(claim, LAYOUTS)
+
+
+def test_claims_for_a_gpu_differ_from_the_others_in_their_device_alone(monkeypatch):
+    """They are made of the same table, for a device that is not there."""
+    monkeypatch.setattr(claims, "find_spec", lambda name: name)
+    on_gpu = claims.list_claims("cuda")
+    assert {claim.impl for claim in on_gpu} == {"its own", *claims.IMPLEMENTATIONS["cuda"]}
+    assert {claim.mechanism for claim in on_gpu} == {claim.mechanism for claim in PORTABLE_CLAIMS}
+    assert all(claim.marks and claim.name.endswith("-cuda") for claim in on_gpu)
+    assert not any(claim.marks for claim in PORTABLE_CLAIMS)
+    both = {claim._replace(device="cpu") for claim in on_gpu} & set(PORTABLE_CLAIMS)
+    assert both == {claim for claim in PORTABLE_CLAIMS if claim.impl != "native"}
+    of_fla = {claim.mechanism for claim in on_gpu if claim.impl == "fla"}
+    assert of_fla == {"linear", "performer", "retention", "gated_linear", "mamba2", "gated_delta", "kda"}
+    for claim in on_gpu:
+        assert claim.dtype != "float64" or claim.impl not in ("flex", "fla")
+        assert claim[::2] not in {("agreement", "fla", "cuda")} or claim.dtype != "float32"
+        # On a GPU a sample has the masks that the other claims of the device leave to it, whatever the CPU tests.
+        assert claim.promise == "refusals" or sample_groups(claim, LAYOUTS, on_gpu)

@@ -29,7 +29,7 @@ def test_empty_rows_give_zero_output_and_gradients(case: ClaimCase, without_shap
             assert all(gradient.isfinite().all() for gradient in full.gradients.values()), note
             only_empty = run_with_gradients(mechanism, tensors, mask, upstream * empty[..., None])
             assert not any(gradient.any() for gradient in only_empty.gradients.values()), note
-            if claim.impl not in ("sdpa", "flex"):
+            if claim.impl not in ("sdpa", "flex"):  # they have no statistics
                 observation = mechanism.observe(mask=mask, top=3, **tensors)
                 assert observation.lse is None or (observation.lse[empty] == -np.inf).all(), note
                 assert observation.entropy is None or not observation.entropy[empty].any(), note
