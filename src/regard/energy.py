@@ -78,7 +78,10 @@ def _find_counters(device: str, powercap: Path) -> list[_Counter]:
     if device == "cpu":
         return _find_packages(powercap)
     if device.partition(":")[0] == "cuda":
-        return [_find_gpu(device)]
+        import torch
+
+        if torch.version.hip is None:  # AMD's GPUs have this name too, and no NVML
+            return [_find_gpu(device)]
     raise _MissingCounterError(f"the energy of {device} is not known")
 
 

@@ -21,6 +21,7 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS
 from regard.chinese_words import ChineseWords, check_chinese_words
+from regard.device_names import AUTO
 from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, class_and_line, short_repr
 from regard.language import check_language
 from regard.layers.eval_mode import eval_mode
@@ -148,26 +149,30 @@ def show(
     )
 
 
-def load_text_model(folder: ModelFolder, weights: str | None = None) -> Model | TextModel:
-    """Load a folder: a model of regard, or else a text model of ``transformers``.
+def load_text_model(folder: ModelFolder, *, weights: str | None = None, device: str | None = None) -> Model | TextModel:
+    """Load a folder: a model of regard, or else a text model of ``transformers``, which is computed on the CPU.
 
-    Raises MissingPackageError without ``transformers``, RefusedError for a format of ``weights`` that it has not.
+    Raises MissingPackageError without ``transformers``, RefusedError for a format of ``weights`` or a ``device`` that
+    it has not.
     """
     if has_class(folder):
-        return load(folder, weights=weights)
+        return load(folder, weights=weights, device=device)
     _refuse_weights(folder, weights)
+    _refuse_device(folder, device)
     with _explain_missing_package(folder):
         from regard.hf.load_checkpoint import load_checkpoint
 
         return load_checkpoint(folder)
 
 
-def load_speech_model(folder: ModelFolder, weights: str | None = None) -> SpeechModel:
+def load_speech_model(folder: ModelFolder, *, weights: str | None = None, device: str | None = None) -> SpeechModel:
     """Load the folder of a speech model of ``transformers`` with cross-attention.
 
-    Raises MissingPackageError without ``transformers``, RefusedError for another model, or for ``weights``.
+    Raises MissingPackageError without ``transformers``, RefusedError for another model, for ``weights``, or a
+    ``device`` other than the CPU.
     """
     _refuse_weights(folder, weights)
+    _refuse_device(folder, device)
     with _explain_missing_package(folder):
         from regard.hf.speech_checkpoint import load_speech_checkpoint
 
@@ -181,6 +186,16 @@ def _refuse_weights(folder: ModelFolder, weights: str | None) -> None:
             expected="a model that regard has, such as minilm, a BERT, a GPT-2, a Llama, a ViT or a T5",
             got=f"model_type {folder.model_type!r}",
             do="leave `weights` out",
+        )
+
+
+def _refuse_device(folder: ModelFolder, device: str | None) -> None:
+    if device not in (None, AUTO, "cpu"):
+        raise RefusedError(
+            f"{folder.path} is read by transformers, and shown from the CPU",
+            expected="a model that regard has, such as minilm, a BERT, a GPT-2, a Llama, a ViT or a T5",
+            got=f"model_type {folder.model_type!r}",
+            do="leave `device` out",
         )
 
 

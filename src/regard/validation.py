@@ -18,13 +18,11 @@ from regard.errors import (
     ShapeError,
     check_count,
     check_dropout,
-    first_line,
     is_number,
     number_advice,
     short_repr,
 )
 from regard.kernels.request import Bias, Request, Terms
-from regard.masks.as_tensor import as_device
 from regard.masks.base import Mask
 from regard.positions.base import DenseBias, PairBias
 from regard.tensors import check_dense, check_tensor, has_values, is_dense
@@ -191,21 +189,6 @@ def check_tokens(name: str, tokens: Any, shape: str) -> None:
             got=str(tokens.dtype),
             do="pass token ids to a model or an embedding; convert other numbers with .float()",
         )
-
-
-def resolve_device(device: Any) -> torch.device:
-    """The torch.device of ``device``; None is the CPU. Raises DeviceError if no tensor can be made on it."""
-    target = as_device(device) or torch.device("cpu")
-    try:
-        torch.empty(1, device=target)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # which torch raises for missing devices
-        raise DeviceError(
-            f"cannot use device {short_repr(device)}",
-            expected="'cpu', or a device that this torch supports, such as 'cuda'",
-            got=first_line(error, 120) or type(error).__name__,
-            do="leave device out for the CPU",
-        ) from error
-    return target
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:

@@ -18,6 +18,18 @@ from torch.utils._pytree import tree_flatten, tree_map
 class _BackendModule(backend_registration._DummyBackendModule):
     """The functions that torch requires of ``torch.fake_device``; random numbers are those of the CPU."""
 
+    def get_device_name(self, device: Any = None) -> str:
+        return "Fake Device 5000"
+
+    def synchronize(self, device: Any = None) -> None:
+        """Nothing to wait for: the CPU computes while it is called."""
+
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
+        return _BackendModule.multiplies_bf16
+
+    multiplies_bf16 = False
+    """Whether the device says that it multiplies bfloat16."""
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
@@ -46,9 +58,13 @@ class DeviceTensor(torch.Tensor):
     """A tensor on the fake device; ``cpu_tensor`` has its data."""
 
     cpu_tensor: torch.Tensor
+    has_float64 = True
+    """Whether the device computes in float64; Apple's GPUs do not."""
 
     @staticmethod
     def __new__(cls, cpu_tensor: torch.Tensor) -> DeviceTensor:
+        if cpu_tensor.dtype == torch.float64 and not cls.has_float64:
+            raise TypeError("the device has no float64")
         device_tensor: DeviceTensor = torch.Tensor._make_wrapper_subclass(
             cls, cpu_tensor.shape, strides=cpu_tensor.stride(), dtype=cpu_tensor.dtype, device=DEVICE
         )

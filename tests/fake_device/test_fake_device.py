@@ -20,6 +20,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-ma
     "check",
     [
         "check_layers",
+        pytest.param("check_commands", marks=pytest.mark.slow),
         pytest.param("check_classifiers", marks=pytest.mark.slow),
         pytest.param("check_promises", marks=pytest.mark.slow),
         pytest.param("check_training", marks=pytest.mark.slow),

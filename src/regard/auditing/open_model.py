@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.auditing.memory import check_memory
+from regard.device_names import AUTO
 from regard.errors import CheckpointError, OptionError, check_choice, short_repr, unknown_name_error
 from regard.load_function import describe_user_error, is_function_name, load_function
+from regard.log import log
 
 if TYPE_CHECKING:
+    import torch
+
     from regard.models.model_folder import ModelFolder
 
 LIBRARIES = ("auto", "transformers", "regard")
@@ -37,11 +41,15 @@ class OpenedModel:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_model(name: str, library: str = "auto") -> OpenedModel:
-    """Open the model that a name of the shell means. Raises a RegardError that says why it cannot be opened."""
+def open_model(name: str, library: str = "auto", device: str = "cpu") -> OpenedModel:
+    """Open the model that a name of the shell means, on a device. Raises a RegardError that says why it cannot be.
+
+    A user's function chooses the device of its model, if ``device`` is "auto".
+    """
     check_choice("library", library, LIBRARIES)
     if is_function_name(name) and not Path(name).exists():
-        return _build(name)
+        return _build(name, device)
+    target = _choose_device(device)
     from regard.models.load import has_class, load
     from regard.models.model_folder import ModelFolder
 
@@ -54,8 +62,19 @@ def open_model(name: str, library: str = "auto") -> OpenedModel:
         library == "auto" and not (is_packaged and has_class(folder)) and _has_type(folder)
     )
     if reads_transformers:
-        return OpenedModel(_load_transformers(folder))
-    return OpenedModel(load(folder))
+        return OpenedModel(_load_transformers(folder).to(target))
+    return OpenedModel(load(folder, device=target))
+
+
+def _choose_device(device: str) -> torch.device:
+    """The device of a name; "auto" is the CPU where the accelerator lacks float64, which audits compute in."""
+    from regard.devices import find_accelerator, has_float64, resolve_device
+
+    accelerator = find_accelerator()
+    if device == AUTO and accelerator is not None and not has_float64(accelerator):
+        log.info(f"computing on the CPU, since {accelerator.type} has no float64")
+        return resolve_device("cpu")
+    return resolve_device(device)
 
 
 def _has_type(folder: ModelFolder) -> bool:
@@ -99,7 +118,7 @@ def _find_class(folder: Path, config: Any) -> Any:
     )
 
 
-def _build(name: str) -> OpenedModel:
+def _build(name: str, device: str) -> OpenedModel:
     """Call the user's function."""
     build: Callable[[], Any] = load_function(name, example=_EXAMPLE)
     import torch
@@ -133,4 +152,5 @@ def _build(name: str) -> OpenedModel:
     for argument in arguments:
         if argument not in _ARGUMENTS:
             raise unknown_name_error("argument", argument, _ARGUMENTS)
-    return OpenedModel(built[0], built[1], arguments)
+    is_moved = device != AUTO and isinstance(built[0], torch.nn.Module)
+    return OpenedModel(built[0].to(_choose_device(device)) if is_moved else built[0], built[1], arguments)

@@ -6,6 +6,7 @@ argument that hides some of its tokens. Properties ask it for calls, and never f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -137,6 +138,12 @@ class Subject:
         """The sequence to whose tokens the outputs belong."""
         return self.streams[0]
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the module; the CPU for a function."""
+        tensors = () if self.module is None else itertools.chain(self.module.parameters(), self.module.buffers())
+        return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
     def accepts(self, *names: str) -> bool:
         """Whether it can be called with these arguments."""
         return self.takes_any or set(names) <= self.takes
@@ -180,15 +187,18 @@ class Subject:
                     arguments[self.cache] = cache
                 result = self.function(**arguments)
                 cache = read_cache(result)
-                outputs.append(align(read_output(result), call.batch, step.length))
+                outputs.append(align(read_output(result), call.batch, step.length).cpu())
         return torch.cat(outputs, 1)
 
     def prepare(self, value: Any) -> Any:
-        """An argument in the precision of the subject; an empty cache, where a function makes one: it is used once."""
+        """An argument in the precision of the subject and on its device; an empty cache, where a function makes one: it
+        is used once.
+        """
         if isinstance(value, FunctionType):
             return value()
-        is_number = isinstance(value, Tensor) and value.is_floating_point()
-        return value.to(getattr(torch, self.precision)) if is_number else value
+        if not isinstance(value, Tensor):
+            return value
+        return value.to(self.device, getattr(torch, self.precision) if value.is_floating_point() else None)
 
     @contextmanager
     def running(self, call: Call, *, gradients: bool = False) -> Iterator[None]:

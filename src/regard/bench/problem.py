@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from regard.bench.settings import BenchSettings
+from regard.devices import wait_for
 from regard.kernels.request import Request, Terms
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
@@ -44,7 +46,7 @@ def refusal_reason(mechanism: Mechanism, settings: BenchSettings, length: int) -
 def make_call(mechanism: Mechanism, tokens: Tokens, mask: Mask | None, *, backward: bool) -> Callable[[], object]:
     """Make the call to measure: the output, and with ``backward`` the gradients. On a GPU it waits for the result."""
     query, key, value = tokens
-    wait = torch.cuda.synchronize if query.is_cuda else _do_nothing
+    wait = partial(wait_for, query.device)
     if not backward:
 
         def compute_output() -> None:
@@ -63,7 +65,3 @@ def make_call(mechanism: Mechanism, tokens: Tokens, mask: Mask | None, *, backwa
         wait()
 
     return compute_gradients
-
-
-def _do_nothing() -> None:
-    """A CPU computes while it is called, so there is nothing to wait for."""

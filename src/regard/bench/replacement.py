@@ -28,6 +28,7 @@ from regard.bench.settings import BenchSettings
 from regard.bench.text_errors import replace_in
 from regard.bench.timing import Timing
 from regard.comparison import MechanismChoice
+from regard.devices import to_float64, wait_for
 from regard.errors import RegardError
 from regard.models.base import Encoder
 from regard.text.pooling import Pooling
@@ -109,7 +110,7 @@ def measure_replacements(
             vectors[label].append(pooling.pool(hidden[label], torch.tensor([ids.shape[1]], device=ids.device))[0])
             errors[label].append(_token_errors(hidden[EXACT], hidden[label]))
         advance((number + 1) / len(ids))
-    exact = torch.stack(vectors[EXACT]).double()
+    exact = torch.stack(vectors[EXACT]).cpu().double()
     found = []
     for choice in choices:
         if choice.label in missing:
@@ -118,7 +119,7 @@ def measure_replacements(
         change = None
         if choice.label != EXACT:
             change = _compare_vectors(
-                exact, torch.stack(vectors[choice.label]).double(), torch.cat(errors[choice.label])
+                exact, torch.stack(vectors[choice.label]).cpu().double(), torch.cat(errors[choice.label])
             )
         found.append(Replacement(choice.label, Timing.of(seconds[choice.label]), change, notes[choice.label]))
     return found, _mean_cosine(exact)
@@ -153,15 +154,14 @@ def _read(model: Encoder, ids: Int[Tensor, "1 length"]) -> tuple[Float[Tensor, "
     """Return the hidden states of a text, and the seconds that it took."""
     start = time.perf_counter()
     hidden = model(ids).hidden
-    if hidden.is_cuda:
-        torch.cuda.synchronize()
+    wait_for(hidden.device)
     return hidden, time.perf_counter() - start
 
 
 def _token_errors(
     exact: Float[Tensor, "1 length width"], other: Float[Tensor, "1 length width"]
 ) -> Float[Tensor, " length"]:
-    exact, other = exact[0].double(), other[0].double()
+    exact, other = to_float64(exact[0]), to_float64(other[0])
     return (other - exact).norm(dim=-1) / exact.norm(dim=-1)
 
 

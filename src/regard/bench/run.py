@@ -30,6 +30,7 @@ from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing
 from regard.comparison import MechanismChoice
+from regard.devices import counts_peak_bytes, describe_device, measure_peak_bytes
 from regard.energy import EnergyMeter
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
@@ -199,8 +200,10 @@ def _measure_first_call(
 ) -> BenchCase:
     """Measure the peak memory of one call; a case that failed or was stopped gets the reason."""
     if process is None:
-        reason = "measured on a CUDA device, and on Linux and macOS"
-        return case if settings.device.startswith("cuda") else replace(case, missing={"peak_bytes": reason})
+        if counts_peak_bytes(torch.device(settings.device)):
+            return case
+        reason = "measured on a device whose memory torch counts, and on CPUs on Linux and macOS"
+        return replace(case, missing={"peak_bytes": reason})
     if choice.name not in BUILT_IN_NAMES:
         return replace(case, missing={"peak_bytes": "the mechanism is registered in this process alone"})
     first = process.measure(choice, case.length)
@@ -229,14 +232,14 @@ def _measure_times(
     tokens: Tokens,
     meter: EnergyMeter,
 ) -> dict[str, BenchCase]:
-    """Time all calls in turns, and measure their energy; on a CUDA device, the allocator's peak of each first."""
+    """Time all calls in turns, and measure their energy; each peak first, where torch counts a device's memory."""
     measured, calls = {}, {}
     for label, mechanism in ready.items():
         call = make_call(mechanism, tokens, settings.mask, backward=settings.backward)
         measured[label] = cases[label]
         try:
-            if tokens[0].is_cuda:
-                measured[label] = replace(cases[label], peak_bytes=_cuda_peak_bytes(call))
+            if counts_peak_bytes(tokens[0].device):
+                measured[label] = replace(cases[label], peak_bytes=measure_peak_bytes(call, tokens[0].device))
             elif cases[label].peak_bytes is None:
                 call()  # no process of its own has tried it
         except (RegardError, MemoryError, RuntimeError) as error:
@@ -258,15 +261,6 @@ def _measure_energy(meter: EnergyMeter, call: Callable[[], object]) -> float | N
         calls += 1
     after = meter.read()
     return None if after is None else (after - before) / calls
-
-
-def _cuda_peak_bytes(call: Callable[[], object]) -> int:
-    """Return what the second call adds to the allocator's memory: the first one also loads kernels."""
-    call()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    return torch.cuda.max_memory_allocated() - before
 
 
 def _measure_error(
@@ -295,9 +289,9 @@ def _threads(count: int | None) -> Iterator[None]:
 
 def describe_machine(settings: BenchSettings) -> dict[str, str | int]:
     """Return the processor or GPU, its cores, the threads in use, and the versions of the software."""
-    on_gpu = settings.device.startswith("cuda")
+    device = torch.device(settings.device)
     return {
-        "processor": torch.cuda.get_device_name(settings.device) if on_gpu else _processor_name(),
+        "processor": _processor_name() if device.type == "cpu" else describe_device(device),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "instructions": extension.native.isa() if extension.missing_reason is None else "none",

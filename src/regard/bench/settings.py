@@ -9,6 +9,7 @@ from typing import final
 import torch
 
 from regard.arguments import explain_arguments
+from regard.devices import resolve_device
 from regard.errors import (
     LARGEST_SIZE,
     OptionError,
@@ -21,7 +22,6 @@ from regard.errors import (
     short_repr,
 )
 from regard.masks import Mask, causal
-from regard.validation import resolve_device
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _MIN_STOP_SECONDS = 1.0
@@ -40,7 +40,7 @@ class BenchSettings:
         dtype: "float32", "bfloat16", "float16" or "float64".
         causal: whether a token attends to itself and earlier tokens only.
         backward: whether the gradients of query, key, value and trained parameters are computed too.
-        device: of the tensors.
+        device: of the tensors; "auto" is an accelerator such as a GPU if there is one, else the CPU.
         threads: number of threads; None is torch's.
         seconds: time budget of one mechanism at one length. On a CPU, a call that takes longer is stopped, though not
             before a second.
@@ -72,8 +72,8 @@ class BenchSettings:
         check_choice("dtype", self.dtype, DTYPES)
         check_flag("causal", self.causal)
         check_flag("backward", self.backward)
-        check_kind("device", self.device, str, do='"cpu", or "cuda"')
-        resolve_device(self.device)
+        check_kind("device", self.device, str, do='"auto", or "cpu"')
+        object.__setattr__(self, "device", str(resolve_device(self.device)))
         if self.threads is not None:
             check_count("threads", self.threads, maximum=4096)
         check_number("seconds", self.seconds, above=0.0, maximum=86_400.0)

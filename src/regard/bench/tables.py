@@ -150,7 +150,7 @@ def _memory_table(report: BenchReport) -> Table:
             "What one call adds to the GPU memory at its highest point: the output and temporary memory, but not the "
             "tokens."
         )
-        if report.settings.device.startswith("cuda")
+        if report.settings.device != "cpu"
         else translate(
             "What one call adds to the resident memory of a new process at its highest point: the output and temporary "
             "memory, but not the tokens."

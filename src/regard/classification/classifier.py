@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import copy_to, launch_ahead
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
@@ -170,11 +171,16 @@ class Classifier(Predictor):
             self.tokenizer.check_length(text, f"text {number}")
         found = torch.zeros(len(tokenized), len(self.labels), dtype=torch.float64)
         with eval_mode(self.model):
-            for rows, some in self._batches(tokenized):
-                batch = self.tokenizer.pad(some)
-                logits = self.model(batch.ids.to(self.model.device), mask=batch.mask).logits
-                found[rows] = self.model.probabilities(logits).cpu()
+            for rows, probabilities in launch_ahead(self._compute(tokenized), self.model.device):
+                found[rows] = probabilities.cpu()
         return found
+
+    def _compute(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[list[int], Tensor]]:
+        """The numbers and the probabilities of the texts of each batch, on the model's device."""
+        for rows, some in self._batches(texts):
+            batch = self.tokenizer.pad(some)
+            logits = self.model(copy_to(batch.ids, self.model.device), mask=batch.mask).logits
+            yield rows, self.model.probabilities(logits)
 
     def _batches(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[list[int], list[TokenizedText]]]:
         for rows in batches_by_length([len(text) for text in texts], _BATCH_TEXTS, most_tokens=self.tokens):

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.classification.classifier import Prediction, Predictor
+from regard.devices import to_float64
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
 from regard.media import Medium, read_file_of_line
 from regard.models.media_encoder import MediaEncoder
@@ -55,7 +56,7 @@ class FilePredictor(Predictor):
     def probabilities_of(self, inputs: Sequence[Any]) -> Float[Tensor, "files labels"]:
         """The probabilities of the labels for what ``read`` returned, in float64 on the CPU; rows sum to 1."""
         outputs = self.model.run_inputs(inputs, batch=self.batch)
-        found = [self.logits_of(output).double().softmax(1).cpu() for output in outputs]
+        found = [to_float64(self.logits_of(output)).softmax(1).cpu() for output in outputs]
         return torch.cat(found) if found else torch.zeros(0, len(self.labels), dtype=torch.float64)
 
     def classify(self, files: Sequence[Any]) -> list[Prediction]:

@@ -35,9 +35,10 @@ from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.help_language import find_language, typer_in_language, usage_errors_in_language, with_language
+from regard.cli.out_of_memory import is_out_of_memory, out_of_memory_error
 from regard.cli.stderr import error_in_language, say
 from regard.cli.verb import name_types
-from regard.errors import LABELS, OutputError, RefusedError, RegardError, first_line, write_error
+from regard.errors import LABELS, OutputError, RegardError, write_error
 from regard.language import translate_message, use_language
 from regard.log import notes_to
 
@@ -134,9 +135,9 @@ def main() -> None:
         except OSError as error:
             _exit_with_error(_output_error(error))
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            _exit_with_error(_out_of_memory_error(error))
+            _exit_with_error(out_of_memory_error(error))
 
 
 def _prepare_streams() -> None:
@@ -217,21 +218,6 @@ def _escape_error(error: RegardError) -> RegardError:
         expected=escape_text(error.expected),
         got=escape_text(error.got),
         do=escape_text(error.do),
-    )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an allocation failed. torch has an error class for GPU memory, but only a message for CPU memory."""
-    names = {base.__name__ for base in type(error).__mro__}
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
-
-
-def _out_of_memory_error(error: Exception) -> RefusedError:
-    return RefusedError(
-        "there is not enough memory",
-        expected="memory for one batch",
-        got=first_line(error, 200) or "the allocation failed",
-        do="use a smaller --batch or --batch-tokens (with a larger --accumulate), less text or a smaller model",
     )
 
 

@@ -37,6 +37,12 @@ def use_options_of(parameters: Iterable[Any]) -> None:
             _running[parameter.name] = Spelling(names[0], off, getattr(parameter, "is_flag", False), parameter.multiple)
 
 
+def spelled_option(argument: str) -> str | None:
+    """The name of the running command's option for an argument; None if it has none."""
+    option = _find(_running, argument)
+    return None if option is None else option.name
+
+
 def spell_for_shell(message: str, options: Mapping[str, Spelling] | None = None) -> str:
     """Replace the marked arguments of a message by options: ``options``, or the options of the running command."""
     return _replace(message, _running if options is None else options, lambda name: None)

@@ -12,9 +12,10 @@ from regard.auditing.open_model import LIBRARIES
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import count_progress, indeterminate_progress
-from regard.cli.shared_options import option
+from regard.cli.shared_options import Device, option
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 
 if TYPE_CHECKING:
     from regard.auditing import AuditReport
@@ -81,6 +82,7 @@ def audit(
             show_default=True,
         ),
     ] = "auto",
+    device: Device = AUTO,
     as_json: Annotated[bool, option("--json", "Print JSON, for programs.")] = False,
     out: Annotated[
         Path | None,
@@ -104,6 +106,7 @@ def audit(
         {"causal": causal, "prefix": prefix, "only": only, "skip": skip, "length": length, "seed": seed},
         quick=quick,
         strict=strict,
+        device=device,
     )
     if as_json:
         print(report.to_json())
@@ -122,14 +125,14 @@ def audit(
         raise typer.Exit(report.exit_code)
 
 
-def _run(name: str, library: str, options: Mapping[str, Any], *, quick: bool, strict: bool) -> AuditReport:
+def _run(name: str, library: str, options: Mapping[str, Any], *, quick: bool, strict: bool, device: str) -> AuditReport:
     """Open the model and audit it. ``options`` of the shell precede the arguments that the user's function returns."""
     from regard.auditing.open_model import open_model
     from regard.auditing.run_audit import choose_properties, run_audit
 
     choose_properties(options["only"] or (), options["skip"] or ())  # refuses wrong names before the model is loaded
     with indeterminate_progress("opening the model"):
-        opened = open_model(name, library)
+        opened = open_model(name, library, device)
     arguments = dict(opened.arguments) | {key: value for key, value in options.items() if value not in (None, [])}
     chosen = choose_properties(arguments.pop("only", ()), arguments.pop("skip", ()), quick=quick, strict=strict)
     with count_progress(len(chosen), "properties") as advance:

@@ -15,6 +15,7 @@ from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError, check_parent_folder
 from regard.fields import option_field
 from regard.language import translate_message
@@ -77,7 +78,7 @@ class _Cases:
     )
     causal: bool = option_field(False, "Use a causal mask.")
     backward: bool = option_field(False, "Compute gradients too.")
-    device: Device = None
+    device: Device = AUTO
     threads: int | None = option_field(None, "Number of threads. Default: that of torch.", minimum=1)
     seconds: float = option_field(
         2.0, "Time budget per mechanism and length; a longer call is stopped, though not before a second."

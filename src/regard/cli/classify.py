@@ -32,6 +32,7 @@ from regard.cli.shared_options import (
 from regard.cli.text_input import TruncationCounts, check_text_options
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError, check_choice
 from regard.fields import option_field
 
@@ -124,7 +125,7 @@ def classify(
         bool, typer.Option("--skip-bad", help="Write no label for an unusable line, and report it.")
     ] = False,
     weights: Weights = None,
-    device: Device = None,
+    device: Device = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Classify texts, pictures or sounds with a trained model."""
@@ -176,7 +177,7 @@ def _load_file_classifier(
     model: str | ModelFolder,
     kind: ModelKind | None,
     zero_shot: _ZeroShotOptions,
-    device: str | None,
+    device: str,
     weights: str | None,
 ) -> FilePredictor:
     """Load a classifier of files. Raises OptionError for a CLIP without labels, and for templates without labels."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
@@ -27,6 +27,7 @@ from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,
+    Device,
     Dtype,
     Field,
     ModelName,
@@ -42,6 +43,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.language import count_noun
@@ -131,7 +133,8 @@ class _Options:
         format_option("npy, jsonl or parquet. Default: the suffix of --out.", FORMATS, show_default=False),
     ] = None
     model: ModelName = None
-    dtype: Dtype = "float32"
+    device: Device = AUTO
+    dtype: Dtype = AUTO
     weights: Weights = None
     tokens: bool = option_field(False, "Write one vector per token instead of one per text.")
     batch: int = option_field(32, "Texts per batch.", minimum=1)
@@ -156,6 +159,20 @@ class _Options:
         model = self.model_name if self.dtype == "float32" else f"{self.model_name} in {self.dtype}"
         return model if self.weights is None else f"{model} with {self.weights} weights"
 
+    def on_this_machine(self) -> _Options:
+        """The same options with the device and the dtype that ``AUTO`` stands for here; with Ray machines may differ.
+
+        Raises DeviceError for a device that cannot be used.
+        """
+        from regard.devices import resolve_device
+        from regard.layers.precision import choose_dtype
+
+        if self.ray is not None:
+            return replace(self, dtype="float32" if self.dtype == AUTO else self.dtype)
+        device = resolve_device(self.device)
+        dtype = str(choose_dtype(self.dtype, device)).removeprefix("torch.")
+        return replace(self, device=str(device), dtype=dtype)
+
     @property
     def embedding(self) -> EmbeddingOptions:
         """The options that say which vectors are computed."""
@@ -171,6 +188,7 @@ def embed(texts: Texts = None, *, options: _Options) -> None:
     check_text_options(texts, options.data, options.field)
     check_resume(resume=options.resume, overwrite=options.overwrite)
     opened, kind = open_model(options.model_name)
+    options = options.on_this_machine()
     from regard.media import TEXTS
     from regard.text.embedding_files import names_several_files
 
@@ -274,7 +292,7 @@ def _prepare_run(files: list[FileToEmbed], name: str, options: _Options) -> File
 
     embedder, form = _load_embedder(options.model_name, TEXTS, name, options)
     settings = _run_settings(name, embedder, options)
-    return embed_files.FilesRun(files, settings, form, embedder, options.field, options.model_name)
+    return embed_files.FilesRun(files, settings, form, embedder, options.field, options.model_name, options.device)
 
 
 def _embed_left(
@@ -299,21 +317,19 @@ def _load_embedder(
     import torch
 
     from regard.classification.media_classifier import FileLines
-    from regard.layers.precision import note_if_slower
     from regard.media import TEXTS
     from regard.models import Encoder, MediaEncoder
     from regard.text.embedding import Embedder
     from regard.text.embedding_job import TextLines
     from regard.text.vector_files import find_format
 
-    formats = {"dtype": getattr(torch, options.dtype), "weights": options.weights}
+    device = "cpu" if options.ray is not None else options.device  # the machines of a cluster compute the vectors
+    formats = {"device": device, "dtype": getattr(torch, options.dtype), "weights": options.weights}
     embedder: LineEmbedder
     if medium is TEXTS:
-        embedder = texts = TextLines(Embedder(Encoder.load(model, **formats)), options.embedding)
-        note_if_slower(options.dtype, texts.embedder.model.device)
+        embedder = TextLines(Embedder(Encoder.load(model, **formats)), options.embedding)
     else:
-        embedder = files = FileLines(MediaEncoder.load(model, **formats), options.embedding)
-        note_if_slower(options.dtype, files.model.device)
+        embedder = FileLines(MediaEncoder.load(model, **formats), options.embedding)
     return embedder, find_format(name)(tokens=options.tokens, width=embedder.width)
 
 

@@ -40,6 +40,7 @@ class FilesRun:
     embedder: LineEmbedder
     field: str | None
     model: str
+    device: str
 
 
 def check_ray_input(data: str | None, out: Path | None) -> None:
@@ -234,6 +235,7 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str) -> Su
         address=address,
         files=planned,
         model=str(folder.absolute()) if folder.exists() else run.model,
+        device=run.device,
         dtype=str(run.settings["dtype"]),
         weights=cast("str | None", run.settings.get("weights")),
         fingerprint=str(run.settings["fingerprint of the model"]),

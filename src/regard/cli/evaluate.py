@@ -30,6 +30,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
 from regard.columns import PairFormat
+from regard.device_names import AUTO
 from regard.errors import DataError, OptionError, renamed_arguments
 from regard.fields import option_field
 from regard.language import translate_message
@@ -137,7 +138,7 @@ def translate(
     form: ScoreFormat = "text",
     weights: Weights = None,
     cache_format: CacheFormat = None,
-    device: Device = None,
+    device: Device = AUTO,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
     from regard.text.pairs.read import read_and_report
@@ -155,7 +156,7 @@ def translate(
         {
             "--weights": weights,
             "--cache-format": cache_format,
-            "--device": device,
+            "--device": None if device == AUTO else device,
             "--batch-tokens": batch_tokens,
             "--prefix": prefix,
         },

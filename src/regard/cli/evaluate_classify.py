@@ -28,6 +28,7 @@ from regard.cli.shared_options import (
 from regard.cli.text_input import TruncationCounts
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.device_names import AUTO
 from regard.language import translate_message
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def classify(
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
     weights: Weights = None,
-    device: Device = None,
+    device: Device = AUTO,
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_score_format(form)

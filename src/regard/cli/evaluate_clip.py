@@ -21,6 +21,7 @@ from regard.cli.shared_options import (
 )
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.device_names import AUTO
 from regard.language import translate_message
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def clip(
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
     weights: Weights = None,
-    device: Device = None,
+    device: Device = AUTO,
 ) -> None:
     """Measure how a CLIP finds the texts of pictures, and the pictures of texts: recall@1, 5 and 10."""
     check_score_format(form)
@@ -94,7 +95,7 @@ def _measure(
     columns: tuple[str | int, str | int] | None,
     *,
     skip_bad: bool,
-    device: str | None,
+    device: str,
     weights: str | None,
 ) -> tuple[Retrieval, int]:
     """Load the model and the data, and return how they find each other, and the number of pairs."""

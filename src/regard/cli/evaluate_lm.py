@@ -27,6 +27,7 @@ from regard.cli.shared_options import (
     option,
 )
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.fields import option_field
 from regard.format_share import format_share
 from regard.language import count_noun, translate_message
@@ -97,19 +98,17 @@ class _Computation:
 
     batch_tokens: TokensPerBatch = 8192
     form: ScoreFormat = "text"
-    dtype: Dtype = "float32"
+    dtype: Dtype = AUTO
     weights: Weights = None
-    device: Device = None
+    device: Device = AUTO
 
     def load(self, load: Callable[..., AnyModel], model: str) -> AnyModel:
         """Call ``load`` on a model's name, and report a dtype that is slower on this machine."""
-        import torch
+        from regard.devices import resolve_device
+        from regard.layers.precision import choose_dtype
 
-        from regard.layers.precision import note_if_slower
-
-        loaded = load(model, device=self.device, dtype=getattr(torch, self.dtype), weights=self.weights)
-        note_if_slower(self.dtype, loaded.device)
-        return loaded
+        target = resolve_device(self.device)
+        return load(model, device=target, dtype=choose_dtype(self.dtype, target), weights=self.weights)
 
     def measure(self, texts: list[str], score: Callable[..., Any], **options: Any) -> Any:
         """Call ``score`` on the texts, with a progress bar."""

@@ -24,6 +24,7 @@ from regard.cli.shared_options import (
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
+from regard.device_names import AUTO
 from regard.language import count_noun, translate_message
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def transcribe(
     skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
     weights: Weights = None,
-    device: Device = None,
+    device: Device = AUTO,
 ) -> None:
     """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
     check_score_format(form)

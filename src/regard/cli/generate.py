@@ -32,6 +32,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, select_usable
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import DataError, OptionError, check_choice, renamed_arguments
 from regard.fields import option_field
 from regard.format_share import format_share
@@ -174,33 +175,31 @@ class _LoadingOptions:
         minimum=0,
         metavar="MIB",
     )
-    dtype: Dtype = "float32"
+    dtype: Dtype = AUTO
     weights: Weights = None
     cache_format: CacheFormat = None
 
-    def load(self, model: str, device: str | None) -> TextGenerator:
+    def load(self, model: str, device: str) -> TextGenerator:
         """Load the model."""
-        import torch
-
+        from regard.devices import resolve_device
         from regard.generation import load_generator
         from regard.generation.text_generator import BATCH_TOKENS
-        from regard.layers.precision import note_if_slower
+        from regard.layers.precision import choose_dtype
         from regard.train.allocator import keep_freed_memory
 
+        target = resolve_device(device)
         keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
         with renamed_arguments(tokens="batch_tokens"):
-            generator = load_generator(
+            return load_generator(
                 model,
-                device=device,
-                dtype=getattr(torch, self.dtype),
+                device=target,
+                dtype=choose_dtype(self.dtype, target),
                 weights=self.weights,
                 cache_format=self.cache_format,
                 tokens=self.batch_tokens or BATCH_TOKENS,
                 cache_bytes=None if self.cache_memory is None else self.cache_memory * 2**20,
                 prefix_cache_bytes=self.prefix_memory * 2**20,
             )
-        note_if_slower(self.dtype, generator.model.device)
-        return generator
 
 
 @expand_option_groups()
@@ -228,7 +227,7 @@ def generate(
     skip_bad: Annotated[
         bool, option("--skip-bad", "Leave out a prompt that cannot be used, and report it.", show_default=True)
     ] = False,
-    device: Device = None,
+    device: Device = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Continue texts with a language model, or answer them with a T5."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
-from regard.cli.shared_options import drop_none
+from regard.cli.shared_options import Device, Weights, drop_none
 from regard.cli.stderr import say
+from regard.device_names import AUTO
 from regard.errors import OptionError, RegardError
 
 if TYPE_CHECKING:
     from regard.classification import Classifier
     from regard.models.kinds import ModelKind
     from regard.models.model_folder import ModelFolder
+
+
+@final
+@dataclass(frozen=True)
+class ModelLoading:
+    """The format of a model's weights, and the device that computes it: arguments of ``regard.load``."""
+
+    weights: Weights = None
+    device: Device = AUTO
 
 
 def require_model(model: str | ModelFolder, *, example: str) -> None:
@@ -40,7 +51,7 @@ def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind |
 
 
 def load_classifier(
-    folder: str | ModelFolder, device: str | None, weights: str | None, tokens: int | None, threshold: float | None
+    folder: str | ModelFolder, device: str, weights: str | None, tokens: int | None, threshold: float | None
 ) -> Classifier:
     """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
     require_model(folder, example="regard train classify --data texts.csv --out model/")

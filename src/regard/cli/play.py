@@ -16,6 +16,7 @@ from regard.cli.progress import count_progress
 from regard.cli.shared_options import Device, Overwrite, Weights
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError
 from regard.fields import option_field
 from regard.language import count_noun, translate_message
@@ -73,7 +74,7 @@ class _Options:
     as_json: bool = option_field(False, "Print JSON, for programs.", option="--json")
     out: Path | None = option_field(None, "Write all numbers to this file, as JSON.", option="--out -o", metavar="FILE")
     weights: Weights = None
-    device: Device = None
+    device: Device = AUTO
     overwrite: Overwrite = False
 
     @property

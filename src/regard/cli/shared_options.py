@@ -11,6 +11,7 @@ import typer
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.option_group import option_of
 from regard.columns import LabelFormat
+from regard.device_names import AUTO, DEVICE_NAMES
 from regard.errors import OptionError, check_choice
 from regard.language import LANGUAGES
 from regard.number_formats import CACHE_FORMATS, PRECISIONS, WEIGHT_FORMATS
@@ -91,7 +92,7 @@ Resume = Annotated[bool, option("--resume", "Continue an interrupted run.", show
 
 
 def _check_dtype(name: str) -> str:
-    check_choice("numeric precision", name, PRECISIONS)
+    check_choice("numeric precision", name, (AUTO, *PRECISIONS))
     return name
 
 
@@ -111,9 +112,10 @@ Dtype = Annotated[
     str,
     option(
         "--dtype",
-        "Precision to compute in: float32 or bfloat16 (faster on processors with bfloat16 instructions).",
+        "Precision to compute in: float32, bfloat16 (faster on processors with bfloat16 instructions), or auto: "
+        "bfloat16 on a GPU that has it, else float32.",
         metavar="DTYPE",
-        autocompletion=choice_completer(PRECISIONS),
+        autocompletion=choice_completer((AUTO, *PRECISIONS)),
         callback=_check_dtype,
         show_default=True,
     ),
@@ -158,7 +160,15 @@ ClassifierBatchTokens = Annotated[
 
 ScoreFormat = Annotated[str, format_option("Output format: text or json.", SCORE_FORMATS)]
 Device = Annotated[
-    str | None, option("--device", "Device to compute on, such as cuda. Default: cpu.", metavar="DEVICE")
+    str,
+    option(
+        "--device",
+        "Device to compute on: auto (a GPU or another accelerator if there is one, else the CPU), cpu, cuda (NVIDIA "
+        "and AMD), xpu (Intel) or mps (Apple); cuda:1 is the second of several.",
+        metavar="DEVICE",
+        autocompletion=choice_completer(DEVICE_NAMES),
+        show_default=True,
+    ),
 ]
 BatchTokens = Annotated[
     int | None, option("--batch-tokens", "Source subwords per batch; lower it to save memory. Default: 2048.", min=1)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.option_group import make_group
-from regard.cli.shared_options import Overwrite, Resume, check_resume
+from regard.cli.shared_options import Device, Overwrite, Resume, check_resume
 from regard.cli.stderr import say, spell_in_language
-from regard.fields import declare, option_field
+from regard.device_names import AUTO
+from regard.fields import declare
 from regard.train import Settings
 
 if TYPE_CHECKING:
@@ -91,9 +92,7 @@ class Training:
         )
     )
     settings: Settings = field(default_factory=Settings, metadata=declare("How it is trained."))
-    device: str | None = option_field(
-        None, "cpu to train on the CPU. Default: a GPU if there is one.", metavar="DEVICE", before=("settings_seed",)
-    )
+    device: Device = field(default=AUTO, metadata={"before": ("settings_seed",)})
     resume: Resume = False
     overwrite: Overwrite = False
 

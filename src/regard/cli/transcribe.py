@@ -14,6 +14,7 @@ from regard.cli.shared_options import Device, OutputFile, Overwrite, Weights, fo
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def transcribe(
         bool, option("--skip-bad", "Write no text for an unusable sound, and report it.", show_default=True)
     ] = False,
     weights: Weights = None,
-    device: Device = None,
+    device: Device = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the texts of sounds with a trained model."""
@@ -103,7 +104,7 @@ def _check_sounds(sounds: list[str], data: str | None, field: str | None) -> Non
     check_text_options(sounds, data, field)
 
 
-def load_transcriber(folder: str, device: str | None, weights: str | None) -> Transcriber:
+def load_transcriber(folder: str, device: str, weights: str | None) -> Transcriber:
     """Load a transcriber. Raises OptionError without a folder."""
     require_model(folder, example="regard train transcribe --data speech/ --out model/")
     from regard.transcription import Transcriber

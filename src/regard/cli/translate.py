@@ -35,6 +35,7 @@ from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
 from regard.cli.translation_formats import FORMATS, format_translation, remarks
 from regard.cli.verb import Verb
+from regard.device_names import AUTO
 from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def translate(
     ] = False,
     weights: Weights = None,
     cache_format: CacheFormat = None,
-    device: Device = None,
+    device: Device = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Translate sentences with a trained model."""

@@ -9,8 +9,9 @@ import typer
 
 from regard.chinese_words import CHINESE_WORDS, ChineseWords, check_chinese_words
 from regard.cli.completion import choice_completer
+from regard.cli.loaded_model import ModelLoading
 from regard.cli.option_group import expand_option_groups
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Truncate, Weights, option
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Truncate, option
 from regard.cli.verb import Verb
 from regard.cli.view_comparison import ComparisonOptions, compare_media, compare_texts, compare_translations
 from regard.cli.view_corpus import check_summary_options, summarize_texts
@@ -117,7 +118,7 @@ def view(
     comparison: ComparisonOptions,
     media: MediaOptions,
     truncate: Truncate = False,
-    weights: Weights = None,
+    loading: ModelLoading,
     chinese_words: ChineseWordsOption = None,
     summary: Summary = False,
     output: OutputOptions,
@@ -165,8 +166,8 @@ def view(
         compared = comparison.are_given
         drawing.check_inputs(output.path, "comparisons" if compared else kind.plural, figures=not compared)
         files = (kind, [*given, *media.picture], opened, [*media.label])
-        readings = compare_media(*files, comparison, weights) if compared else read_media(*files, weights)
-        show_readings(readings, _name(opened or "", weights), output, drawing, example=f"{kind.singular}.html")
+        readings = compare_media(*files, comparison, loading) if compared else read_media(*files, loading)
+        show_readings(readings, _name(opened or "", loading.weights), output, drawing, example=f"{kind.singular}.html")
         return
     media.check_no_label()
     choices = parse_mechanisms(mechanism, is_of_pairs=pairs.are_given)
@@ -179,22 +180,22 @@ def view(
         sentences = ([*pairs.source], [*pairs.target], pairs.prefix)
         compared = comparison.are_given
         readings = (
-            compare_translations(translator, *sentences, comparison, weights)
+            compare_translations(translator, *sentences, comparison, loading)
             if compared
-            else read_pairs(translator, *sentences, weights)
+            else read_pairs(translator, *sentences, loading)
         )
-        show_readings(readings, _name(translator, weights), output, drawing)
+        show_readings(readings, _name(translator, loading.weights), output, drawing)
         return
     pairs.check_no_prefix()
     reader = DEFAULT_MODEL if opened is None else opened
     lines = collect_texts(given, data, field, limit=None if summary else MAX_TEXTS)
     warn_about_missing_quotes(given)
-    reading: dict[str, Any] = {"truncate": truncate, "chinese_words": chinese_words, "weights": weights}
+    reading: dict[str, Any] = {"truncate": truncate, "chinese_words": chinese_words, "loading": loading}
     if summary:
         show_summary(summarize_texts(reader, lines, **reading), output)
         return
     readings = _read(reader, lines, choices, comparison, **reading)
-    show_readings(readings, _name(reader, weights), output, drawing)
+    show_readings(readings, _name(reader, loading.weights), output, drawing)
 
 
 def _name(model: str | ModelFolder, weights: str | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
+from regard.cli.loaded_model import ModelLoading
 from regard.cli.view_media import read_media
 from regard.cli.view_pairs import read_pairs
 from regard.cli.view_texts import read_texts
@@ -68,13 +69,13 @@ def compare_texts(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None,
-    weights: str | None,
+    loading: ModelLoading,
 ) -> list[ReadingComparison]:
     """Compare two models on each text, or the first text with the others, or the heads of one text."""
     from regard.view.reading_comparison import compare_readings
 
     def read(reader: str | ModelFolder) -> list[Reading]:
-        return read_texts(reader, lines, truncate=truncate, chinese_words=chinese_words, weights=weights)
+        return read_texts(reader, lines, truncate=truncate, chinese_words=chinese_words, loading=loading)
 
     return [compare_readings(*two, names=names) for two, names in _choose_sides(read, model, options, "text")]
 
@@ -85,13 +86,13 @@ def compare_translations(
     targets: list[str],
     prefix: str | None,
     options: ComparisonOptions,
-    weights: str | None,
+    loading: ModelLoading,
 ) -> list[ReadingComparison]:
     """Compare two models on each pair, or the first pair with the others, or its heads, by kind of attention."""
     from regard.view.reading_comparison import compare_pairs
 
     def read(reader: str | ModelFolder) -> list[PairReading]:
-        return read_pairs(str(reader), sources, targets, prefix, weights)
+        return read_pairs(str(reader), sources, targets, prefix, loading)
 
     chosen = _choose_sides(read, model, options, "translation")
     return [comparison for two, names in chosen for comparison in compare_pairs(*two, names=names)]
@@ -103,13 +104,13 @@ def compare_media(
     model: str | ModelFolder | None,
     labels: list[str],
     options: ComparisonOptions,
-    weights: str | None,
+    loading: ModelLoading,
 ) -> list[PictureComparison]:
     """Compare two models on each picture or sound, or the first one with the others, or its heads."""
     from regard.view.picture_comparison import compare_pictures
 
     def read(reader: str | ModelFolder) -> list[PictureReading]:
-        return read_media(medium, paths, reader or None, labels, weights)
+        return read_media(medium, paths, reader or None, labels, loading)
 
     chosen = _choose_sides(read, model or "", options, medium.singular)
     return [compare_pictures(*two, names=names) for two, names in chosen]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.cli.loaded_model import ModelLoading
 from regard.cli.progress import track
 from regard.errors import OptionError
 from regard.language import translate_message
@@ -44,13 +45,13 @@ def summarize_texts(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None,
-    weights: str | None = None,
+    loading: ModelLoading,
 ) -> CorpusStatistics:
     """Read the texts one by one, and pool the statistics of every head."""
     from regard.cli.view_texts import load_text_reader
     from regard.view import corpus_statistics, group_chinese_words, read
 
-    loaded = load_text_reader(model, pairs=False, weights=weights)
+    loaded = load_text_reader(model, pairs=False, loading=loading)
     with track(lines, "texts") as tracked:
         readings = (read(loaded, line.text, truncate=truncate, name=line.name) for line in tracked)
         return corpus_statistics(group_chinese_words(reading, chinese_words) for reading in readings)

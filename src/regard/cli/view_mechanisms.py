@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from regard.cli.completion import complete_mechanism
+from regard.cli.loaded_model import ModelLoading
 from regard.cli.progress import track
 from regard.cli.shared_options import option
 from regard.errors import OptionError
@@ -51,7 +52,7 @@ def read_texts_side_by_side(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None,
-    weights: str | None,
+    loading: ModelLoading,
 ) -> list[SideBySide]:
     """Read each text with exact attention and under every mechanism. Raises OptionError for other models."""
     from regard.models.load import find_class, has_class, load
@@ -74,7 +75,7 @@ def read_texts_side_by_side(
             got=f"a {find_class(folder).__name__}",
             do=f'leave out --mechanism: regard view {model} --source "..."',
         )
-    loaded = load(folder, weights=weights)
+    loaded = load(folder, weights=loading.weights, device=loading.device)
     with track(lines, "texts") as tracked:
         sides = (read_side_by_side(loaded, line.text, choices, truncate=truncate, name=line.name) for line in tracked)
         return [group_chinese_words(side, chinese_words) for side in sides]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from regard.cli.loaded_model import open_model
+from regard.cli.loaded_model import ModelLoading, open_model
 from regard.cli.media_input import expand_folders
 from regard.cli.progress import track
 from regard.cli.text_input import is_path
@@ -72,7 +72,7 @@ def _is_file(text: str) -> bool:
 
 
 def read_media(
-    medium: Medium, arguments: list[str], model: str | ModelFolder | None, labels: list[str], weights: str | None = None
+    medium: Medium, arguments: list[str], model: str | ModelFolder | None, labels: list[str], loading: ModelLoading
 ) -> list[PictureReading]:
     """Capture attention over files; a folder is all in it.
 
@@ -83,7 +83,7 @@ def read_media(
         raise OptionError(
             "--label belongs to pictures", expected="a picture", got=medium.plural, do="leave --label out"
         )
-    loaded, paths = _load_reader(model, arguments, medium, weights)
+    loaded, paths = _load_reader(model, arguments, medium, loading)
     from regard.view.read_file import read_file
 
     with renamed_arguments(labels="label"), track(paths, medium.plural) as tracked:
@@ -91,7 +91,7 @@ def read_media(
 
 
 def _load_reader(
-    model: str | ModelFolder | None, arguments: list[str], medium: Medium, weights: str | None
+    model: str | ModelFolder | None, arguments: list[str], medium: Medium, loading: ModelLoading
 ) -> tuple[Model | SpeechModel, list[str]]:
     """The loaded model, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, medium)
@@ -119,8 +119,8 @@ def _load_reader(
     if not isinstance(opened, str) and is_of_transformers:
         from regard.showing import load_speech_model
 
-        return load_speech_model(opened, weights), paths
-    return load(opened, weights=weights), paths
+        return load_speech_model(opened, weights=loading.weights, device=loading.device), paths
+    return load(opened, weights=loading.weights, device=loading.device), paths
 
 
 def _no_model_error(model: str | ModelFolder | None, path: str, medium: Medium) -> Exception:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from regard.cli.loaded_model import report_prefix
+from regard.cli.loaded_model import ModelLoading, report_prefix
 from regard.cli.progress import track
 from regard.cli.shared_options import Prefix
 from regard.cli.view_texts import load_text_reader
@@ -60,13 +60,13 @@ def choose_translator(arguments: list[str], model: str | None) -> str:
 
 
 def read_pairs(
-    model: str, sources: list[str], targets: list[str], prefix: str | None, weights: str | None = None
+    model: str, sources: list[str], targets: list[str], prefix: str | None, loading: ModelLoading
 ) -> list[PairReading]:
     """Read pairs of sources and targets with a translator or a T5. Raises OptionError for a wrong number of them."""
     from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
-    reader = _make_pair_reader(model, prefix, weights)
+    reader = _make_pair_reader(model, prefix, loading)
     translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
@@ -77,7 +77,7 @@ def read_pairs(
     return readings
 
 
-def _make_pair_reader(model: str, prefix: str | None, weights: str | None) -> Translator | TextModel:
+def _make_pair_reader(model: str, prefix: str | None, loading: ModelLoading) -> Translator | TextModel:
     """Load an encoder-decoder.
 
     Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
@@ -86,7 +86,7 @@ def _make_pair_reader(model: str, prefix: str | None, weights: str | None) -> Tr
     from regard.translation import Translator
     from regard.view.read import TextModel
 
-    loaded = load_text_reader(model, pairs=True, weights=weights)
+    loaded = load_text_reader(model, pairs=True, loading=loading)
     if isinstance(loaded, TextModel):
         if prefix is not None:
             raise OptionError(

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from regard.cli.loaded_model import ModelLoading
 from regard.cli.progress import track
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_model_folder, open_texts
@@ -33,13 +34,13 @@ def read_texts(
     *,
     truncate: bool,
     chinese_words: ChineseWords | None = None,
-    weights: str | None = None,
+    loading: ModelLoading,
 ) -> list[Reading]:
     """Read texts with an encoder or a language model, in order."""
     from regard.view.read import read
     from regard.view.word_grouping import group_chinese_words
 
-    loaded = load_text_reader(model, pairs=False, weights=weights)
+    loaded = load_text_reader(model, pairs=False, loading=loading)
     readings = []
     with track(lines, "texts") as tracked:
         for line in tracked:
@@ -64,10 +65,10 @@ def serve_texts(readings: Sequence[Reading], summaries: Sequence[AnyReading], mo
         server.serve()
 
 
-def load_text_reader(model: str | ModelFolder, *, pairs: bool, weights: str | None) -> Model | TextModel:
+def load_text_reader(model: str | ModelFolder, *, pairs: bool, loading: ModelLoading) -> Model | TextModel:
     """Load a model that reads texts, or one that reads ``pairs``: regard's own, or else a model of ``transformers``.
 
-    Raises OptionError for a model of the other kind, RefusedError for one without ``weights`` of this format, and
+    Raises OptionError for a model of the other kind, RefusedError for one that cannot be loaded like this, and
     MissingPackageError without ``transformers``.
     """
     from regard.models.kinds import ENCODER, TRANSLATOR
@@ -79,7 +80,7 @@ def load_text_reader(model: str | ModelFolder, *, pairs: bool, weights: str | No
     folder = ModelFolder.open(model, TRANSLATOR if pairs else ENCODER)
     if has_class(folder):
         _check_kind(model, find_class(folder).__name__, reads_pairs=find_class(folder).kind.pairs, pairs=pairs)
-    loaded = load_text_model(folder, weights)
+    loaded = load_text_model(folder, weights=loading.weights, device=loading.device)
     if isinstance(loaded, TextModel):
         _check_kind(model, loaded.name, reads_pairs=loaded.is_encoder_decoder, pairs=pairs)
     return loaded

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.comparison.measures import mass_covered, mass_kept, top_agreement
+from regard.devices import to_float64
 from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_kind
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
@@ -79,10 +80,10 @@ class Comparison:
         has_keys = ~self.exact_norm[:, some].isnan()
 
         def mean(measure: Tensor) -> float:
-            return float(measure[:, some][has_keys].double().mean())
+            return float(to_float64(measure[:, some][has_keys]).mean())
 
         def square(norm: Tensor) -> float:
-            return float(norm[:, some][has_keys].double().square().sum())
+            return float(to_float64(norm[:, some][has_keys]).square().sum())
 
         exact, difference = square(self.exact_norm), square(self.difference)
         return ComparisonSummary(

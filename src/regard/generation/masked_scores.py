@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.devices import copy_to, to_float64
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.generation.scores import BATCH_TOKENS, perplexity_of
 from regard.kernels.operators.cross_entropy_op import cross_entropy
@@ -177,7 +178,7 @@ def score_masked(
         for batch in cut_batches([len(text.ids) for text in ranked], tokens=batch_tokens):
             some = ranked[batch]
             logits, truth = predict(model, some)
-            nats += float(cross_entropy(logits, truth, smoothing=0.0, ignored=_IGNORED).double().sum())
+            nats += float(to_float64(cross_entropy(logits, truth, smoothing=0.0, ignored=_IGNORED)).sum())
             correct += int((logits.argmax(dim=1) == truth).sum())
             done += sum(len(text.ids) for text in some)
             if advance is not None:
@@ -193,10 +194,10 @@ def predict(model: MaskedLanguageModel, texts: Sequence[MaskedText]) -> tuple[Te
     for row, text in enumerate(texts):
         ids[row, : len(text.ids)], chosen[row, : len(text.ids)] = text.masked, text.chosen
     mask = None if min(lengths) == max(lengths) else masks.padding(lengths)
-    at: Any = torch.from_numpy(chosen).to(model.device)
-    logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask, logits_at=at).logits
+    at: Any = copy_to(torch.from_numpy(chosen), model.device)
+    logits: Tensor = model(copy_to(torch.from_numpy(ids), model.device), mask=mask, logits_at=at).logits
     truth = np.concatenate([text.ids[text.chosen] for text in texts])
-    return logits, torch.from_numpy(truth).to(model.device)
+    return logits, copy_to(torch.from_numpy(truth), model.device)
 
 
 def choose_length(model: MaskedLanguageModel, length: int | None) -> int:

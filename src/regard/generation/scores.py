@@ -25,6 +25,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.devices import copy_to, to_float64
 from regard.errors import OptionError, check_count
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
@@ -262,10 +263,10 @@ def _score_batch(model: CausalLanguageModel, documents: Sequence[TokenIds], batc
         ids[row, : len(tokens) - 1] = tokens[:-1]
         labels[row, window.scored - window.begin : len(tokens) - 1] = tokens[1 + window.scored - window.begin :]
     lengths = [window.end - window.begin for window in batch]
-    logits = _read_windows(model, torch.from_numpy(ids).to(model.device), lengths)
-    targets = torch.from_numpy(labels).to(model.device)
+    logits = _read_windows(model, copy_to(torch.from_numpy(ids), model.device), lengths)
+    targets = copy_to(torch.from_numpy(labels), model.device)
     losses = cross_entropy(logits.flatten(0, 1), targets.flatten(), smoothing=0.0, ignored=_IGNORED)
-    return float(losses.double().sum())
+    return float(to_float64(losses).sum())
 
 
 def _read_windows(model: CausalLanguageModel, ids: Tensor, lengths: list[int]) -> Tensor:

@@ -17,6 +17,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from regard.device_names import AUTO
 from regard.errors import check_choice
 from regard.interleaved_timing import least_seconds
 from regard.log import log
@@ -54,15 +55,44 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
     A CPU with bfloat16 products is measured once per process, which takes 0.1 to 1 seconds.
     """
     check_choice("kind of layer", layer, LAYERS)
-    if device.type == "cuda":
-        if torch.cuda.is_bf16_supported(including_emulation=False):
-            return Precisions(PRECISIONS, "bfloat16", (), "this GPU multiplies it faster than float32")
-        return Precisions(PRECISIONS, "float32", ("bfloat16",), "this GPU has no products of bfloat16")
-    if layer == "lstm" and device.type == "cpu" and not has_lstm(torch.bfloat16):
+    if device.type != "cpu":
+        return _find_precisions_of_accelerator(device)
+    if layer == "lstm" and not has_lstm(torch.bfloat16):
         return Precisions(("float32",), "float32", (), "torch has no LSTM in bfloat16 for this processor")
-    if device.type != "cpu" or not _has_bf16_products():
+    if not _has_bf16_products():
         return Precisions(PRECISIONS, "float32", ("bfloat16",), "this processor has no products of bfloat16")
     return _compare(layer, *_measure_seconds(layer))
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of a model that is not trained, by its ``name``; "auto" is bfloat16 on a GPU that has it, else float32.
+
+    On a CPU "auto" is float32: its results have the same bits on every machine of a kind, and a command that is short
+    measures nothing. Notes what "auto" chose, if that is bfloat16, and a dtype that is slower than float32.
+    """
+    check_choice("numeric precision", name, (AUTO, *PRECISIONS))
+    if name != AUTO:
+        note_if_slower(name, device)
+        return torch.bfloat16 if name == "bfloat16" else torch.float32
+    if device.type == "cpu":
+        return torch.float32
+    available = precisions(device)
+    if available.fastest != "bfloat16":
+        return torch.float32
+    log.info(f"multiplying in {available.fastest}: {available.reason}")
+    return torch.bfloat16
+
+
+def _find_precisions_of_accelerator(device: torch.device) -> Precisions:
+    """The precisions of a GPU or another accelerator, as torch's module for its kind says; none is measured."""
+    if device.type == "meta":
+        return Precisions(PRECISIONS, "float32", (), "tensors without values are not multiplied")
+    is_supported = getattr(torch.get_device_module(device), "is_bf16_supported", None)
+    if is_supported is None:
+        return Precisions(PRECISIONS, "float32", (), f"torch does not say whether {device.type} multiplies bfloat16")
+    if is_supported(including_emulation=False):
+        return Precisions(PRECISIONS, "bfloat16", (), "this GPU multiplies it faster than float32")
+    return Precisions(PRECISIONS, "float32", ("bfloat16",), "this GPU has no products of bfloat16")
 
 
 def note_if_slower(precision: str, device: torch.device, *, layer: str = "linear") -> None:

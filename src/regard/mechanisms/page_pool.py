@@ -19,6 +19,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import resolve_device
 from regard.errors import (
     DtypeError,
     RefusedError,
@@ -31,7 +32,7 @@ from regard.errors import (
 )
 from regard.huge_pages import new_empty
 from regard.kernels.int8_rows import check_cache_format, round_rows, stored_width
-from regard.validation import FLOATS, resolve_device
+from regard.validation import FLOATS
 
 
 @final

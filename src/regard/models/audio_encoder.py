@@ -26,6 +26,7 @@ from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor, pad_features
 from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
+from regard.devices import copy_to
 from regard.errors import DtypeError, ShapeError
 from regard.fields import repr_of_shapes
 from regard.layers.input_checks import check_same_device, check_same_dtype, find_visible_tokens
@@ -134,7 +135,7 @@ class AudioEncoder(MediaEncoder, ABC):
         dtype = next(self.parameters()).dtype
         for begin in range(0, len(inputs), batch):
             padded, mask = pad_features(inputs[begin : begin + batch])
-            yield {"features": padded.to(self.device, dtype), "mask": mask}
+            yield {"features": copy_to(padded.to(dtype), self.device), "mask": mask}
 
 
 def draw_spectrogram(features: Float[Tensor, "frames bands"]) -> UInt8[np.ndarray, "channels height width"]:

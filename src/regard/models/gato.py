@@ -244,7 +244,12 @@ def choose_ids(
     """Choose an id of each row: the most probable with a temperature of 0, else a sample."""
     if temperature == 0:
         return scores.argmax(-1)
-    return torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)[:, 0]
+    probabilities = (scores / temperature).softmax(-1)
+    if generator is None:
+        return torch.multinomial(probabilities, 1)[:, 0]
+    # On the generator's device, so that a seed draws the same wherever the model is.
+    chosen = torch.multinomial(probabilities.to(generator.device), 1, generator=generator)[:, 0]
+    return chosen.to(scores.device)
 
 
 @explain_arguments

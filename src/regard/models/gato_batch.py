@@ -22,6 +22,7 @@ from regard.control.patches import scale_pixels
 from regard.control.spaces import PATCH
 from regard.control.step_tokens import ACTION_POSITION
 from regard.control.token_sequence import TokenSequence
+from regard.devices import copy_to
 from regard.errors import OptionError, ShapeError, check_kind, short_repr
 from regard.fields import repr_of_fields
 
@@ -106,4 +107,6 @@ class GatoBatch:
 
     def to(self, device: torch.device | str) -> GatoBatch:
         """The same batch on another device."""
-        return GatoBatch(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+        return GatoBatch(
+            **{field.name: copy_to(getattr(self, field.name), torch.device(device)) for field in fields(self)}
+        )

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.control.spaces import PATCH
+from regard.devices import to_float64
 from regard.errors import ShapeError
 from regard.kernels.operators.activation_op import activate
 from regard.layers.projection import linear_activation
@@ -66,12 +67,13 @@ class PatchPlaces(nn.Module):
     def choose_places(self, intervals: Float[Tensor, "patches 2"]) -> Int[Tensor, " patches"]:
         """Choose the index of a place for each interval."""
         count = self.embedding.num_embeddings
-        scaled = intervals.double() * count
+        scaled = to_float64(intervals) * count
         first, end = scaled.floor().long().clamp(0, count - 1).unbind(1)
         if not self.training:
             beyond = scaled[:, 1].floor().long()
-            return ((first + beyond) // 2).clamp(max=count - 1)
+            return ((first + beyond) // 2).clamp(max=count - 1).to(intervals.device)
         end = torch.maximum(scaled[:, 1].ceil().long().clamp(max=count), first + 1)
+        first, end = first.to(intervals.device), end.to(intervals.device)
         return first + (torch.rand(len(first), device=first.device) * (end - first)).long().clamp(max=count - 1)
 
 

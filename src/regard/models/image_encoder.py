@@ -23,6 +23,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import copy_to
 from regard.errors import RefusedError
 from regard.fields import repr_of_shapes
 from regard.layers.window_partition import WindowPartition
@@ -115,7 +116,7 @@ class ImageEncoder(MediaEncoder, ABC):
         for _, group in groupby(inputs, key=lambda pixels: pixels.shape):
             some = list(group)
             for begin in range(0, len(some), batch):
-                pixels = torch.from_numpy(np.stack(some[begin : begin + batch])).to(self.device)
+                pixels = copy_to(torch.from_numpy(np.stack(some[begin : begin + batch])), self.device)
                 yield {"pixels": processor.normalise(processor.rescale_pixels(pixels)).to(dtype)}
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from regard.arguments import explain_arguments
+from regard.devices import resolve_device
 from regard.errors import CheckpointError, DtypeError, check_choice, short_repr
 from regard.kernels.int8_rows import check_cache_format
 from regard.media import Medium
@@ -46,7 +47,7 @@ from regard.models.vit import Vit
 from regard.models.weight_formats import convert_weights
 from regard.number_formats import WEIGHT_FORMATS
 from regard.text import Tokenizer
-from regard.validation import FLOATS, resolve_device
+from regard.validation import FLOATS
 
 _CLASSES: tuple[type[Model], ...] = (
     Bert, Cct, Clip, ClipText, ClipVision, Conformer, Cvt, Deit, Gato, Gpt2, Llama, Mamba, ModernBert, Perceiver,
@@ -75,7 +76,8 @@ def load(
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
             "google-bert/bert-base-uncased", which needs ``pip install 'regard[hub]'``. Only safetensors are read.
             A folder of low-rank adapters names the language model to whose weights they are added.
-        device: the device of the model; None is the CPU.
+        device: the device of the model: None is the CPU, "auto" an accelerator such as a GPU if there is one, else the
+            CPU.
         dtype: the dtype of the weights, which are converted to it; None is float32.
         weights: the format of the weights of linear layers: "int8", rounded to a quarter of the bytes of float32; None
             is ``dtype``. Such a model cannot be saved or trained.

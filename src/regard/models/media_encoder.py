@@ -16,6 +16,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import launch_ahead
 from regard.errors import CheckpointError, RefusedError, ShapeError
 from regard.fields import repr_of_fields
 from regard.layers.eval_mode import eval_mode
@@ -211,7 +212,8 @@ class MediaEncoder(Model, ABC):
 
     def embed_inputs(self, inputs: Sequence[Any], *, batch: int) -> Float[Tensor, "files vector"]:
         """Compute one vector for each input of ``make_input``, ``batch`` at a time, in float32 on the CPU."""
-        found = [self.vectors_of(output).float().cpu() for output in self.run_inputs(inputs, batch=batch)]
+        outputs = launch_ahead(self.run_inputs(inputs, batch=batch), self.device)
+        found = [self.vectors_of(output).float().cpu() for output in outputs]
         return torch.cat(found) if found else torch.zeros(0, self.vector_width)
 
     def read_files(self, folder: ModelFolder) -> None:

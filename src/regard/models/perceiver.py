@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.devices import to_float64
 from regard.errors import RefusedError, check_flag
 from regard.fields import repr_of_shapes
 from regard.layers import NoResidual, PreNorm
@@ -224,7 +225,7 @@ class Perceiver(Model):
 
     def probabilities(self, logits: Float[Tensor, "batch labels"]) -> Float[Tensor, "batch labels"]:
         """Probabilities of the labels, in float64, which sum to 1."""
-        return logits.double().softmax(dim=-1)
+        return to_float64(logits).softmax(dim=-1)
 
     def _init_weights(self) -> None:
         """Draw linear layers by the number of their inputs, whatever the widths: LeCun et al. 1998, section 4.6.

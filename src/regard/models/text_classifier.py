@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.devices import to_float64
 from regard.errors import CheckpointError, OptionError, RefusedError, check_flag, check_kind, short_repr
 from regard.fields import check_fields, declare, repr_of_shapes
 from regard.layers import Dropout
@@ -147,7 +148,7 @@ class TextClassifier(Encoder):
 
     def probabilities(self, logits: Float[Tensor, "batch labels"]) -> Float[Tensor, "batch labels"]:
         """Probabilities of the labels, in float64: they sum to 1 unless a text may have several labels."""
-        wide = logits.double()
+        wide = to_float64(logits)
         return wide.sigmoid() if self.config.several else wide.softmax(dim=-1)
 
     @property

@@ -113,7 +113,7 @@ class Player:
         self._model, self._tokenizer, self._temperature = model.eval(), tokenizer, temperature
         self._act = model.act if act is None else act
         self._state = model.empty_state(1)
-        self._generator = torch.Generator(device=model.device).manual_seed(int(seed))
+        self._generator = torch.Generator().manual_seed(int(seed))
 
     def __call__(self, environment: Any, observation: Any) -> Any:
         """Read the observation, and return the action."""

@@ -82,7 +82,7 @@ class _AttentionReader:
             scores, weights, state = self._extend(batch, state, is_action=component > 0)
             scores = scores[:, action_ids.start : action_ids.stop]
             choice = choose_ids(scores, temperature, generator)
-            probabilities = (scores[0] * self._sharpness).double().softmax(-1).cpu().numpy()
+            probabilities = (scores[0] * self._sharpness).cpu().double().softmax(-1).numpy()
             chosen.append(self._describe(component, int(choice), probabilities, weights))
             written.append(action_ids.start + choice)
             batch = GatoBatch.of_actions(written[-1][:, None], channels=self._model.config.channels)
@@ -196,7 +196,7 @@ def _pieces(tokenizer: StepTokenizer, text: str) -> tuple[str, ...]:
 def _last_row(call: LayerCall) -> np.ndarray:
     """The weights (heads, keys) of the last query of a call."""
     rows = call.weights(rows=[call.query.shape[2] - 1])
-    return rows[0, :, 0].double().cpu().numpy()
+    return rows[0, :, 0].cpu().double().numpy()
 
 
 def _choice_names(name: str, tokenizer: StepTokenizer) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Plan:
     address: str
     files: tuple[PlannedFile, ...]
     model: str
+    device: str
     dtype: str
     weights: str | None
     fingerprint: str

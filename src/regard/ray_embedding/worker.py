@@ -102,7 +102,8 @@ class ChunkEmbedder:
         if self._embedder is None:
             torch.set_num_threads(self._threads)
             find_format(plan.form).check_installed()
-            model = Encoder.load(plan.model, dtype=getattr(torch, plan.dtype), weights=plan.weights)
+            formats = {"dtype": getattr(torch, plan.dtype), "weights": plan.weights}
+            model = Encoder.load(plan.model, device=plan.device, **formats)
             embedder = TextLines(Embedder(model), plan.options)
             if embedder.fingerprint() != plan.fingerprint:
                 raise CheckpointError(

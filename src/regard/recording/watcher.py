@@ -37,6 +37,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from regard.arguments import explain_arguments
 from regard.atomic_write import write_text_file
 from regard.contract import Observation
+from regard.devices import to_float64
 from regard.errors import (
     DivergenceError,
     OptionError,
@@ -294,7 +295,7 @@ def _summarize(observation: Observation, sink_keys: tuple[int, ...]) -> dict[str
         numbers["diagonal_heads"] = (on_itself >= _DIAGONAL * of_head).float().mean()
     heads = [] if scores is None or not scores.numel() else list(scores.amax((0, 2)))
     # All numbers are read from the device at once.
-    values = torch.stack([number.double() for number in (*numbers.values(), *heads)]).tolist()
+    values = torch.stack([to_float64(number) for number in (*numbers.values(), *heads)]).tolist()
     of_heads = tuple(values[len(numbers) :])
     largest_score = _largest(of_heads) if of_heads else None
     return {

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import has_float64
 from regard.errors import OptionError, check_count, check_number, is_number, short_repr
 from regard.search.base import MAX_ROWS
 from regard.search.blockwise_topk import blockwise_topk
@@ -94,6 +95,8 @@ class Sampling(TokenSearch):
 
     def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
         """Draw a token for each row by its uniform number. See ``TokenSearch.choose``."""
+        if not has_float64(known.device):  # numbers in float64 are on the CPU then
+            return self.choose(known.cpu(), numbers.cpu()).to(known.device)
         scaled = known.double() / self.temperature
         if self.top_k == 0 and self.top_p == 1 and self.min_p == 0:
             return _draw_by_number(scaled.softmax(dim=1), numbers)

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import has_float64
 from regard.errors import check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models.base import Decoder, EncoderDecoder
@@ -123,7 +124,8 @@ class TokenSearch(Search):
     def _steps(self, model: Decoder, source: Tensor, lengths: Tensor, max_tokens: Tensor) -> Steps:
         each, longest, limits = self.rows, int(max_tokens.max()), max_tokens.tolist()
         sources = zip(source.tolist(), lengths.tolist(), strict=True)
-        numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources]).to(source.device)
+        numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources])
+        numbers = numbers.to(source.device) if has_float64(source.device) else numbers
         banned, end_ids = banned_token_ids(model), frozenset(model.end_ids)
         tokens, state = model.prefill(source, lengths=lengths)
         texts = [WrittenText(limits[row // each]) for row in range(len(source) * each)]
@@ -150,7 +152,7 @@ class TokenSearch(Search):
                 seen = torch.cat([seen, tokens[:, None]], dim=1)
             if len(going) < len(rows):
                 rows, entries = [rows[index] for index in going], torch.tensor(going, device=source.device)
-                tokens, numbers, state = tokens[entries], numbers[entries], state.reordered(entries)
+                tokens, numbers, state = tokens[entries], numbers[entries.to(numbers.device)], state.reordered(entries)
                 seen = None if seen is None else seen[entries]
         return [make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from regard.devices import to_float64
 from regard.layers.eval_mode import eval_mode
 from regard.log import log
 from regard.media import Labelled, Medium, label_matrix
@@ -169,7 +170,7 @@ class ClassifierTask(MediumTask[AnyRecipe], RowTask[AnyRecipe]):
         found = np.zeros(held.truth.shape)
         with eval_mode(model):
             for rows in held.cut_for_validation(self.validation_batch):
-                logits = model(**held.inputs(rows, device)).logits.double()
+                logits = to_float64(model(**held.inputs(rows, device)).logits)
                 found[rows] = (logits.sigmoid() if self.several else logits.softmax(1)).cpu().numpy()
         options: dict[str, Any] = {"metric": self.metric, "several": self.several}
         return validate_labels(found, held.truth, self.model.labels, held.entries, self.medium, **options)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.devices import copy_to
 from regard.errors import DataError, RefusedError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import report_bad_files
@@ -58,7 +59,7 @@ class PictureBatches(FileBatches[Entry, np.ndarray], ABC):
     def read(self, examples: Indices, device: torch.device) -> Float[Tensor, "rows channels height width"]:
         """The pixels of examples, 0 to 1, as they are."""
         pixels = torch.from_numpy(np.stack(self.examples.take(examples)))
-        return self.processor.rescale_pixels(pixels.to(device))
+        return self.processor.rescale_pixels(copy_to(pixels, device))
 
     def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Tensor]:
         """The pixels of examples, normalised."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from regard.audio import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS, read_sampling_rate
+from regard.devices import copy_to
 from regard.errors import DataError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import report_bad_files
@@ -92,4 +93,4 @@ class SoundBatches(BatchesByLength, FileBatches[Entry, Features]):
     def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
         """The features of sounds, and their mask."""
         features, mask = pad_features(self.examples.take(examples))
-        return {"features": features.to(device), "mask": mask}
+        return {"features": copy_to(features, device), "mask": mask}

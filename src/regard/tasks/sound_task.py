@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.audio import AudioProcessor
 from regard.audio.sound_file import SOUNDS
+from regard.devices import copy_to
 from regard.masks import Mask
 from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer
@@ -64,7 +65,7 @@ class SoundTask(FileTask[Recipe], RowTask[Recipe]):
         """The output of the model for the ``rows`` of a batch, augmented; ``mask`` replaces the mask of padding."""
         self._measured.begin()
         features, padding = self.batches.augment(batch, rows)
-        output = model(features.to(next(model.parameters()).device), mask=padding if mask is None else mask)
+        output = model(copy_to(features, next(model.parameters()).device), mask=padding if mask is None else mask)
         self.batches.prefetch_following(batch)
         return output
 

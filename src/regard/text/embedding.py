@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.devices import copy_to, launch_ahead
 from regard.errors import CheckpointError, OptionError, UnknownWordsWarning, check_count, check_kind
 from regard.text.length_batches import cut_batches
 from regard.text.pooling import Pooling
@@ -174,11 +175,26 @@ class Embedder:
     ) -> list[Tensor]:
         vectors: list[Tensor] = [torch.empty(0)] * len(texts)
         most_padding = MAX_BATCH_PADDING if self.model.device.type == "cpu" else None
-        for rows in batches_by_length([len(text) for text in texts], batch, most_padding=most_padding):
-            read = self.tokenizer.pad([texts[row] for row in rows])
-            for row, vector in zip(rows, part(read.ids.to(self.model.device), read), strict=True):
-                vectors[row] = vector.float().cpu().clone()
+        device = self.model.device
+
+        def compute() -> Iterator[tuple[list[int], Sequence[Tensor]]]:
+            for rows in batches_by_length([len(text) for text in texts], batch, most_padding=most_padding):
+                read = self.tokenizer.pad([texts[row] for row in rows])
+                yield rows, part(copy_to(read.ids, device), read)
+
+        for rows, found in launch_ahead(compute(), device):
+            for row, vector in zip(rows, _to_cpu(found), strict=True):
+                vectors[row] = vector
         return vectors
+
+
+def _to_cpu(vectors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The vectors of a batch in float32 on the CPU, by one copy from another device."""
+    if vectors[0].device.type == "cpu":
+        return [vector.float().clone() for vector in vectors]
+    if vectors[0].dim() == 1:
+        return torch.stack(list(vectors)).float().cpu().unbind()
+    return torch.cat(list(vectors)).float().cpu().split([len(vector) for vector in vectors])
 
 
 def batches_by_length(

@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.device_names import AUTO
+from regard.devices import find_accelerator
 from regard.errors import MissingPackageError, OptionError, RegardError, short_repr
 from regard.kernels.autograd_function import Function
 from regard.layers.batch_statistics import share_batch_norms
@@ -67,8 +69,9 @@ _TIMEOUT = timedelta(days=1)
 class Processes:
     """The processes of a run. The launcher decides their number, their devices, and DDP or FSDP, and nothing else.
 
-    Precision and gradient accumulation come from the run's ``Settings``. ``device`` None is Accelerate's choice: a GPU
-    if there is one; "cpu" uses no GPU. Raises OptionError for another device, MissingPackageError without Accelerate.
+    Precision and gradient accumulation come from the run's ``Settings``. ``device`` None or "auto" is Accelerate's
+    choice: a GPU if there is one; "cpu" uses no GPU. Raises OptionError for another device, MissingPackageError without
+    Accelerate.
     """
 
     def __init__(self, *, device: str | None = None) -> None:
@@ -214,14 +217,19 @@ class Processes:
         self._accelerator.wait_for_everyone()
 
 
+_CHOOSING_VARIABLES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
+"""Environment variables that choose among several devices of a kind; AMD's GPUs are of the kind "cuda"."""
+
+
 def _check_device(device: str | None) -> None:
-    """Raise OptionError unless it is None, "cpu", or the kind of accelerator that this machine has."""
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    kinds = ["cpu", *([] if accelerator is None else [accelerator.type])]
+    """Raise OptionError unless it is None, "auto", "cpu", or the kind of accelerator that this machine has."""
+    accelerator = find_accelerator()
+    kinds = [AUTO, "cpu", *([] if accelerator is None else [accelerator.type])]
+    variable = None if accelerator is None else _CHOOSING_VARIABLES.get(accelerator.type)
     if device is not None and not (isinstance(device, str) and device in kinds):
         raise OptionError(
             f"training cannot use the device {short_repr(device)}",
             expected=" or ".join(kinds),
             got=short_repr(device),
-            do="leave it out; to choose one of several GPUs, set CUDA_VISIBLE_DEVICES",
+            do="leave it out" + (f"; to choose one of several GPUs, set {variable}" if variable else ""),
         )

@@ -92,7 +92,7 @@ def run(
         out: a new folder for the model.
         resume: continue the run in ``out``.run. A run that has ended continues if the bound that ended it is raised.
         overwrite: replace an existing model and run. Cannot be combined with ``resume``.
-        device: "cpu", or the kind of accelerator of this machine; None uses the accelerator if there is one.
+        device: "cpu", or the kind of accelerator of this machine; None and "auto" use the accelerator if there is one.
         report: receives metrics, samples and messages in the main process, and is closed at the end; None prints them
             to standard error.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from regard.arguments import explain_arguments
+from regard.devices import to_float64
 from regard.errors import DataError, MissingPackageError, OptionError
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.models.ctc import count_needed_tokens, ctc_loss, decode_ctc
@@ -139,7 +140,7 @@ class TranscriptionMeasure:
         }
         self.without_loss += len(references) - len(kept)
         if kept:
-            self._loss += float(ctc_loss(_select(output, list(kept)), list(kept.values())).detach().double().sum())
+            self._loss += float(to_float64(ctc_loss(_select(output, list(kept)), list(kept.values())).detach()).sum())
             self._length += sum(map(len, kept.values()))
 
     @property

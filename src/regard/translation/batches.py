@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard import masks
+from regard.devices import copy_to
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.text.length_batches import cut_batches
@@ -32,7 +33,7 @@ def batch_by_length(lengths: Sequence[int], *, tokens: int, size: int | None = N
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:
     """Stack rows of ids into one tensor, padded on the right with ``pad_id``."""
     tensors = [torch.tensor(row) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id).to(device)
+    return copy_to(torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id), device)
 
 
 def cross_attention_weights(

@@ -168,7 +168,7 @@ def _perceiver_layers(calls: Sequence[LayerCall]) -> tuple[LayerWeights, LayerWe
     first, last = calls[0], calls[-1]
     queries, tokens = last.query.shape[2], first.key.shape[2]
     check_number_of_weights([(layer.query.shape[1], queries, tokens) for layer in (first, last)])
-    by_head = latent_rollouts_by_head(call.weights()[0].double().cpu().numpy() for call in calls)
+    by_head = latent_rollouts_by_head(call.weights()[0].cpu().double().numpy() for call in calls)
     read, answered = (torch.from_numpy(weights.astype(np.float32)) for weights in by_head)
     return (
         LayerWeights(first.name, read, "distribution", _THROUGH_LATENTS),

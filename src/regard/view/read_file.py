@@ -181,5 +181,5 @@ def _compare_tokens(model: Clip, output: ImageOutput, vectors: Tensor) -> list[n
     tokens = tower.norm(output.hidden[0])
     if tower.projection is not None:
         tokens = tower.projection(tokens)
-    cosines = vectors.double().cpu() @ functional.normalize(tokens.double().cpu(), dim=-1).T
+    cosines = vectors.cpu().double() @ functional.normalize(tokens.cpu().double(), dim=-1).T
     return list(cosines.numpy())

@@ -84,11 +84,11 @@ def capture_picture(
 
     if model.attends_through_latents:
         rolled = latent_gradient_rollouts(calls, find_gradients(outputs))
-        answer = latent_rollout(call.weights()[0].double().cpu().numpy() for call in calls)[0]
+        answer = latent_rollout(call.weights()[0].cpu().double().numpy() for call in calls)[0]
         return replace(reading, readout=answer, gradient_rollouts=dict(zip(names, rolled, strict=True))), output
     pooled = model.pooling_weights(output)
     weights = None if pooled is None else pooled[0].detach()
-    readout = None if weights is None else weights.double().cpu().numpy()
+    readout = None if weights is None else weights.cpu().double().numpy()
     if reading.no_rollout_reason:
         return replace(reading, readout=readout), output
     rows = gradient_rollouts(calls, find_gradients(outputs))
@@ -207,7 +207,7 @@ def rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str
     """The labels with their probabilities, the most probable first."""
     if logits is None:
         return ()
-    probabilities = logits.detach()[0].double().softmax(0).tolist()
+    probabilities = logits.detach()[0].cpu().double().softmax(0).tolist()
     return tuple(sorted(zip(labels, probabilities, strict=True), key=lambda pair: -pair[1]))
 
 

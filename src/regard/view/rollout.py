@@ -108,9 +108,9 @@ def _count_weights(
     call: LayerCall, gradients: Sequence[Float[Tensor, "1 heads queries value_dim"]]
 ) -> list[Float[Tensor, "queries keys"]]:
     """C of one layer for each gradient of its output: weights as far as a larger one would raise the logit."""
-    weights = call.weights()[0].double().cpu()
-    value = call.value[0].double().cpu().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
-    return [(weights * (gradient[0].double().cpu() @ value.mT)).clamp(min=0).mean(0) for gradient in gradients]
+    weights = call.weights()[0].cpu().double()
+    value = call.value[0].cpu().double().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
+    return [(weights * (gradient[0].cpu().double() @ value.mT)).clamp(min=0).mean(0) for gradient in gradients]
 
 
 def read_out(
@@ -124,7 +124,7 @@ def read_out(
     ``weights`` are the weights of the tokens in the vector that the head reads, ``hidden`` the tokens that it sums, and
     ``gradient`` the gradient of the label's logit with respect to the vector.
     """
-    counted = (weights.double() * (hidden.double() @ gradient.double())).clamp(min=0).cpu().numpy()
+    counted = (weights.cpu().double() * (hidden.cpu().double() @ gradient.cpu().double())).clamp(min=0).numpy()
     row: np.ndarray = counted[None] @ rolled
     return row
 

@@ -20,6 +20,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.devices import to_float64
 from regard.errors import (
     CheckpointError,
     DataError,
@@ -138,7 +139,7 @@ class ImageProcessor:
         self, pixels: UInt8[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Rescale pixels to float32, usually 0 to 1: the range in which pictures are augmented."""
-        return (pixels.double() * self.rescale).float()
+        return (to_float64(pixels) * self.rescale).float().to(pixels.device)
 
     def normalise(
         self, pixels: Float[Tensor, "batch channels height width"]

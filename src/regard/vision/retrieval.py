@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.devices import to_float64
 from regard.errors import ShapeError
 
 RANKS = (1, 5, 10)
@@ -91,7 +92,7 @@ def _recalls(
     hits = np.zeros((count, largest), dtype=bool)
     nearest = np.zeros(count, dtype=np.int64)
     for begin in range(0, count, _ROWS):
-        products = asking[begin : begin + _ROWS].double() @ among.double().T
+        products = to_float64(asking[begin : begin + _ROWS]) @ to_float64(among).T
         chosen = products.topk(largest, dim=1).indices.cpu().numpy()
         rows = np.arange(begin, begin + len(chosen))
         nearest[rows] = chosen[:, 0]

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from regard import masks
+from regard.devices import copy_to
 from regard.errors import DataError
 from regard.language import abbreviate_names
 from regard.log import log
@@ -66,7 +67,7 @@ class LabelledTextBatches(LabelledBatches, BatchesByLength):
     def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
         """The token ids of texts, padded on the right, and the mask that hides padding."""
         ids = pad_rows(self.ids, examples, self.pad_id)
-        return {"ids": ids.to(device), "mask": masks.padding(self.ids.lengths[examples].tolist())}
+        return {"ids": copy_to(ids, device), "mask": masks.padding(self.ids.lengths[examples].tolist())}
 
 
 _ENCODING_BATCH = 1000

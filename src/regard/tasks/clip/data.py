@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
+from regard.devices import copy_to
 from regard.log import log
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe
@@ -64,7 +65,7 @@ class CaptionedPictureBatches(PictureBatches[FileWithText]):
     def inputs(self, examples: Indices, device: torch.device) -> Mapping[str, Any]:
         """The token ids and the pixels of pairs, and the mask of the texts."""
         ids, mask = self.read_texts(examples)
-        return {"ids": ids.to(device), "pixels": self.normalise(self.read(examples, device)), "mask": mask}
+        return {"ids": copy_to(ids, device), "pixels": self.normalise(self.read(examples, device)), "mask": mask}
 
     def read_texts(self, pairs: Indices) -> tuple[Int[Tensor, "rows length"], masks.Mask]:
         """The token ids of the texts of pairs, and the mask that hides padding."""

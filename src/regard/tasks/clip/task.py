@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.devices import copy_to
 from regard.errors import renamed_arguments
 from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
@@ -124,7 +125,7 @@ class ClipTask(FileTask[ClipRecipe]):
         own: Indices = shard.rows(np.arange(len(batch)))
         rows = own if len(own) else np.arange(1)  # every process takes part in each step, even without rows
         ids, mask = self.batches.read_texts(batch.examples[rows])
-        output: ClipOutput = model(ids.to(device), self.batches.augment(batch, rows, device), mask=mask)
+        output: ClipOutput = model(copy_to(ids, device), self.batches.augment(batch, rows, device), mask=mask)
         self.batches.prefetch_following(batch)
         pictures, texts = (
             gather_rows(embeddings[: len(own)], shard, len(batch))

@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 
 from regard.control import Episode, TokenSequence, collect_episodes, find_expert
+from regard.devices import to_float64
 from regard.errors import OptionError
 from regard.models import Gato, GatoBatch
 from regard.playing import play_episodes
@@ -101,7 +102,7 @@ def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequen
     for batch in _batches(sequences, model):
         every, is_hit, rows, is_action = token_losses(model, batch)
         counted = is_action if isinstance(source, EpisodeSource) else torch.ones_like(is_action)
-        losses.append(every[counted].double())
+        losses.append(to_float64(every[counted]))
         hits.append(is_hit[counted])
         misses = torch.bincount(rows[~is_hit], minlength=len(batch.ids))
         whole.append(misses == 0)
@@ -110,7 +111,7 @@ def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequen
         per_byte = loss / math.log(2.0) / source.bytes_per_token
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": per_byte}
     found = whole if isinstance(source, PictureSource) else hits
-    return {"loss": loss, "accuracy": float(torch.cat(found).double().mean())}
+    return {"loss": loss, "accuracy": float(to_float64(torch.cat(found)).mean())}
 
 
 def _batches(sequences: Sequence[TokenSequence], model: Gato) -> Iterable[GatoBatch]:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
+from regard.devices import copy_to
 from regard.generation.scores import score_documents
 from regard.models import CausalLanguageModel
 from regard.search import Sampling
@@ -40,9 +41,9 @@ def block_loss(
     if blocks.documents is not None:
         options["mask"] = masks.documents(blocks.documents)
         if decoder.has_absolute_positions and blocks.positions is not None:
-            options["positions"] = blocks.positions.to(device)
-    logits = model(blocks.ids.to(device), **options).logits
-    return smoothed_cross_entropy(logits, blocks.labels.to(device), smoothing=smoothing, ignored=IGNORED)
+            options["positions"] = copy_to(blocks.positions, device)
+    logits = model(copy_to(blocks.ids, device), **options).logits
+    return smoothed_cross_entropy(logits, copy_to(blocks.labels, device), smoothing=smoothing, ignored=IGNORED)
 
 
 _NUM_SAMPLES, _SAMPLE_PROMPT, _SAMPLE_TOKENS = 2, 32, 64

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.devices import copy_to
 from regard.errors import DataError
 from regard.language import abbreviate_names
 from regard.log import log
@@ -91,7 +92,7 @@ class PairBatch:
 
     def to(self, device: torch.device) -> PairBatch:
         """Move the ids to ``device``. Lengths stay on the CPU, where masks are made from them."""
-        source, decoder_input, labels = (ids.to(device) for ids in (self.source, self.decoder_input, self.labels))
+        source, decoder_input, labels = (copy_to(ids, device) for ids in (self.source, self.decoder_input, self.labels))
         return PairBatch(source, self.lengths, decoder_input, labels, self.tokens)
 
 
