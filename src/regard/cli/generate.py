@@ -192,7 +192,7 @@ class _LoadingOptions:
         with renamed_arguments(tokens="batch_tokens"):
             return load_generator(
                 model,
-                device=target,
+                device=str(target),
                 dtype=choose_dtype(self.dtype, target),
                 weights=self.weights,
                 cache_format=self.cache_format,
