@@ -144,7 +144,7 @@ def counts_peak_bytes(device: torch.device) -> bool:
 
 
 def measure_peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """What the second call adds to the memory of a device at most: the first one also loads kernels."""
+    """Measure what the second call adds to the memory of a device at most: the first one also loads kernels."""
     module = torch.get_device_module(device)
     call()
     module.reset_peak_memory_stats(device)
