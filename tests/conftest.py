@@ -12,6 +12,7 @@ import jaxtyping
 import pytest
 import torch
 
+from device_under_test import find_device_under_test
 from shape_checks import jaxtyped_if_shaped
 
 # regard is imported late here: modules that are imported before pytest is configured get no shape checks.
@@ -102,8 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+    if item.get_closest_marker("gpu") and find_device_under_test() is None:
+        pytest.skip("needs a device")
 
 
 @pytest.hookimpl(wrapper=True)
