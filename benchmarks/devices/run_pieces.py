@@ -30,6 +30,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "results" / "devices"
 _ROOT = Path(__file__).resolve().parents[2]
 _NO_TESTS = 5
 """The exit code of pytest where it finds no test: none is for this device."""
+_TESTS_ENDED = (0, 1, _NO_TESTS)
+"""The exit codes of pytest at the end of all tests; with others it could not run them."""
 
 
 def folder_of(device: torch.device, root: Path = FOLDER) -> Path:
@@ -74,7 +76,7 @@ def run_piece(
         finally:
             _end(process)
     seconds = time.monotonic() - start
-    if piece.is_measurement and code != 0:
+    if code not in ((0,) if piece.is_measurement else _TESTS_ENDED):
         say(f"{piece.name}: failed, see {log}")
         return False
     text = log.read_text(encoding="utf-8", errors="replace")

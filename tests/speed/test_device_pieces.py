@@ -61,8 +61,15 @@ def test_a_killed_piece_starts_again_and_leaves_no_process(run, tmp_path):
     assert not mark.exists()
 
 
-def test_a_measurement_that_fails_is_not_done(run, tmp_path):
-    piece = program_piece("rows", "raise ValueError", is_measurement=True)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        program_piece("rows", "raise ValueError", is_measurement=True),
+        program_piece("tests that cannot be imported", "import sys; sys.exit(2)"),
+    ],
+    ids=lambda piece: piece.name,
+)
+def test_a_piece_that_did_not_come_to_its_end_is_not_done(piece, run, tmp_path):
     done, said = run(piece)
     assert not done
     assert "failed, see" in said
