@@ -65,6 +65,7 @@ def make_plan(model, embedder, folder):
         address="local",
         files=tuple(files),
         model=str(model),
+        device="cpu",
         dtype="float32",
         weights=None,
         fingerprint=TextLines(embedder, EmbeddingOptions()).fingerprint(),
