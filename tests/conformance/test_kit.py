@@ -80,6 +80,36 @@ def test_conventions_are_recognised():
     assert any("aligned at the start" in cause for cause in causes)
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("cap", "scores are not divided by the softcap before tanh"),
+        ("sinks", "the sinks are added without the exponential's maximum"),
+        ("all sinks", "the sinks are added without the exponential's maximum"),
+        ("half", "the scores are rounded to bfloat16"),
+    ],
+)
+def test_faults_of_scores_in_torch_are_named(fault, cause):
+    def attention(query, key, value, mask=None, softcap=None, sinks=None, scale=None):
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2)
+        scores = (scores.bfloat16().to(query.dtype) if fault == "half" else scores) * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores if fault == "cap" else scores / softcap)
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        highest = scores.amax(-1, keepdim=True).clamp(min=-1e30)
+        sink = None if sinks is None else sinks[None, :, None, None]
+        highest = highest if sink is None or fault == "sinks" else torch.maximum(highest, sink)
+        exponentials = (scores - highest).exp()
+        total = exponentials.sum(-1, keepdim=True)
+        if sink is not None:
+            total = total + (sink if "sinks" in fault else sink - highest).exp()
+        values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+        return exponentials / total.clamp(min=1e-30) @ values
+
+    assert list(check(attention).causes()) == [cause]
+
+
 def test_torch_attention_is_right_where_queries_are_the_first_positions():
     report = check(torch.nn.functional.scaled_dot_product_attention, align="start", strict=True)
     assert report.framework == "torch"

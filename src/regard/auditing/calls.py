@@ -34,6 +34,7 @@ class Call:
 
     training   whether it runs in training mode
     seed       of the random numbers that the model itself draws
+    is_random  whether a model that draws in eval mode does so here; else its draws are their means
     around     makes a context in which it runs, such as a hook or another implementation; None for none
     """
 
@@ -41,6 +42,7 @@ class Call:
     batch: int
     training: bool = False
     seed: int = 0
+    is_random: bool = False
     around: Callable[[], AbstractContextManager[Any]] | None = None
 
     @property

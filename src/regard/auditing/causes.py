@@ -12,19 +12,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.cache_causes import explain_cache, repeat_row
-from regard.auditing.calls import Call, Comparison, Span
+from regard.auditing.cache_causes import explain_cache
+from regard.auditing.calls import Call
+from regard.auditing.chosen_tokens import chooses_tokens
 from regard.auditing.compare import Outcome
+from regard.auditing.draws import DrawsByFeature
 from regard.auditing.influence import measure_influence
 from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
+from regard.auditing.padding_causes import explain_padding
 from regard.auditing.properties.packed import leaks_without_ones, reads_no_other_text
-from regard.auditing.properties.padding import Side, pad, positions_of
 from regard.auditing.properties.sounds import explain_sounds
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
-from regard.auditing.subject import Row, Stream, Subject, Text
+from regard.auditing.subject import Row, Subject
 from regard.language import count_noun
+
+MAX_PARTS = 24
+"""Parts of a model whose outputs are changed to find what it does behind them."""
 
 _ACROSS_POSITIONS = "computes its statistics over all positions: a norm over the last dimension alone does not"
 
@@ -79,17 +84,46 @@ def _is_training(outcome: Outcome) -> bool:
 
 def _explain_causal(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
     """The cause by the reach of the module: how far ahead it reads, and by which of its projections."""
-    del outcome
     if module is None:
         measured = measure_influence(subject) if subject.module is None else None
         return "" if measured is None else _describe_pattern(measured, noise)
-    reach = measure_reach(subject, module)
+    call = _repeated_text(subject, outcome)
+    reach = measure_reach(subject, module, call=call)
     if reach is None:
-        return ""
-    path = _find_path(subject, module, noise)
-    if path == "queries":
+        return _describe_last_step(subject, module, noise, call)
+    if _find_path(subject, module, noise) == "queries":
         return "later queries change earlier outputs, and later keys do not: softmax runs over queries, not over keys"
-    return _describe_pattern(reach, noise, is_attention=is_attention(module))
+    if chooses_tokens(subject, module):
+        return "it chooses tokens by the largest numbers of the whole text (topk or sort over its length)"
+    pattern = _describe_pattern(reach, noise, is_attention=is_attention(module))
+    return "" if _is_contradicted(pattern, reach, outcome, noise) else pattern
+
+
+def _repeated_text(subject: Subject, outcome: Outcome) -> Call:
+    """One text in a row for each token and one more, in training mode if the leak is in it."""
+    call = subject.call([Row(subject.text(1))] * (subject.stream.length + 1))
+    return replace(call, training=True, around=DrawsByFeature) if _is_training(outcome) else call
+
+
+def _describe_last_step(subject: Subject, module: nn.Module, noise: NoiseFloor, call: Call) -> str:
+    """The pattern of what a module without vectors as inputs, such as the whole model, does behind its parts.
+
+    The outputs of its parts are changed, from the last one on, until a later token is read.
+    """
+    for part in list(module.modules())[:0:-1][:MAX_PARTS]:
+        reach = measure_reach(subject, module, changed=part, call=call)
+        if _reads_ahead(reach, noise.threshold(1.0)):
+            assert reach is not None
+            return _describe_pattern(reach, noise, is_attention=False)
+    return ""
+
+
+def _is_contradicted(pattern: str, reach: Tensor, outcome: Outcome, noise: NoiseFloor) -> bool:
+    """Whether the leak reads farther ahead than a pattern of few tokens says: choices are not seen in every reach."""
+    if outcome.source is None or outcome.output is None or "ahead" not in pattern:
+        return False
+    ahead = torch.arange(len(reach)) - torch.arange(len(reach))[:, None]
+    return outcome.source - outcome.output > int(ahead[reach > noise.threshold(1.0)].max())
 
 
 def _describe_pattern(reach: Tensor, noise: NoiseFloor, *, is_attention: bool = True) -> str:
@@ -106,6 +140,18 @@ def _describe_pattern(reach: Tensor, noise: NoiseFloor, *, is_attention: bool = 
         if bool((rows.any(1)).all()):
             return f"it reads {count_noun(farthest, 'token')} ahead: its mask, or its padding, is shifted by {farthest}"
         return _describe_blocks(later) or f"some of its outputs read up to {count_noun(farthest, 'token')} ahead"
+    ahead_rows = later.any(1).nonzero().flatten().tolist()
+    if (
+        ahead_rows == list(range(len(ahead_rows)))
+        and len(ahead_rows) < length // 3
+        and bool(later[ahead_rows, -1].all())
+    ):
+        if len(ahead_rows) == 1:
+            return "its first output alone reads later tokens: so does a shift that wraps around, such as `roll`"
+        count = len(ahead_rows)
+        return f"its first {count} outputs alone read later tokens: so does a shift that wraps around, such as `roll`"
+    if bool(later[:-1, -1].all()) and not bool(later[:, :-1].any()):
+        return "all of its outputs read the last token"
     if not bool(earlier.any()):
         return "it reads later tokens and no earlier ones: the mask is inverted or transposed"
     if bool(later[ahead > 0].all()):
@@ -114,8 +160,6 @@ def _describe_pattern(reach: Tensor, noise: NoiseFloor, *, is_attention: bool = 
         if is_attention:
             return "it reads all later tokens: no causal mask has an effect in it"
         return "it reads all positions: something is averaged, summed or normalized over the length"
-    if bool(later[:, -1].any()) and not bool(later[:, :-1].any()):
-        return "all of its outputs read the last token"
     return _describe_blocks(later) or "it reads some later tokens"
 
 
@@ -171,85 +215,6 @@ def _reads_ahead(reach: Tensor | None, threshold: float) -> bool:
     return reach is not None and bool((reach.triu(1) > threshold).any())
 
 
-# padding
-
-
-def _explain_padding(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
-    """The cause by experiments with the mask of tokens: leave it out, invert it, exchange what is hidden."""
-    comparison = outcome.comparison
-    stream = next(stream for stream in subject.streams if stream.mask and f" of {stream.name} " in outcome.change)
-    side: Side = "left" if "on the left" in outcome.change else "right"
-    if stream.mask not in subject.takes:
-        return f"the model has no argument {stream.mask}: it takes it as one of any others, and reads it nowhere"
-    text = subject.text(1, stream=stream)
-    padded = [pad(subject, stream, text, side, stream.padding(4, seed)) for seed in (41, 42)]
-    start, count = (4 if side == "left" and stream is subject.stream else 0), subject.stream.length
-    outputs = [_rows(subject, call, start, count) for call in padded]
-    if not bool(outputs[0].isfinite().all()):
-        return "a hidden token attends to no token, and the softmax of such a row is NaN, which spreads from there"
-    threshold, masks = noise.threshold(largest(outputs[0])), (stream.mask, *stream.other_masks)
-    if difference(outputs[0], outputs[1]) <= threshold:
-        return _explain_number(subject, stream, text, side, noise)
-    everything = stream.make_mask(torch.ones(1, stream.length_of(padded[0].steps[0].arguments), dtype=torch.bool))
-    visible = _change_arguments(padded[0], lambda arguments: arguments | dict.fromkeys(masks, everything))
-    if difference(outputs[0], _rows(subject, visible, start, count)) <= threshold:
-        return f"{stream.mask} has no effect: outputs are the same without it"
-    if _holds_inverted(subject, comparison, stream.mask):
-        return f"{stream.mask} has the opposite meaning: with True and False exchanged, padding has no influence"
-    if module is not None and stream is subject.stream and _reads_hidden(subject, module, padded[0], start, threshold):
-        return f"hidden tokens change what {type(module).__name__} makes of the others: {stream.mask} is not read in it"
-    return ""
-
-
-def _explain_number(subject: Subject, stream: Stream, text: Text, side: Side, noise: NoiseFloor) -> str:
-    """The cause where what is in hidden tokens has no influence: their number has, of all ids or of most."""
-    alone, start = (
-        subject.run(subject.call([Row(text)], stream))[0],
-        4 if side == "left" and stream is subject.stream else 0,
-    )
-    for pad_id in stream.pads:
-        call = pad(subject, stream, text, side, stream.padding(4, 40, pad_id))
-        if difference(alone, _rows(subject, call, start, len(alone))) <= noise.threshold(largest(alone)):
-            return f"hidden tokens are counted as places unless their id is that of padding, {pad_id}"
-    counted = "although position_ids are given " if positions_of(subject, stream, torch.ones(3)) else ""
-    what = "a number follows from the length of the row" if side == "right" else "places are counted from the padding"
-    return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"
-
-
-def _reads_hidden(subject: Subject, module: nn.Module, padded: Call, start: int, threshold: float) -> bool:
-    """Whether a module's outputs at visible tokens, which begin at ``start``, depend on its inputs at hidden ones."""
-    reach = measure_reach(subject, module, call=repeat_row(padded, 0, padded.length + 1))
-    visible = range(start, start + subject.stream.length)
-    hidden = [token for token in range(padded.length) if token not in visible]
-    return reach is not None and bool((reach[visible.start : visible.stop, hidden] > threshold).any())
-
-
-def _rows(subject: Subject, call: Call, start: int, count: int) -> Tensor:
-    return subject.run(call)[0, start : start + count]
-
-
-def _change_arguments(call: Call, change: Callable[[dict[str, object]], dict[str, object]]) -> Call:
-    return replace(call, steps=tuple(replace(step, arguments=change(dict(step.arguments))) for step in call.steps))
-
-
-def _holds_inverted(subject: Subject, comparison: Comparison | None, mask: str) -> bool:
-    """Whether the comparison holds with the opposite mask of tokens."""
-    if comparison is None:
-        return False
-
-    def invert(arguments: dict[str, object]) -> dict[str, object]:
-        value = arguments.get(mask)
-        if isinstance(value, Tensor):
-            arguments[mask] = ~value if value.dtype == torch.bool else 1 - value
-        return arguments
-
-    spans = [
-        Span(_change_arguments(span.call, invert), span.row, span.start) for span in (comparison.base, comparison.other)
-    ]
-    base, other = (_rows(subject, span.call, span.start, comparison.count) for span in spans)
-    return difference(base, other) <= 1e-9 * largest(base)
-
-
 # packed texts, batches, caches
 
 
@@ -290,7 +255,7 @@ def _explain_random(subject: Subject, module: nn.Module | None, outcome: Outcome
 
 _EXPLANATIONS: dict[str, Callable[[Subject, nn.Module | None, Outcome, NoiseFloor], str]] = {
     "causal": _explain_causal,
-    "padding": _explain_padding,
+    "padding": explain_padding,
     "packed": _explain_packed,
     "padded": explain_sounds,
     "batch": _explain_batch,

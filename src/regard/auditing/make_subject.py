@@ -52,7 +52,40 @@ def make_subject(
         warnings.simplefilter("ignore")
         subject = _describe(function, module, inputs, True if prefix else causal, length)
         subject = _set_prefix(subject, prefix or 0)
+        notes = (*notes, *_describe_bidirectional(subject, causal))
         return _choose_precision(subject, seed, (*notes, *subject.notes))
+
+
+def check_module(module: nn.Module) -> None:
+    """Raise OptionError for a module that cannot be called: one without ``forward``, or without numbers in it."""
+    name = type(module).__name__
+    if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+        raise OptionError(
+            f"{name} cannot be called",
+            expected="a torch module with a method forward",
+            got="a module without it",
+            do="write forward, or pass the part that is called, or a function of tensors",
+        )
+    empty = next((place for place, weight in module.named_parameters() if weight.is_meta), None)
+    if empty is not None:
+        raise OptionError(
+            f"{name} has no weights",
+            expected="a model whose weights are loaded",
+            got=f"{empty} on the device 'meta', which holds no numbers",
+            do="load the weights first, or initialize a small model: module.to_empty(device='cpu')",
+        )
+
+
+def _describe_bidirectional(subject: Subject, causal: bool | None) -> tuple[str, ...]:
+    """A note on a model that is audited as bidirectional because an argument or its config says so."""
+    if subject.causal is not False or not subject.stream.dims:
+        return ()
+    declared = [name for name in ("is_causal", "causal") if getattr(subject.config, name, None) is False]
+    if causal is False:
+        return ("audited as bidirectional, as `causal=False` says: an influence of later tokens is no leak then",)
+    for name in declared:
+        return (f"audited as bidirectional, as its config says ({name}=False): later tokens are no leak then",)
+    return ()
 
 
 def _set_prefix(subject: Subject, prefix: int) -> Subject:
@@ -259,7 +292,7 @@ def _is_causal_type(model: Any, config: Any) -> bool:
     from transformers.models.auto import modeling_auto as auto
 
     kind = config.model_type
-    if kind in _BIDIRECTIONAL:
+    if kind in _BIDIRECTIONAL or getattr(config, "is_causal", None) is False:
         return False
     for name in ("is_decoder", "causal", "is_causal"):
         if getattr(config, name, None) is True:

@@ -129,8 +129,8 @@ def _build(name: str, device: str) -> OpenedModel:
             built = build()
     except (KeyboardInterrupt, MemoryError):
         raise
-    # A user's function may raise anything.
-    except Exception as error:
+    # A user's function may raise anything, SystemExit included.
+    except BaseException as error:
         raise OptionError(
             f"{name} failed",
             expected="a function without arguments that returns (module, inputs)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -16,12 +17,12 @@ from regard.auditing.declared_mask import declared_mask_of
 from regard.auditing.fingerprint import fingerprint
 from regard.auditing.influence import compare_with_declared, infer_causal, measure_influence, replacements
 from regard.auditing.layers import LeakingModule, find_leaking_module, measure_modules
-from regard.auditing.make_subject import make_subject
-from regard.auditing.noise import MAX_REPEATS, measure_noise
+from regard.auditing.make_subject import check_module, make_subject
+from regard.auditing.noise import MAX_REPEATS, difference, largest, measure_noise
 from regard.auditing.properties.property import Property
 from regard.auditing.properties.table import PROPERTIES
 from regard.auditing.results import AuditReport, Leak, ModuleInfluence, NoiseFloor, PropertyResult
-from regard.auditing.subject import Subject, failure
+from regard.auditing.subject import Row, Subject, failure, read_output
 from regard.errors import RegardError, check_count, check_flag, check_kind, unknown_name_error
 
 
@@ -87,6 +88,8 @@ def run_audit(
     if length is not None:
         check_count("length", length, minimum=4, maximum=4096, example=13)
     check_count("seed", seed, minimum=0, example=0)
+    if isinstance(model, nn.Module):
+        check_module(model)
     prints = fingerprint(model if isinstance(model, nn.Module) else None, getattr(model, "config", None))
     subject = make_subject(model, inputs, causal=causal, prefix=prefix, length=length, seed=seed, is_copied=is_copied)
     with quiet_model(subject):
@@ -97,7 +100,12 @@ def _run_on(
     subject: Subject, chosen: Sequence[Property], prints: dict[str, str], progress: Callable[[int], None]
 ) -> AuditReport:
     noise = measure_noise(subject)
+    if _is_random(subject, noise):
+        subject = replace(subject, draws_in_eval=True, notes=(*subject.notes, _DRAWS))
+        noise = measure_noise(subject)
     measured = measure_influence(subject)
+    if measured is None and subject.stream.dims:
+        subject = replace(subject, unaligned=_describe_outputs(subject))
     if measured is not None and subject.causal is None:
         subject = infer_causal(measured, subject, noise)
     results = []
@@ -116,6 +124,29 @@ def _run_on(
         prints,
         () if measured is None else _measure_modules(subject),
     )
+
+
+_DRAWS = (
+    "random numbers are drawn in eval mode: all properties but `random numbers` were tried with dropout that keeps "
+    "everything, and with means in place of noise"
+)
+
+
+def _is_random(subject: Subject, noise: NoiseFloor) -> bool:
+    """Whether another seed changes the outputs in eval mode."""
+    call = subject.call([Row(subject.text(1))])
+    outputs = subject.run(call)
+    return difference(outputs, subject.run(replace(call, seed=11))) > noise.threshold(largest(outputs))
+
+
+def _describe_outputs(subject: Subject) -> str:
+    """Why outputs do not belong to tokens."""
+    call = subject.call([Row(subject.text(1))])
+    (step,) = call.steps
+    with subject.running(call):
+        result = subject.function(**{name: subject.prepare(value) for name, value in step.arguments.items()})
+    shape = tuple(read_output(result).shape)
+    return f"outputs do not belong to tokens: for a text of {call.length} the model returns a tensor of shape {shape}"
 
 
 def _measure_modules(subject: Subject) -> tuple[ModuleInfluence, ...]:
@@ -160,6 +191,8 @@ def choose_properties(
 def _try(choice: Property, subject: Subject, noise: NoiseFloor) -> PropertyResult:
     """Try one property. An error of the model is a reason not to ask, and never the end of the audit."""
     reason = choice.cannot_ask(subject)
+    if choice.is_by_token and subject.unaligned:
+        reason = subject.unaligned
     if reason is None and not noise.is_finite:
         reason = "outputs are NaN or infinite for an ordinary text"
     if reason is None and noise.repeats > MAX_REPEATS:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Step
+from regard.auditing.draws import MeanDraws
 from regard.auditing.float64 import Float64Mode
 from regard.errors import RefusedError, class_and_line, short_repr
 
@@ -132,6 +133,10 @@ class Subject:
     """The argument that passes on a cache; "" without one."""
     positions: str = ""
     """The argument of the places of tokens, counted from 0; "" if there is none, or if they are counted otherwise."""
+    unaligned: str = ""
+    """Why no output belongs to a token, where tokens are read; "" if outputs belong to tokens."""
+    draws_in_eval: bool = False
+    """Whether outputs in eval mode depend on random numbers. Calls then have means in their place."""
 
     @property
     def stream(self) -> Stream:
@@ -211,6 +216,8 @@ class Subject:
                 stack.enter_context(Float64Mode())
             if call.training and self.module is not None:
                 stack.enter_context(_training_mode(self.module))
+            elif self.draws_in_eval and not call.is_random:
+                stack.enter_context(MeanDraws(call.batch))
             if call.around is not None:
                 stack.enter_context(call.around())
             yield
@@ -289,6 +296,8 @@ def align(output: Tensor, batch: int, length: int) -> Tensor:
         return output.movedim(dim, 1).flatten(2)
     if output.dim() == 3 and shape[:2] == (length, batch):
         return output.transpose(0, 1)
+    if output.dim() == 3 and shape[0] == batch and shape[2] == length:
+        return output.transpose(1, 2)
     if output.dim() == 2 and shape == (batch, length):
         return output[..., None]
     if output.dim() == 2 and shape[0] == batch * length and batch * length > batch:

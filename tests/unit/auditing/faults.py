@@ -73,7 +73,9 @@ DECODER: Sequence[Fault] = (
     _decoder(_HIDE, f"{_HIDE} + 0.01 * hidden.mean(1, keepdim=True)", "causal", "layers.0"),
     _decoder(_HIDE, f"{_HIDE} + hidden.roll(-1, 1)", "causal", "layers.0"),
     _decoder(_HIDE, f"{_HIDE} + functional.layer_norm(hidden, hidden.shape[1:])", "causal", "layers.0"),
-    _decoder("hidden = self.norm(hidden)\n", "hidden = self.norm(hidden - hidden[:, -1:])\n", "causal", ""),
+    _decoder(
+        "hidden = self.norm(hidden)\n", "hidden = self.norm(hidden - hidden[:, -1:])\n", "causal", "", "the last token"
+    ),
     _decoder(
         _HIDE,
         f"{_HIDE} + (hidden.mean(1, keepdim=True) - hidden.mean(1, keepdim=True).detach())",
@@ -88,7 +90,12 @@ DECODER: Sequence[Fault] = (
         "layers.1.attention",
     ),
     _decoder(_PADDED, "        visible = visible & ~mask[:, None, None, :].bool()\n", "padding left"),
-    _decoder(_PADDED, "        visible = visible & mask[:1, None, None, :].bool()\n", "padding left"),
+    _decoder(
+        _PADDED,
+        "        visible = visible & mask[:1, None, None, :].bool()\n",
+        "padding left",
+        cause="of the first row of a batch is used",
+    ),
     _decoder("        visible = visible | (rows == columns)\n", "", "padding left", "layers.1.attention", "NaN"),
     _decoder("if position_ids is None:", "if True:", "padding left", "", "places are counted from the padding"),
     _decoder(
@@ -188,7 +195,7 @@ ENCODER: Sequence[Fault] = (
     _encoder(_FILLED, "scores.masked_fill(~hidden_keys, -1e9)", "padding right", _ATTENTION),
     _encoder(_FILLED, "scores.masked_fill(hidden_keys, 0.0)", "padding right", _ATTENTION),
     _encoder(_FILLED, "scores + hidden_keys", "padding right", _ATTENTION),
-    _encoder(_FILLED, "scores.masked_fill(hidden_keys, -9.0)", "padding right", _ATTENTION),
+    _encoder(_FILLED, "scores.masked_fill(hidden_keys, -9.0)", "padding right", _ATTENTION, "influence in it smaller"),
     _encoder("~mask[:, None, None, :]", "~mask[:, None, :, None]", "padding right", _ATTENTION),
     _encoder("~mask[:, None, None, :]", "~mask[:1, None, None, :]", "padding right", _ATTENTION),
     _encoder(
@@ -315,4 +322,24 @@ PREFIX: Sequence[Fault] = (
     _prefix("mixed = weights @ (value - value[:, :, -1:])", line="mixed = weights @ value"),
 )
 
-FAULTS = (*DECODER, *ENCODER, *TRANSLATOR, *MIXERS, *PREFIX)
+_WEIGHTS = "weights = functional.dropout(weights, 0.1, training=self.training)"
+
+OF_DRAWS_AND_ORDER: Sequence[Fault] = (
+    _decoder(
+        _WEIGHTS,
+        "kept = functional.dropout(torch.ones_like(weights), 0.3, training=self.training)\n"
+        "        weights = weights * kept + (kept == 0) * weights.mean(2, keepdim=True)",
+        "causal in training mode",
+        cause="reads all later tokens",
+    ),
+    _decoder(_HIDE, f"{_HIDE} + hidden.roll(1, 1)", "causal", "layers.0", "a shift that wraps around"),
+    _decoder(
+        _INNER,
+        "inner = inner.masked_fill(inner < inner.topk(4, 1).values[:, -1:], 0.0)",
+        "causal",
+        "layers.0.feed_forward",
+        "chooses tokens",
+    ),
+)
+
+FAULTS = (*DECODER, *ENCODER, *TRANSLATOR, *MIXERS, *PREFIX, *OF_DRAWS_AND_ORDER)

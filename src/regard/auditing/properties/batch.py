@@ -16,7 +16,7 @@ def _can_ask(subject: Subject) -> str | None:
     return None
 
 
-def _comparisons(subject: Subject) -> Sequence[Comparison]:
+def batch_comparisons(subject: Subject) -> Sequence[Comparison]:
     """A text alone, beside others, and at other places of the batch."""
     texts = [Row(subject.text(seed)) for seed in (1, 2, 3, 4)]
     count = subject.stream.length
@@ -51,6 +51,6 @@ def _beside_nan(subject: Subject) -> Sequence[Comparison]:
 
 
 BATCH = (
-    Property("batch", "no output depends on the other texts of its batch", _can_ask, _comparisons),
+    Property("batch", "no output depends on the other texts of its batch", _can_ask, batch_comparisons),
     Property("NaN beside it", "NaN in another picture or sound changes no output", _reads_media, _beside_nan),
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-
-from torch import nn
 
 from regard.auditing.calls import Comparison, Span
 from regard.auditing.compare import Outcome, compare_all
+from regard.auditing.draws import DrawsByFeature
 from regard.auditing.influence import replacements
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
@@ -46,35 +44,18 @@ def _in_training(subject: Subject) -> Sequence[Comparison]:
 
 
 def _measure_training(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
-    """Compare in training mode; without dropout if it differs, since experts draw for the tokens that they get."""
+    """Compare in training mode, and again with draws by feature if it differs: experts draw for the tokens they get."""
     comparisons = _in_training(subject)
     outcome = compare_all(subject, comparisons, noise)
     if outcome.is_leak:
-        quiet = [
-            replace(pair, base=_without_dropout(subject, pair.base), other=_without_dropout(subject, pair.other))
-            for pair in comparisons
-        ]
-        outcome = compare_all(subject, quiet, noise)
+        alike = [replace(pair, base=_by_feature(pair.base), other=_by_feature(pair.other)) for pair in comparisons]
+        outcome = compare_all(subject, alike, noise)
     return [outcome]
 
 
-def _without_dropout(subject: Subject, span: Span) -> Span:
-    """The span of a call in which modules of dropout keep everything."""
-
-    @contextmanager
-    def keep_all() -> Iterator[None]:
-        modules = [] if subject.module is None else list(subject.module.modules())
-        dropouts = [part for part in modules if isinstance(part, nn.modules.dropout._DropoutNd)]
-        shares = [part.p for part in dropouts]
-        try:
-            for part in dropouts:
-                part.p = 0.0
-            yield
-        finally:
-            for part, share in zip(dropouts, shares, strict=True):
-                part.p = share
-
-    return replace(span, call=replace(span.call, around=keep_all))
+def _by_feature(span: Span) -> Span:
+    """The span of a call in which dropout drops the same features of every token."""
+    return replace(span, call=replace(span.call, around=DrawsByFeature))
 
 
 def behind_prefix(subject: Subject, *tokens: int) -> list[int]:

@@ -32,7 +32,7 @@ def _always(subject: Subject) -> str | None:
 
 def _random(subject: Subject) -> Sequence[Comparison]:
     """The same call with other random numbers: dropout that ``eval`` does not turn off is seen here."""
-    call = subject.call([Row(subject.text(1)), Row(subject.text(2))])
+    call = replace(subject.call([Row(subject.text(1)), Row(subject.text(2))]), is_random=True)
     count = subject.stream.length
     return [
         Comparison(Span(call, row), Span(replace(call, seed=seed), row), count, "another seed of random numbers")

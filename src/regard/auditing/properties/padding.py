@@ -84,7 +84,7 @@ def _pairs(subject: Subject, stream: Stream, side: Side) -> Iterator[Comparison]
             words = "random tokens" if kind is None else f"id {kind}"
             change = f"{count_noun(number, 'hidden token')} of {stream.name} on the {side} ({words})"
             yield _compare(subject, stream, side, Span(alone), Span(padded, 0, start), change)
-    yield from _beside_a_longer_text(subject, stream, side, alone)
+    yield from beside_a_longer_text(subject, stream, side, alone)
     hidden = [stream.padding(AMOUNTS[-1], seed) for seed in (41, 42)]
     first, second = (pad(subject, stream, text, side, tokens) for tokens in hidden)
     start = AMOUNTS[-1] if side == "left" and stream is subject.stream else 0
@@ -104,7 +104,7 @@ def _compare(subject: Subject, stream: Stream, side: Side, base: Span, other: Sp
     return Comparison(read(base), read(other), subject.stream.length, change, read=stream.length)
 
 
-def _beside_a_longer_text(subject: Subject, stream: Stream, side: Side, alone: Call) -> Iterator[Comparison]:
+def beside_a_longer_text(subject: Subject, stream: Stream, side: Side, alone: Call) -> Iterator[Comparison]:
     """The padded text and a longer one without padding in one batch, in both orders."""
     text, number = subject.text(1, stream=stream), AMOUNTS[-1]
     padded = _pad_row(stream, text, side, stream.padding(number, 40))

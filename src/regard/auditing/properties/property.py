@@ -25,6 +25,7 @@ class Property:
         measure: measures in another way, in place of comparisons.
         is_quick: whether a quick audit tries it.
         is_strict: whether it is tried only by name and in a strict audit, since hardly any model has it.
+        is_by_token: whether it is about outputs that belong to tokens.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Property:
     measure: Callable[[Subject, NoiseFloor], Sequence[Outcome]] | None = None
     is_quick: bool = True
     is_strict: bool = False
+    is_by_token: bool = False
 
     def try_on(self, subject: Subject, noise: NoiseFloor) -> tuple[Outcome, int]:
         """The worst outcome, and the number of outcomes."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from regard.auditing.properties.batch import BATCH
 from regard.auditing.properties.beams import BEAM_SCORES
 from regard.auditing.properties.cache import CACHE
@@ -16,17 +19,22 @@ from regard.auditing.properties.sounds import SOUNDS
 from regard.auditing.properties.values import VALUES_OF_HIDDEN_TOKENS
 from regard.auditing.properties.window import WINDOW
 
+
+def _by_token(properties: Sequence[Property]) -> tuple[Property, ...]:
+    return tuple(replace(choice, is_by_token=True) for choice in properties)
+
+
 PROPERTIES: tuple[Property, ...] = (
-    *CAUSAL,
-    *PREFIX,
+    *_by_token(CAUSAL),
+    *_by_token(PREFIX),
     *WINDOW,
     *PADDING,
     *SOUNDS,
     *BATCH,
-    *PACKED,
-    *CACHE,
+    *_by_token(PACKED),
+    *_by_token(CACHE),
     *BEAM_SCORES,
-    *OWN_CACHES,
-    *VALUES_OF_HIDDEN_TOKENS,
+    *_by_token(OWN_CACHES),
+    *(replace(choice, is_by_token="later tokens" in choice.name) for choice in VALUES_OF_HIDDEN_TOKENS),
     *MODES,
 )

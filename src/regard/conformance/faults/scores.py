@@ -17,6 +17,9 @@ SCALES: Mapping[str, Callable[[int], float]] = {
 }
 """Wrong scales, by the size of a head."""
 
+ROUNDINGS: Mapping[str, int] = {"the scores are rounded to bfloat16": 8, "the scores are rounded to float16": 11}
+"""Roundings of the products of queries and keys, by their binary digits."""
+
 
 def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
     """Each fault of the scores in words, with the output that it gives."""
@@ -55,6 +58,10 @@ def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
             _attention_with_scores(case, lambda s: np.tanh(s / cap) + (0.0 if bias is None else bias)),
         )
         yield (
+            "scores are not divided by the softcap before tanh",
+            _attention_with_scores(case, lambda s: cap * np.tanh(s) + (0.0 if bias is None else bias)),
+        )
+        yield (
             "the softcap cuts scores off, instead of tanh",
             _attention_with_scores(case, lambda s: np.clip(s, -cap, cap) + (0.0 if bias is None else bias)),
         )
@@ -77,11 +84,44 @@ def wrong_scores(case: Case) -> Iterator[tuple[str, np.ndarray]]:
             attention_with(case, sinks=np.tile(sinks[: case.layout.key_heads], case.layout.group)),
         )
         yield "the sinks are scaled, too", attention_with(case, sinks=sinks * scale)
-        yield "the sinks are added without the exponential's maximum", attention_with(case, sinks=-sinks)
+        for has_sinks in (False, True):
+            yield (
+                "the sinks are added without the exponential's maximum",
+                _attention_with_scores(
+                    case,
+                    lambda s: _with_cap_and_bias(case, s),
+                    sinks_are_shifted=False,
+                    maximum_has_sinks=has_sinks,
+                ),
+            )
+    for sentence, mantissa in ROUNDINGS.items():
+        yield sentence, _attention_with_rounded_scores(case, scale, mantissa)
+
+
+def _attention_with_rounded_scores(case: Case, scale: float, mantissa: int) -> np.ndarray:
+    return _attention_with_scores(case, lambda s: _with_cap_and_bias(case, scale * _round(s / scale, mantissa)))
+
+
+def _with_cap_and_bias(case: Case, scores: np.ndarray) -> np.ndarray:
+    cap, bias = case.arguments.get("softcap"), case.arguments.get("bias")
+    capped = scores if cap is None else cap * np.tanh(scores / cap)
+    return capped if bias is None else capped + bias
+
+
+def _round(numbers: np.ndarray, mantissa: int) -> np.ndarray:
+    """Numbers rounded to so many binary digits, ties to the even one."""
+    fractions, exponents = np.frexp(numbers)
+    rounded: np.ndarray = np.ldexp(np.round(np.ldexp(fractions, mantissa)), exponents - mantissa)
+    return rounded
 
 
 def _attention_with_scores(
-    case: Case, change: Callable[[np.ndarray], np.ndarray], *, allowed: np.ndarray | None = None
+    case: Case,
+    change: Callable[[np.ndarray], np.ndarray],
+    *,
+    allowed: np.ndarray | None = None,
+    sinks_are_shifted: bool = True,
+    maximum_has_sinks: bool = False,
 ) -> np.ndarray:
     """The output, with the scaled products changed by a function that also adds the bias."""
     arguments, layout = case.arguments, case.layout
@@ -92,9 +132,12 @@ def _attention_with_scores(
         visible_keys(case.expected.allowed if allowed is None else allowed, scores.shape), scores, -np.inf
     )
     highest = np.maximum(scores.max(-1, keepdims=True), -1e300)
+    sinks = None if arguments.get("sinks") is None else arguments["sinks"][None, :, None, None]
+    if sinks is not None and maximum_has_sinks:
+        highest = np.maximum(highest, sinks)
     exponentials = np.exp(scores - highest)
     total = exponentials.sum(-1, keepdims=True)
-    if arguments.get("sinks") is not None:
-        total = total + np.exp(arguments["sinks"][None, :, None, None] - highest)
+    if sinks is not None:
+        total = total + np.exp(sinks - highest if sinks_are_shifted else sinks)
     weights: np.ndarray = exponentials / np.where(total == 0, 1.0, total)
     return weights @ value
