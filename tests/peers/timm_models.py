@@ -1,7 +1,7 @@
 """``regard.record`` of timm's models, unchanged: the weights that their dropout gets. Run in a process of its own.
 
-Its models: plain, distilled, with rotations, behind convolutions, in windows, with a bias by distance, and with
-attention over channels. ``MODELS`` has the size of a picture, and the number of layers.
+Its models: plain, distilled, with rotations, behind convolutions, in windows, with a bias by distance, with
+attention over channels, and with heads that are mixed. ``MODELS`` has the size of a picture, and the number of layers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MODELS = {
     "swin_tiny_patch4_window7_224": (224, 12),
     "vit_relpos_small_patch16_224": (224, 12),
     "xcit_nano_12_p16_224": (224, 14),
+    "cait_xxs24_224": (64, 26),
 }
 
 

@@ -142,6 +142,10 @@ class WrittenAttention:
         self, left: Tensor, right: Tensor, output: Tensor, running: Sequence[nn.Module]
     ) -> LayerCall | None:
         origins = self._get(left), self._get(right)
+        mixed = _find_mixed_heads(origins, (left, right), running)
+        if mixed is not None:
+            self._set(output, mixed)
+            return None
         for weights, product, values in ((origins[0], left, right), (origins[1], right.mT, left.mT)):
             if not isinstance(weights, _Weights):
                 continue
@@ -182,6 +186,27 @@ class WrittenAttention:
         self._known[address] = StorageWeakRef(tensor.untyped_storage()), origin
 
 
+def _find_mixed_heads(
+    origins: tuple[_Origin | None, _Origin | None], factors: tuple[Tensor, Tensor], running: Sequence[nn.Module]
+) -> _Origin | None:
+    """The scores or weights that a product mixes across heads by a square matrix of the model; None if it does not.
+
+    Talking heads (Shazeer et al. 2020), as in CaiT: (.., heads) @ (heads, heads), or (heads, heads) @ (heads, ..).
+    """
+    sides = zip(origins, origins[::-1], factors, factors[::-1], (-1, -2), strict=True)
+    for origin, other, tokens, matrix, axis in sides:
+        heads = tokens.shape[axis]
+        if (
+            isinstance(origin, _Scores | _Weights)
+            and isinstance(other, _Parameter)
+            and matrix.shape[-2:] == (heads, heads)
+            and matrix.numel() == heads**2
+            and heads in _head_counts(running)
+        ):
+            return origin
+    return None
+
+
 def _changes_arguments(operation: Any) -> bool:
     return isinstance(operation, torch._ops.OpOverload) and operation._schema.is_mutable
 
@@ -207,8 +232,12 @@ def _match_weights(product: Tensor, weights: Tensor) -> Tensor | None:
         return next((part for part in parts if _has_factor(product.reshape(part.shape), part)), None)
     if product.shape[-1] != product.shape[-2]:
         return weights
-    by_row, by_column = ((product.float().nan_to_num().sum(axis) - 1).abs().mean() for axis in (-1, -2))
-    return weights if bool(by_row <= by_column) else None
+    of_rows, of_columns = (product.float().nan_to_num().sum(axis) for axis in (-1, -2))
+    if bool((of_rows - 1).abs().mean() <= (of_columns - 1).abs().mean()):
+        return weights
+    # Weights that were mixed across heads have sums that are equal in a head, but not 1.
+    spreads = [(sums - sums.mean(-1, keepdim=True)).abs().mean() for sums in (of_rows, of_columns)]
+    return weights if bool(spreads[0] < spreads[1]) else None
 
 
 def _has_factor(product: Tensor, weights: Tensor) -> bool:
@@ -260,7 +289,7 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
     """The sizes of batch and heads: from the axes of the weights, and from what the running modules say of heads."""
     leading = weights.shape[:-2]
     total = math.prod(leading)
-    head_counts = {getattr(module, name, None) for module in running for name in _HEADS}
+    head_counts = _head_counts(running)
     if len(leading) == 2:
         return leading[0], leading[1]
     for axes in range(1, len(leading) + 1):  # windows before the heads, or groups of queries beside them
@@ -271,6 +300,11 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
         heads = next((size for size in head_counts if isinstance(size, int) and size > 0 and total % size == 0), 1)
         return total // heads, heads
     return (total // leading[-1], leading[-1]) if leading else (1, 1)
+
+
+def _head_counts(running: Sequence[nn.Module]) -> set[Any]:
+    """What the running modules say of their numbers of heads."""
+    return {getattr(module, name, None) for module in running for name in _HEADS}
 
 
 def _to_heads(tokens: Tensor, batch: int, length: int) -> Tensor | None:

@@ -410,6 +410,45 @@ def test_windows_and_heads_by_their_axes():
     assert_close(seen[0].weights(), model.kept.flatten(0, 1), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("length", [HEADS, LENGTH])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", ["linear", "einsum"])
+def test_heads_that_are_mixed_by_weights_of_the_model(form, causal, length):
+    """Talking heads (Shazeer et al. 2020) as in CaiT: scores and weights are mixed; the values get the last ones."""
+
+    class TalkingHeads(Attention):
+        def __init__(self):
+            super().__init__(TalkingHeads.mix_and_attend)
+            self.before, self.after = (nn.Linear(HEADS, HEADS, bias=form == "linear") for _ in range(2))
+
+        def mix(self, linear, cells):
+            if form == "einsum":
+                return torch.einsum("gh,bhqk->bgqk", linear.weight, cells)
+            return linear(cells.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+        def mix_and_attend(self, query, key, value):
+            scores = self.mix(self.before, query @ key.mT)
+            if causal:
+                scores = scores.masked_fill(~causal_cells(length), -torch.inf)
+            self.kept = self.mix(self.after, scores.softmax(-1))
+            return self.kept @ value
+
+    torch.manual_seed(6)
+    model = nn.Sequential(TalkingHeads(), TalkingHeads()).eval()
+    for layer in model:
+        for mixture in (layer.before, layer.after):
+            nn.init.normal_(mixture.weight)
+    tokens = torch.randn(2, length, WIDTH)
+    with torch.no_grad():
+        plain = model(tokens)
+        with regard.record(model) as seen:
+            assert torch.equal(model(tokens), plain)
+    assert [call.name for call in seen] == ["0", "1"]
+    for call, layer in zip(seen, model, strict=True):
+        assert torch.equal(call.weights(), layer.kept)
+        assert call.mechanism.weights_are == "signed"
+
+
 class TestMemoryOfAttentionByHand:
     """Weights are computed again where scores are scaled dot products with a mask and a bias by distance."""
 
