@@ -263,14 +263,23 @@ def check_number(
         and (maximum is None or number <= maximum)
     )
     if not fits:
-        bound = f" of {minimum:g} or more" if minimum is not None else f" above {above:g}" if above is not None else ""
-        bound += "" if maximum is None else f", at most {maximum:g}"
         raise OptionError(
             f"wrong {name}",
-            expected=f"a finite number{bound}",
+            expected=_describe_numbers(minimum, above, maximum),
             got=short_repr(number),
             do=number_advice(number, f"leave {name} out for the usual value"),
         )
+
+
+def _describe_numbers(minimum: float | None, above: float | None, maximum: float | None) -> str:
+    """The numbers that ``check_number`` accepts."""
+    if maximum is None:
+        if minimum is not None:
+            return f"a finite number of {minimum:g} or more"
+        return "a finite number" if above is None else f"a finite number above {above:g}"
+    if minimum is not None:
+        return f"a number from {minimum:g} to {maximum:g}"
+    return f"a number of {maximum:g} or less" if above is None else f"a number above {above:g}, and at most {maximum:g}"
 
 
 def check_dropout(dropout: object) -> None:

@@ -72,6 +72,7 @@ def test_a_figure_of_a_picture() -> None:
         ([TEXT, "-o", "x.gif"], ".html, .svg, .pdf, .png, .csv or .json"),
         ([TEXT, "-o", "x.html", "--layer", "3"], "--layer has no effect on x.html"),
         ([TEXT, "--head", "3"], "--head has no effect on the terminal"),
+        ([TEXT, "--head", "3"], "add an output, such as -o head.svg, or leave it out"),
         ([TEXT, "-o", "x.svg", "--table", "heads"], "--table has no effect on x.svg"),
         ([TEXT, "-o", "x.csv", "--width", "90"], "--width has no effect on x.csv"),
         ([TEXT, "I ate.", "-o", "x.svg"], "a figure shows one text or picture"),

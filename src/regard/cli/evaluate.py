@@ -303,10 +303,11 @@ def _read_hypotheses(path: Path | None, entries: Sequence[PairOrSkipped]) -> lis
 
     texts, is_usable = _read_lines(path), [isinstance(entry, Pair) for entry in entries]
     if len(texts) not in (len(entries), sum(is_usable)):
-        usable = f", or {sum(is_usable):,} for those that were not skipped" if sum(is_usable) < len(entries) else ""
         raise DataError(
             f"{path} does not have one line per pair",
-            expected=f"{len(entries):,} lines, one for each pair{usable}",
+            expected=f"{len(entries):,} lines, one for each pair"
+            if sum(is_usable) == len(entries)
+            else f"{len(entries):,} lines, one for each pair, or {sum(is_usable):,} for those that were not skipped",
             got=f"{len(texts):,}",
             do="check that both hold the same sentences in the same order",
         )

@@ -45,12 +45,13 @@ def describe_run(
     limit, ``is_cosine`` whether a schedule may be a cosine, and ``shared`` what processes share.
     """
     fine_tuning = "" if epochs is None else f"Fine-tuning without a limit takes {epochs} epochs."
-    extended = "; a cosine schedule cannot be extended" if is_cosine else ""
+    extended = "A cosine schedule cannot be extended." if is_cosine else ""
     paragraphs = (
         f"[bold]Duration.[/bold] Training stops when {score} has not improved for --patience validations, or at the "
         f"limit of --minutes, --epochs or --steps. {at_first} {fine_tuning}",
         "[bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches "
-        f"the same weights as an uninterrupted run. To extend a finished run, raise the limit that ended it{extended}.",
+        "the same weights as an uninterrupted run. To extend a finished run, raise the limit that ended it. "
+        f"{extended}",
         f"[bold]Several processes.[/bold] accelerate launch -m regard train {command} ... on GPUs; torchrun "
         f"--nproc-per-node 2 -m regard train {command} ... on CPUs. {shared}",
     )

@@ -93,7 +93,9 @@ class DrawingOptions:
                     f"`{name}` has no effect on " + ("the terminal" if path is None else f"{path}"),
                     expected="-o NAME.svg, .pdf or .png for a figure, -o NAME.csv or .json for a table",
                     got=str(getattr(self, name)),
-                    do="change the name of the output, or leave it out",
+                    do="add an output, such as -o head.svg, or leave it out"
+                    if path is None
+                    else "change the name of the output, or leave it out",
                 )
 
     def check_inputs(self, path: Path | None, kind: str, *, figures: bool) -> None:

@@ -172,9 +172,10 @@ def _check_shapes(folder: Path, loading: Mapping[str, Any]) -> None:
     wrong = sorted(loading["mismatched_keys"])
     if wrong:
         name, stored, expected = wrong[0]
-        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise CheckpointError(
-            f"{folder}: {name} has another shape than config.json implies{more}",
+            f"{folder}: {name} has another shape than config.json implies"
+            if len(wrong) == 1
+            else f"{folder}: {name} and {len(wrong) - 1:,} other weights have other shapes than config.json implies",
             expected=str(tuple(expected)),
             got=str(tuple(stored)),
             do="check that config.json and the weights belong together",

@@ -224,8 +224,9 @@ def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = Fals
         return
     is_folder = folder.is_dir() and not folder.is_symlink()
     if not overwrite:
-        more = ", or pass `overwrite=True`" if is_folder else ""
-        check_not_exists(folder, do=f"choose another name{more}")
+        check_not_exists(
+            folder, do="choose another name, or pass `overwrite=True`" if is_folder else "choose another name"
+        )
     if not is_folder:
         raise OutputExistsError(
             f"{folder} is not a folder",

@@ -159,10 +159,10 @@ class WeightNames:
         skipped = [tensor.name for name, tensor in other if name.startswith(self.heads)]
         extra = [tensor.name for name, tensor in other if not name.startswith(self.heads)]
         if extra:
-            head = f", and at most a known head ({', '.join(self.heads)})" if self.heads else ""
+            known = f"the tensors of this architecture, and at most a known head ({', '.join(self.heads)})"
             raise CheckpointError(
                 "the checkpoint holds tensors that are not in the model",
-                expected=f"the tensors of this architecture{head}",
+                expected=known if self.heads else "the tensors of this architecture",
                 got=abbreviate_names(extra),
                 do="check that config.json and the weights belong together, or remove the tensors",
             )

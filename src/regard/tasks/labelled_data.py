@@ -124,8 +124,12 @@ def hold_out_files(
             do=f"give more {kind.plural}, or validation {kind.plural}: `validation=...`"
             + ("; if the columns are swapped, name them, that of the label last: `columns=...`" if has_labels else ""),
         )
-    alike = ", of each label alike" if has_labels else ""
-    log.info(f"{kind.plural}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
+    log.info(
+        f"{kind.plural}: {len(training):,} for training; {len(held):,} held out for validation, the same share of each "
+        "label"
+        if has_labels
+        else f"{kind.plural}: {len(training):,} for training; {len(held):,} held out for validation"
+    )
     return training, held
 
 

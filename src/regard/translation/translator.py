@@ -337,8 +337,10 @@ class Translator:
         targets = self.target.encode([pair.target for pair in protected])
         for side, sequences in (("source", sources), ("target", targets)):
             for number, ids in enumerate(sequences, start=1):
-                place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
-                self.check_length(ids, f"the {side}{place}")
+                if places:
+                    self.check_length(ids, f"the {side} in {places[number - 1]}")
+                else:
+                    self.check_length(ids, f"the {side}" if len(pairs) == 1 else f"the {side} of pair {number:,}")
         return protected, sources, targets
 
     def _protect(self, text: str) -> ProtectedText:

@@ -46,6 +46,8 @@ VIEW = OutputKind(
     "attention.html",
     other_suffixes=PAGE.other_suffixes,
 )
+_BITMAPS = (".bmp", ".gif", ".jpeg", ".jpg", ".tif", ".tiff", ".webp")
+"""Suffixes of pictures of pixels, for which a figure would be PNG."""
 REPORT = OutputKind("a report is a page or JSON", (".html", ".json"), "audit.html")
 """The report of an audit."""
 
@@ -62,11 +64,12 @@ def check_output_path(path: Path, kind: OutputKind, *, overwrite: bool) -> None:
         is_folder = exists = False
     if not kind.has(path) and not is_folder:
         *first, last = kind.suffixes
+        suffix = ".png" if ".png" in kind.suffixes and path.suffix.lower() in _BITMAPS else kind.suffixes[0]
         raise OptionError(
             f"{kind.description}, but the output has another suffix",
             expected="a name that ends in " + (f"{', '.join(first)} or {last}" if first else last),
             got=short_repr(str(path)) if len(str(path)) > 80 else str(path),
-            do=f"name it {path.with_suffix(kind.suffixes[0]).name[-80:]}" + kind.advice.get(path.suffix.lower(), ""),
+            do=f"name it {path.with_suffix(suffix).name[-80:]}" + kind.advice.get(path.suffix.lower(), ""),
         )
     if is_folder:
         raise OptionError(

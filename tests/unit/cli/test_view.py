@@ -134,11 +134,14 @@ def test_invalid_input_is_refused(run: Run, tmp_path: Path) -> None:
     assert "does not exist" in refusal_message(run, OutputError, "hi", "-o", "none/page.html")
 
 
-@pytest.mark.parametrize("name", ["page.gif", "page.XLSX", "page", "page.html.txt"])
-def test_the_ending_of_the_output_must_be_known(run: Run, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [("head.JPG", "head.png"), ("page.XLSX", "page.html"), ("page", "page.html"), ("page.html.txt", "page.html.html")],
+)
+def test_the_ending_of_the_output_must_be_known(run: Run, tmp_path: Path, name: str, advised: str) -> None:
     message = refusal_message(run, OptionError, "hi", "-o", name, "--model", "none")
     assert "a name that ends in .html, .svg, .pdf, .png, .csv or .json" in message
-    assert f"name it {Path(name).stem}.html" in message
+    assert f"name it {advised}" in message
     assert list(tmp_path.iterdir()) == []
 
 
