@@ -8,7 +8,12 @@ from test_conform import KERNEL
 
 from regard.language import use_language
 from shell_command import run
-from small_classifiers import write_texts
+from small_audio_models import audio_model
+from small_classifiers import classifier, write_texts
+from small_gatos import small_gato
+from small_language_models import language_model, write_documents
+from small_translators import transformer, write_pairs
+from sound_files import sound_bytes, tone
 
 NAMES = re.compile(
     r"--?[\w-]+|https?://\S+|regard( [a-z]+)*|\S*[_.(=\[/]\S*|"  # options, addresses, commands, code
@@ -79,3 +84,70 @@ def test_training_prints_metrics_and_samples_in_chinese():
     assert "预测：" in output
     lines = [line for line in output.splitlines() if not line.startswith("  ")]  # samples are texts of users
     assert english_words("\n".join(lines), "animal plant vehicle model Transformer") == set()
+
+
+STRAY_SPACE = re.compile(r"[，。：；！？）”] (?=[\u4e00-\u9fff“（])")
+"""A space behind full-width punctuation."""
+
+
+def test_generate_and_evaluate_a_language_model(folder):
+    language_model().save(folder / "m")
+    write_documents(folder / "documents")
+    assert english_words(chinese("generate", "--model", "m", "我", "--max-tokens", 5, "--greedy")) == set()
+    assert english_words(chinese("evaluate", "lm", "--model", "m", "--data", "documents")) == set()
+
+
+def test_view_a_classifier_and_evaluate_it(folder):
+    classifier().save("m")
+    shown = chinese("view", "--model", "m", TEXT)
+    assert english_words(shown, "animal plant vehicle jieba") == set()
+    assert STRAY_SPACE.findall(shown) == []
+    scores = chinese("evaluate", "classify", "--model", "m", "--data", "texts.tsv")
+    assert english_words(scores, "animal plant vehicle") == set()
+
+
+def test_evaluate_a_translator(folder):
+    transformer().model.save(folder / "m")
+    write_pairs(folder / "pairs.tsv")
+    output = chinese("evaluate", "translate", "--model", "m", "--data", "pairs.tsv")
+    assert "pairs.tsv：源文取自第 1 列，译文取自第 2 列；第一行是配对" in output
+    signatures = [line for line in output.splitlines() if "version:" not in line]  # of sacrebleu
+    assert english_words("\n".join(signatures), "chrF") == set()
+
+
+def test_transcribe_and_evaluate_it(folder):
+    audio_model(labels=(" ", "a", "b"), head="ctc").save("m")
+    (folder / "tones").mkdir()
+    for number, text in enumerate(("ab a", "b", "ba")):
+        (folder / f"tones/{number}.wav").write_bytes(sound_bytes(tone(0.4, hertz=300.0 + 500 * number)))
+        (folder / f"tones/{number}.txt").write_text(text)
+    assert english_words(chinese("transcribe", "--model", "m", "tones"), "bbb") == set()
+    output = chinese("evaluate", "transcribe", "--model", "m", "--data", "tones")
+    assert english_words(output, "bbb") == set()
+    assert "，每字符" in output
+    assert "    文本" in output
+    assert STRAY_SPACE.findall(chinese("view", "tones/0.wav", "--model", "m")) == []
+
+
+@pytest.mark.slow
+def test_play(folder):
+    small_gato(texts=True, channels=1).save(folder / "m")
+    output = chinese("play", "m", "CartPole-v1", "--episodes", 2, "--seed", 7)
+    assert english_words(output, "CartPole") == set()
+    assert re.search(r"[\d.]+ 到 [\d.]+", output)
+
+
+@pytest.mark.slow
+def test_bench():
+    output = chinese("bench", "--mechanism", "linear,longformer", "--length", "64,128", "--seconds", "0.05")
+    lines = [line for line in output.splitlines() if "cpu" not in line]  # the name of the processor
+    assert len(lines) >= len(output.splitlines()) - 1
+    assert english_words("\n".join(lines), "linear longformer") == set()
+
+
+@pytest.mark.slow
+def test_doctor():
+    """Exit code 1: torch has faults on every machine, such as NaN behind a mask."""
+    output = chinese("doctor", exit_code=1)
+    lines = [line for line in output.splitlines() if "RuntimeError" not in line]  # messages of torch
+    assert english_words("\n".join(lines), "MATH FLASH ATTENTION EFFICIENT MultiheadAttention") == set()

@@ -110,6 +110,14 @@ def test_no_english_is_left(show: Show, make: Callable[[], list[Any]], names: st
     opened.requests[:] = [opened.path.as_uri()]
 
 
+def test_no_space_stands_between_chinese_characters_beside_a_value(show: Show) -> None:
+    compared = compare_readings(random_reading(WORDS), random_reading(OTHER, seed=8), names=("文本 1", "文本 2"))
+    with use_language("zh"):
+        opened = show(compared)
+    opened.wait_until_painted = lambda: None
+    assert opened.page.inner_text("#about").startswith("test：文本 1 和文本 2；7 个词元，")
+
+
 def bench_report() -> BenchReport:
     """A report with the reason and the note of a real one."""
     report = make_bench_report()

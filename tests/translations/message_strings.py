@@ -71,8 +71,9 @@ SHOWN_NAMES = frozenset(
 _WORDS = """
 fault left refused source target wrong
 any batch beams cache causal chunks compiled constant implementations keys padding prefix window
-accuracy available both bytes chance characters confidence details document documents environment episode episodes
-equation expert file files frames hidden holds hypotheses label labels layer·head leaks line lines loss mechanism
+accuracy available both bytes chance character characters confidence details document documents environment
+episode episodes equation expert file files frames hidden holds hypotheses label labels layer·head
+leaks line lines loss mechanism
 name neither no none nothing pair pairs patch pattern phonemes picture pictures pixels precision predicted
 predictions prompt prompts property random range readings recall return right row rows score seeds sentence
 sentences share sound sounds state step steps subwords text texts time token tokens translation translations true

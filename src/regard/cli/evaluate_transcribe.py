@@ -168,5 +168,5 @@ def _print_examples(examples: Sequence[_Example]) -> None:
     for example in examples:
         rate = example.errors / len(example.reference)
         print(f"  {escape_text(example.sound)}, {rate:.2f}")
-        print(f"    text   {escape_text(example.reference)}")
-        print(f"    model  {escape_text(example.hypothesis)}")
+        print(f"    {translate_message('text'):5}  {escape_text(example.reference)}")
+        print(f"    {translate_message('model'):5}  {escape_text(example.hypothesis)}")

@@ -253,7 +253,7 @@ def _mean(returns: Returns | None) -> str:
 
 
 def _range(returns: Returns) -> str:
-    return f"{_number(min(returns.values))} to {_number(max(returns.values))}"
+    return translate_message(f"{_number(min(returns.values))} to {_number(max(returns.values))}")
 
 
 def _share(share: float | None) -> str:

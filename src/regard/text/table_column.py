@@ -92,10 +92,10 @@ def describe_sides(sides: Mapping[str, int], first: Sequence[str], name: str, *,
         + (f" ({first[place].strip()[:30]!r})" if is_heading and place < len(first) else "")
         for side, place in sides.items()
     ]
-    listed = f"{name}: {', '.join(columns)}"
+    listed = ", ".join(columns)
     if is_heading:
-        return f"{listed}; the first row has the names of the columns"
-    return f"{listed}; the first row is {unit}"
+        return f"{name}: {listed}; the first row has the names of the columns"
+    return f"{name}: {listed}; the first row is {unit}"
 
 
 @final

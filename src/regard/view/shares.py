@@ -25,12 +25,10 @@ from regard.view.words_from_tokens import words_of
 
 
 def signed_note(layers: Sequence[AttentionLayer]) -> str:
-    """A sentence about shares of signed weights, after a space; "" if no layer has any."""
+    """A sentence about shares of signed weights; "" if no layer has any."""
     if not any(layer.is_signed for layer in layers):
         return ""
-    return " " + translate(
-        "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
-    )
+    return translate("Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all.")
 
 
 def shares_of(

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import translate
+from regard.language import join_sentences, translate
 from regard.view.findings import findings
 from regard.view.long_reading import LongReading
 from regard.view.picture_comparison import PictureComparison
@@ -130,7 +130,7 @@ def _print_answer(reading: Reading, console: Console) -> None:
         layer=len(reading.layers) - 1,
         heads=heads,
     )
-    console.print(f"{several}{how}{signed_note(reading.layers[-1:])}\n", style="dim")
+    console.print(join_sentences((f"{several}{how}", signed_note(reading.layers[-1:]))) + "\n", style="dim")
 
 
 def answer_line(reading: Reading) -> str:

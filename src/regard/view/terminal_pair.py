@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import translate
+from regard.language import join_sentences, translate
 from regard.view.reading import SOURCE, TARGET, PairReading, Reading, Tokens, kind_label
 from regard.view.shares import mean_shares, signed_note
 from regard.view.terminal_tables import bar
@@ -31,16 +31,13 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     weights = mean_shares(layer)[None]
     console.print(_table(translate("target"), words, aggregate_by_word(weights, *words)[0], plain=plain))
     print_omitted_count(len(words[0]), translate("words"), console)
-    console.print(
-        translate(
-            "Each target word, and the source words its step attended to most: layer {layer}, {heads}. Layers are "
-            "counted from 0.",
-            layer=pair.alignment_layer,
-            heads=translate("its one head") if heads == 1 else translate("the mean of its {heads} heads", heads=heads),
-        )
-        + signed_note([layer]),
-        style="dim",
+    how = translate(
+        "Each target word, and the source words its step attended to most: layer {layer}, {heads}. Layers are "
+        "counted from 0.",
+        layer=pair.alignment_layer,
+        heads=translate("its one head") if heads == 1 else translate("the mean of its {heads} heads", heads=heads),
     )
+    console.print(join_sentences((how, signed_note([layer]))), style="dim")
     if [len(word) for word in words] != [len(token) for token in tokens]:
         console.print(Text(f"\n{translate('Token alignment')}", style="bold"))
         console.print(_table(translate("target"), tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))

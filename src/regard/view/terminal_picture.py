@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.language import translate, translate_message
+from regard.language import join_sentences, translate, translate_message
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.sound_track import SoundTrack
 from regard.view.terminal_tables import Column, fitted_table, make_share_table
@@ -41,7 +41,7 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
     console.print(
         make_share_table(f"\n{translate_message(reading.noun)}", f"\n{translate('share')}", rows, plain=plain)
     )
-    console.print(f"{how} {translate_message(reading.note)}\n", style="dim")
+    console.print(join_sentences((how, translate_message(reading.note))) + "\n", style="dim")
 
 
 def _print_track(track: SoundTrack, console: Console) -> None:

@@ -47,12 +47,16 @@ def print_words(reading: Reading, console: Console) -> None:
     console.print(_words_table(looks[:MAX_WORDS], pairs, console))
     print_omitted_count(len(looks), translate("words"), console)
     console.print(
-        translate(
-            "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and "
-            "heads are counted from 0."
-        )
-        + signed_note(reading.layers)
-        + (f" {note}" if (note := words_note(reading)) else ""),
+        join_sentences(
+            (
+                translate(
+                    "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers "
+                    "and heads are counted from 0."
+                ),
+                signed_note(reading.layers),
+                words_note(reading),
+            )
+        ),
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)

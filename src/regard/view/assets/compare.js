@@ -14,7 +14,7 @@ function showComparisonFacts() {
   byId("cut").hidden = attentions.every(({ dropped }) => dropped === 0);
   byId("cut").textContent = translate`Truncated: a text is longer than the model’s limit, and its last tokens were removed.`;
   const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; no weight differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;
-  byId("foot").textContent = translate`Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.` + ` ${sideOf(0).word_note ?? ""}`;
+  byId("foot").textContent = joinSentences(translate`Queries and keys, or weights, are ${how}. Changes are computed before rounding. Layers and heads are counted from 0. This page loads nothing and sends nothing.`, sideOf(0).word_note);
 }
 
 function showMarkSwitch() {

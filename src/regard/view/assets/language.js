@@ -15,7 +15,20 @@ function translatedParts(strings, values) {
 }
 
 function translate(strings, ...values) {
-  return translatedParts(strings, values).join("");
+  return translatedParts(strings, values).reduce(joinTexts, "");
+}
+
+// Templates have spaces around values for numbers and Latin letters; between Chinese characters there is none.
+const HAN = /[\u3400-\u9fff]/;
+
+function joinTexts(text, part) {
+  const [before, after] = [text.trimEnd(), `${part}`.trimStart()];
+  return TRANSLATIONS && HAN.test(before.at(-1)) && HAN.test(after[0]) ? before + after : `${text}${part}`;
+}
+
+// Sentences behind one another, those that are not empty: Chinese has no space between them.
+function joinSentences(...sentences) {
+  return sentences.filter(Boolean).join(TRANSLATIONS ? "" : " ");
 }
 
 // For values that are nodes, or lists of nodes.

@@ -19,7 +19,7 @@ function showSideBySideFacts() {
   byId("top").textContent = top;
   byId("threads").textContent = plural`${threads} threads`;
   const how = data.letters ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; none differs by more than ${data.largest_error.toPrecision(1)}` : translate`stored as float32`;
-  byId("foot").textContent = translate`Weights are ${how}. Measures are computed before rounding. Random features and projections are drawn with a fixed seed. Layers and heads are counted from 0. This page loads nothing and sends nothing.` + ` ${text.word_note ?? ""}`;
+  byId("foot").textContent = joinSentences(translate`Weights are ${how}. Measures are computed before rounding. Random features and projections are drawn with a fixed seed. Layers and heads are counted from 0. This page loads nothing and sends nothing.`, text.word_note);
 }
 
 buildTheme(repaintSideBySide);
