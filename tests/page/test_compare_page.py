@@ -214,6 +214,30 @@ def test_tabs_paper_and_unsafe_text(show_compared: Show) -> None:
     assert_fits_paper(opened)
 
 
+def test_comparisons_of_one_text_are_told_apart_by_their_names(show_compared: Show) -> None:
+    first, second, third = (random_reading(WORDS, seed=seed) for seed in (7, 8, 9))
+    several = [
+        compare_readings(first, second, names=("exact", "window")),
+        compare_readings(first, third, names=("exact", "random")),
+        compare_readings(first, random_reading(WORDS[:5]), names=("exact", "shorter")),
+    ]
+    titles = show_compared(*several).page.locator("#texts [role=tab]").all_inner_texts()
+    text = " ".join(WORDS)
+    alone = f"3. {text} | {' '.join(WORDS[:5])}"
+    assert titles == [f"1. exact / window · {text}", f"2. exact / random · {text}", alone]
+    titles = show_compared(*several[:2]).page.locator("#texts [role=tab]").all_inner_texts()
+    assert titles == ["1. exact / window", "2. exact / random"]
+
+
+def test_the_name_of_a_side_is_beside_its_selectors_on_a_phone(show_compared: Show, wide: ReadingComparison) -> None:
+    opened = show_compared(wide, width=390)
+    for name, selector in (("#first-name", "#head"), ("#second-name", "#other-head")):
+        top, other = (opened.page.locator(part).bounding_box() for part in (name, selector))
+        assert top is not None
+        assert other is not None
+        assert abs(top["y"] + top["height"] / 2 - other["y"] - other["height"] / 2) < 8
+
+
 def test_a_layer_of_weights_alone_and_of_another_model(show_compared: Show) -> None:
     first: Reading = random_reading(WORDS)
     second = random_reading(WORDS, layers=1, heads=2, seed=3)

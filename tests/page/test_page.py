@@ -532,6 +532,19 @@ def test_sentence_and_map_stay_in_view(show: Show) -> None:
     assert all(map(is_seen, seen))
 
 
+def test_on_a_large_screen_a_title_stands_above_its_steps(show: Show) -> None:
+    """Sections run through several columns at 3840 x 2160."""
+    opened = show(random_reading(WORDS, layers=6, heads=12))
+    opened.page.set_viewport_size({"width": 3840, "height": 2160})
+    lefts = opened.page.locator("#steps-title, #key, #steps > li:first-child").evaluate_all(
+        "nodes => nodes.map((node) => node.closest('section > *').getClientRects()[0].left)"
+    )
+    assert len(lefts) == 3
+    assert max(lefts) - min(lefts) < 1
+    broken = "nodes => nodes.filter((node) => node.getClientRects().length > 1).length"
+    assert opened.page.locator("#steps > li").evaluate_all(broken) == 0
+
+
 def test_what_has_the_focus_is_not_under_the_text(show: Show) -> None:
     opened = show(random_reading(numbered_words(60), layers=12, heads=12))
     opened.page.set_viewport_size({"width": 1280, "height": 800})

@@ -85,6 +85,17 @@ def test_opens_at_the_strongest_finding_of_exact_attention(show_side: Show, side
     assert refused == "Refuses: additive has parameters of its own, for which the model has no trained weights."
 
 
+def test_text_headline_and_the_first_maps_are_on_one_screen(show_side: Show, side: SideBySide) -> None:
+    opened = show_side(side, width=1280)
+    bottoms = opened.page.locator("#sentence, #row, .place, .panel canvas").evaluate_all(
+        "nodes => nodes.map((node) => node.getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms[:6]) <= 800  # with three maps beside one another
+    assert not opened.page.locator(".first .how").is_visible()
+    opened.page.locator(".first summary").click()
+    assert opened.page.locator(".first .how").is_visible()
+
+
 def test_numbers_equal_the_readings(show_side: Show, side: SideBySide) -> None:
     layer, head, query, key = 2, 5, 3, 7
     opened = show_side(side, at=f"#text=0&layer={layer}&head={head}&token={query}&key={key}")

@@ -2,6 +2,14 @@
 
 const MANY_TEXTS = 6; // number of texts above which tabs would take the room of what they show
 
+// Comparisons of one text, such as with several mechanisms, have one title: their names tell them apart.
+function tabTitle({ title, names }) {
+  const [titles, ofBoth] = [data.texts.map((other) => other.title), (names ?? []).join(" / ")];
+  const same = titles.filter((other) => other === title).length;
+  if (!names || same === 1) return title;
+  return same === titles.length ? ofBoth : `${ofBoth} · ${title}`;
+}
+
 function buildTabs() {
   const tabs = byId("texts");
   tabs.hidden = data.texts.length < 2;
@@ -10,8 +18,8 @@ function buildTabs() {
     buildTextList(tabs);
     return;
   }
-  const nodes = data.texts.map(({ title, direction }, at) =>
-    make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
+  const nodes = data.texts.map((text, at) =>
+    make("button", { type: "button", role: "tab", title: text.title, onclick: () => go({ text: at }) }, make("bdi", { dir: text.direction }, `${at + 1}. ${tabTitle(text)}`)),
   );
   tabs.replaceChildren(...nodes);
   listen(tabs, "keydown", (event) =>

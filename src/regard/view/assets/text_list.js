@@ -4,14 +4,14 @@ const LISTED = 200; // number of entries that the list shows at once
 
 function buildTextList(place) {
   place.removeAttribute("role");
-  const titles = data.texts.map(({ title }) => title.toLocaleLowerCase());
+  const titles = data.texts.map((text) => tabTitle(text).toLocaleLowerCase());
   const step = (by, sign, name) => make("button", { type: "button", "aria-label": name, title: name, onclick: () => go({ text: bounded(state.text + by, titles.length) }) }, sign);
   const summary = make("summary", {});
   const search = make("input", { type: "search", "aria-label": translate`Search ${titles.length} texts`, placeholder: translate`Search ${titles.length} texts` });
   const list = make("ul", { "aria-label": translate`Texts found` });
   const note = make("p", { class: "how", role: "status" });
   const box = make("details", { class: "texts" }, summary, make("div", { class: "found" }, search, list, note));
-  const label = (text) => [`${text + 1}. `, make("bdi", { dir: data.texts[text].direction }, data.texts[text].title)];
+  const label = (text) => [`${text + 1}. `, make("bdi", { dir: data.texts[text].direction }, tabTitle(data.texts[text]))];
   const choose = (text) => {
     box.open = false;
     summary.focus();
