@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_iter
 from regard.errors import RefusedError
 from regard.exact_attention import listen_to_attention
 from regard.kernels.request import Request
+from regard.language import abbreviate_names
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.layers.module_names import join_names
 from regard.log import log
@@ -75,11 +76,11 @@ def _listen(
     mode = _Operations(calling, WrittenAttention(model.parameters()), add, native)
     with calling.follow(), listen_to_attention(mode.report_request), mode:
         yield
-    layers = mode.written.not_understood
+    layers = [layer or type(model).__name__ for layer in mode.written.not_understood]  # the model itself has no name
     if mode.calls == 0 and calling.was_called and not calling.covered:
         raise _nothing_error(model, layers)
     if layers:
-        log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {', '.join(layers)}")
+        log.warning(f"{type(model).__name__}: not recorded: a softmax of scores in {abbreviate_names(layers)}")
     if native is not None and native.reasons:
         log.warning(f"{type(model).__name__}: computed by torch: {native.describe()}")
 
@@ -165,6 +166,6 @@ def _nothing_error(model: nn.Module, layers: list[str]) -> RefusedError:
         f"no attention was seen while {type(model).__name__} ran",
         expected="scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, or a softmax of products of "
         "queries and keys that is multiplied by values",
-        got=f"a softmax of scores with another use in {', '.join(layers)}" if layers else "none of these",
+        got=f"a softmax of scores with another use in {abbreviate_names(layers)}" if layers else "none of these",
         do="compute attention in one of these ways, or by regard.MultiHeadAttention",
     )

@@ -595,8 +595,18 @@ class TestWhatIsNotAttention:
             model(tokens)
         assert [call.name for call in seen] == ["attention"]
         assert "not recorded: a softmax of scores in slots" in caplog.text
-        with pytest.raises(RefusedError, match="a softmax of scores with another use in"), regard.record(model.slots):
+        of_slots = pytest.raises(RefusedError, match=r"got: +a softmax of scores with another use in Slots\n")
+        with of_slots, regard.record(model.slots):
             model.slots(tokens, tokens)
+
+    def test_many_layers_that_are_not_understood_are_counted(self):
+        class Slots(nn.Module):
+            def forward(self, query):
+                return (query @ query.mT).softmax(-2).mT @ query
+
+        model = nn.Sequential(*(Slots() for _ in range(11)))
+        with pytest.raises(RefusedError, match="another use in 0, 1, 2, 3, 4, 5 and 5 more"), regard.record(model):
+            model(torch.randn(2, LENGTH, WIDTH))
 
     def test_another_model_and_another_thread_are_not_recorded(self):
         model, other, tokens = Model(fused).eval(), Model(fused).eval(), torch.randn(2, LENGTH, WIDTH)
