@@ -3,7 +3,7 @@
 function showPictureFacts() {
   const text = shownText();
   const [first] = text.layers;
-  byId("about").textContent = translate`${modelName()}: ${text.sound ? `${timeName(text.sound.length)}, ${hasPlace(first) ? plural`${first.columns} tokens` : translate`${plural`${first.prefix.length} tokens`} written`}` : placesIn(first)}, ${layersAndHeads(text)}.`;
+  byId("about").textContent = translate`${modelName()}: ${text.sound ? [timeName(text.sound.length), hasPlace(first) ? plural`${first.columns} tokens` : translate`${plural`${first.prefix.length} tokens`} written`].join(translate`, `) : placesIn(first)}, ${layersAndHeads(text)}.`;
   const alone = text.layers.every((_, layer) => isAlone(text, layer));
   const how = data.letters
     ? translate`rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
