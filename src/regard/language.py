@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
-from typing import final
+from typing import TypeAlias, final
 
 LANGUAGES = ("en", "zh")
 """English and simplified Chinese."""
@@ -31,6 +31,7 @@ _PARTS_OF_MESSAGES = ("view", "help", "messages")
 """The files that are read; where two have the same English, the last one counts: ``pair`` has a meaning in each."""
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
+_own_words: ContextVar[frozenset[str]] = ContextVar("own_words", default=frozenset())
 
 
 def language_in_use() -> str:
@@ -47,14 +48,19 @@ def check_language(name: str | None) -> None:
 
 
 @contextmanager
-def use_language(name: str | None) -> Iterator[None]:
-    """Use the language ``name`` inside the block; None is the one in use."""
+def use_language(name: str | None, *, own_words: Iterable[str] = ()) -> Iterator[None]:
+    """Use the language ``name`` inside the block; None is the one in use.
+
+    ``own_words`` are the user's, which stay as they are: a folder may have the name "model".
+    """
     check_language(name)
     token = _language.set(language_in_use() if name is None else name)
+    words = _own_words.set(_own_words.get() | frozenset(own_words))
     try:
         yield
     finally:
         _language.reset(token)
+        _own_words.reset(words)
 
 
 def language_of_environment() -> str:
@@ -116,8 +122,8 @@ def translate_message(text: str, *, is_value: bool = False) -> str:
 
     ``is_value`` is for a text that may be the user's own, such as a path: a template of few letters does not count.
     """
-    language = language_in_use()
-    return text if language == "en" or not text else _translate_message(language, text, is_value=is_value)
+    reader = language_in_use(), _own_words.get()
+    return text if reader[0] == "en" or not text else _translate_message(reader, text, is_value=is_value)
 
 
 @cache
@@ -208,13 +214,18 @@ def _patterns(language: str) -> list[tuple[_Pattern, str]]:
 _FOREIGN = re.compile(r"(?<=\()[A-Z]\w*(?:Error|Exception|Warning): .*(?=\))|\b[A-Z]\w*(?:Error|Exception|Warning): .*")
 """The message of another library with its class, up to the end of the brackets around it, or of the text."""
 _HELD_PLACE = "\ufffc"
+_Reader: TypeAlias = tuple[str, frozenset[str]]
+"""A language, and the words that are the user's own."""
 
 
 @lru_cache(maxsize=10_000)
-def _translate_message(language: str, text: str, *, is_value: bool) -> str:
+def _translate_message(reader: _Reader, text: str, *, is_value: bool) -> str:
+    language, own_words = reader
+    if text in own_words:
+        return text
     if foreign := _FOREIGN.search(text):
         held = text[: foreign.start()] + _HELD_PLACE + text[foreign.end() :]
-        return _translate_message(language, held, is_value=is_value).replace(_HELD_PLACE, foreign[0])
+        return _translate_message(reader, held, is_value=is_value).replace(_HELD_PLACE, foreign[0])
     catalogue, count = read_catalogue(language, _PARTS_OF_MESSAGES), _COUNT.fullmatch(text)
     if catalogue.get(text):
         return catalogue[text]
@@ -231,12 +242,12 @@ def _translate_message(language: str, text: str, *, is_value: bool) -> str:
             *inner, (last, end) = [*values.items()] or [("", "")]
             splits_clauses = any(sign in value for _, value in inner for sign in _JOINTS)
             splits_clauses |= any(sign in end for sign in ("; ", ", ")) and not translation.endswith(last)
-            found.append((_fill(language, translation, values), splits_clauses))
+            found.append((_fill(reader, translation, values), splits_clauses))
     if "\n" in text:
-        lines = [_translate_message(language, line, is_value=is_value) for line in text.split("\n")]
+        lines = [_translate_message(reader, line, is_value=is_value) for line in text.split("\n")]
         found.append(("\n".join(lines), False))
     else:
-        found.append((_translate_parts(language, text, is_value=is_value), False))
+        found.append((_translate_parts(reader, text, is_value=is_value), False))
     return min((each for each in found if each[0]), key=_count_english, default=(text, False))[0]
 
 
@@ -250,38 +261,38 @@ _JOINTS = {"; ": "；", ": ": "：", ", ": "，"}
 """Signs between clauses that were made apart from each other, and their Chinese."""
 
 
-def _translate_parts(language: str, text: str, *, is_value: bool) -> str:
+def _translate_parts(reader: _Reader, text: str, *, is_value: bool) -> str:
     """The translation of clauses that are joined; "" if the catalogue lacks one of them, or both beside a colon."""
     for sign, joint in _JOINTS.items():
         parts = text.split(sign, 1 if sign == ": " else -1)
         if len(parts) > 1 and not (is_value and sign == ": "):
-            translated = [_translate_message(language, part, is_value=is_value or sign == ", ") for part in parts]
+            translated = [_translate_message(reader, part, is_value=is_value or sign == ", ") for part in parts]
             unchanged = [part for part, own in zip(parts, translated, strict=True) if part == own]
             is_name = len(unchanged) == 1 and unchanged[0].count(" ") <= 1
             if not unchanged or (sign == ": " and len(unchanged) == 1):  # before a colon is often a path
                 return joint.join(translated)
             if sign == ", " and len(parts) > 2 and is_name:  # a list that begins with the name of a model
                 return joint.join(translated)
-    return _translate_halves(language, text)
+    return _translate_halves(reader, text)
 
 
-def _translate_halves(language: str, text: str) -> str:
+def _translate_halves(reader: _Reader, text: str) -> str:
     """The translation of two phrases beside a comma, one of which has commas of its own; "" if there are none."""
     parts = text.split(", ")
     for place in range(1, len(parts)) if 2 < len(parts) <= _MOST_COMMAS else ():
         halves = [", ".join(parts[:place]), ", ".join(parts[place:])]
-        translated = [_translate_message(language, half, is_value=True) for half in halves]
+        translated = [_translate_message(reader, half, is_value=True) for half in halves]
         if all(half != own for half, own in zip(halves, translated, strict=True)):
             return "，".join(translated)
     return ""
 
 
-def _fill(language: str, translation: str, values: Mapping[str, str]) -> str:
+def _fill(reader: _Reader, translation: str, values: Mapping[str, str]) -> str:
     """The translation with its values, each translated if the catalogue has it; marked arguments stay."""
 
     def fill(hole: re.Match[str]) -> str:
         value = values.get(hole[0], hole[0])
-        return value if hole[0].startswith("`") else _translate_message(language, value, is_value=True)
+        return value if hole[0].startswith("`") else _translate_message(reader, value, is_value=True)
 
     places = [*_HOLE.finditer(translation)]
     between = zip([0, *(place.end() for place in places)], [*(place.start() for place in places), None], strict=True)

@@ -7,6 +7,7 @@ import typer
 
 from regard.cli.app import app
 from regard.cli.help_language import find_language
+from regard.language import translate_message, use_language
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,18 @@ def test_errors_of_usage(run_here):
     assert "没有选项 --batch-tokens（可能的选项：--batch, --tokens）" in result.stderr
     assert "错误" in result.stderr
     assert "No such option: --batch-tokens" in run_here("embed", "--batch-tokens", "3").stderr
+
+
+def test_a_folder_with_the_name_of_a_noun_keeps_it(run_here, tmp_path):
+    (tmp_path / "model").mkdir()
+    result = run_here("--lang", "zh", "embed", "x", "--model", "model/")
+    assert result.returncode == 4, result.stderr
+    assert "model" in result.stderr
+    assert "：模型" not in result.stderr
+    with use_language("zh", own_words=["model"]):
+        assert translate_message("model already exists") == "model 已存在"
+    with use_language("zh"):
+        assert translate_message("model already exists") == "模型已存在"
 
 
 def test_an_unknown_language_is_refused(run_here):

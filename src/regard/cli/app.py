@@ -34,7 +34,13 @@ from regard.cli import (
 from regard.cli import list as list_verb
 from regard.cli.argument_options import spell_for_shell
 from regard.cli.broken_pipe import exit_quietly
-from regard.cli.help_language import find_language, typer_in_language, usage_errors_in_language, with_language
+from regard.cli.help_language import (
+    find_language,
+    find_own_words,
+    typer_in_language,
+    usage_errors_in_language,
+    with_language,
+)
 from regard.cli.out_of_memory import is_out_of_memory, out_of_memory_error
 from regard.cli.stderr import error_in_language, say
 from regard.cli.verb import name_types
@@ -123,7 +129,7 @@ list_verb.register(app)
 
 def main() -> None:
     """Entry point of the ``regard`` command: run a verb, and turn errors into messages and exit codes."""
-    with use_language(find_language(sys.argv[1:])), typer_in_language():
+    with use_language(find_language(sys.argv[1:]), own_words=find_own_words(sys.argv[1:])), typer_in_language():
         try:
             _prepare_streams()
             _let_waiting_threads_sleep()

@@ -25,7 +25,7 @@ from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
 from regard.columns import parse_columns
 from regard.device_names import AUTO
-from regard.language import count_noun, translate_message
+from regard.language import count_noun, translate, translate_message
 
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
@@ -168,5 +168,5 @@ def _print_examples(examples: Sequence[_Example]) -> None:
     for example in examples:
         rate = example.errors / len(example.reference)
         print(f"  {escape_text(example.sound)}, {rate:.2f}")
-        print(f"    {translate_message('text'):5}  {escape_text(example.reference)}")
-        print(f"    {translate_message('model'):5}  {escape_text(example.hypothesis)}")
+        print(f"    {translate('text'):5}  {escape_text(example.reference)}")
+        print(f"    {translate('model'):5}  {escape_text(example.hypothesis)}")

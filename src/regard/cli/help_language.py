@@ -72,6 +72,11 @@ def find_language(arguments: Sequence[str]) -> str | None:
     return next((value for value in reversed(values) if value in LANGUAGES), None)
 
 
+def find_own_words(arguments: Sequence[str]) -> set[str]:
+    """The words among the arguments that messages repeat as they were typed, such as the name of a folder."""
+    return {word.rstrip("/") for word in arguments if word[:1] not in ("", "-") and not re.search(r"\s", word)}
+
+
 def help_paragraphs(text: str | None) -> Iterator[str]:
     """The paragraphs of a help text that are translated: not the examples, which begin with spaces."""
     for paragraph in (text or "").split("\n\n"):

@@ -55,3 +55,29 @@ def test_a_number_of_each_query_and_key_follows_from_what_the_layer_reads(name: 
             computed = computed if side.normed is None else side.normed
             first = slice(0, 1) if side.is_rotated else slice(None)  # position 0 rotates by 0
             np.testing.assert_allclose(computed[:, first], heads[every, first, side.components], atol=1e-4)
+
+
+def test_cross_attention_of_whisper_reads_the_text_for_queries_and_the_sound_for_keys() -> None:
+    """Whisper scales its queries before the product, and its keys have no bias."""
+    torch.manual_seed(1)
+    sizes = {"d_model": 20, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 8, "max_source_positions": 13}
+    sizes |= {f"{side}_attention_heads": 5 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": 24 for side in ("encoder", "decoder")}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "vocab_size": 67}
+    model = transformers.WhisperModel(transformers.WhisperConfig(**sizes, **ids)).eval()
+    with torch.no_grad():
+        for part in model.parameters():
+            part.add_(0.1 * torch.randn_like(part))
+    with torch.no_grad(), regard.record(model, inputs=True) as seen:
+        model(torch.randn(1, 8, 26), decoder_input_ids=torch.tensor([[1, 5, 7, 9]]), use_cache=False)
+    calls = [call for call in seen if call.name.endswith("encoder_attn")]
+    assert len(calls) == 2
+    for call in calls:
+        (layer,) = add_projections(layers_of([call]), seen.inputs)
+        assert isinstance(layer, LayerReading)
+        assert layer.projections is not None
+        sides = layer.projections.query, layer.projections.key
+        assert [len(side.tokens) for side in sides] == [4, 13]
+        for side, heads in zip(sides, (layer.query, layer.key), strict=True):
+            computed = side.factor * (side.rows.astype("f8") @ side.tokens.astype("f8").T + side.biases[:, None])
+            np.testing.assert_allclose(computed, heads[np.arange(len(heads)), :, side.components], atol=1e-4)

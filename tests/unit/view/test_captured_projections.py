@@ -51,8 +51,9 @@ def test_rotated_and_grouped_keys_follow_too() -> None:
         assert layer.projections.key.is_rotated
 
 
-def test_quantized_weights_are_read_with_their_scales() -> None:
-    model = regard.load("minilm", weights="int8")
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_quantized_weights_are_read_with_their_scales(weights: str) -> None:
+    model = regard.load("minilm", weights=weights)
     for layer in read(model, "I ate an apple.").layers:
         assert isinstance(layer, LayerReading)
         assert layer.projections is not None
