@@ -5,10 +5,10 @@ tested, and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` tha
 of a distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the
 weights of keys.
 
-FlexAttention is compiled for each kind of mask and bias and for dtypes and heads: for the first length and the first
-sides of a window alone, and then for all. The padding of the next batch is no new compilation. Uncompiled,
-FlexAttention holds the full matrix of scores, and torch falls back to that when it has compiled a function too often.
-Here it raises an error instead.
+FlexAttention is compiled for each kind of mask and bias, for the sides of a window, and for all sizes. New values, such
+as the padding of the next batch, are no new compilation. Lengths are not dynamic: several errors of torch, wrong
+results among them, were with dynamic shapes. Uncompiled, FlexAttention holds the full matrix of scores, and torch falls
+back to that when it has compiled a function too often. Here it raises an error instead.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _make_score_mod(request: Request) -> ScoreMod | None:
     add_bias, softcap = _make_bias_mod(request), request.terms.softcap
     if softcap is None:
         return add_bias
-    # A tensor: torch 2.13 compiles no backward pass of a function that captures a float.
+    # A tensor: torch 2.13 traces no backward pass of a function that captures a float.
     cap = torch.full((), softcap, dtype=torch.float32, device=request.device)
 
     def cap_score(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ def _make_bias_mod(request: Request) -> ScoreMod | None:
 
 @cache
 def _compile_flex_attention(has_mask: bool) -> Callable[..., Any]:
-    """Compile FlexAttention, again for each kind of mask, bias and size; the second length compiles it for all.
+    """Compile FlexAttention, again for each kind of mask, bias and size.
 
     ``fullgraph`` makes torch raise an error when it reaches its limit of compilations, where it would call the function
     uncompiled otherwise.
@@ -225,7 +225,7 @@ def _compile_flex_attention(has_mask: bool) -> Callable[..., Any]:
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the name in torch 2.6
     limits = dict.fromkeys((limit, f"accumulated_{limit}"), MAX_COMPILATIONS)
     function = _masked_attention if has_mask else _unmasked_attention
-    return cast(Callable[..., Any], config.patch(limits)(torch.compile(function, fullgraph=True)))
+    return cast(Callable[..., Any], config.patch(limits)(torch.compile(function, dynamic=False, fullgraph=True)))
 
 
 # Two functions, since torch 2.13 fails to compile a function again that was called with a block mask before and is
