@@ -11,6 +11,7 @@ all others. For attention:
     reference    for requests that all others refuse
 
 The order on a CPU was measured. That on GPUs is assumed, and "why" says so, until it has been measured on one.
+For "observe", native on a CPU and triton on a GPU come before reference; the others do not return their weights.
 
 On a CPU all of them keep the promise that masked positions have no influence, whatever they hold; on a GPU "sdpa" keeps
 it for finite numbers, and for padding.
@@ -41,6 +42,7 @@ from regard.kernels.implementations import (
     sdpa,
     sigmoid,
     talking_heads,
+    triton,
 )
 
 Operation: TypeAlias = Literal[
@@ -73,7 +75,7 @@ def _make_unobservable(name: str) -> Implementation:
 
 _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
-    "observe": (native.OBSERVE, _make_unobservable("sdpa"), _make_unobservable("flex"), reference.OBSERVE),
+    "observe": (native.OBSERVE, triton.OBSERVE, *map(_make_unobservable, ("sdpa", "flex")), reference.OBSERVE),
     "sigmoid attention": (sigmoid.NATIVE, sigmoid.REFERENCE),
     "talking heads": (talking_heads.NATIVE, talking_heads.REFERENCE),
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
@@ -89,7 +91,7 @@ _IMPLEMENTATIONS_BY_NAME = {
 }
 
 BACKENDS: Mapping[str, Backend] = {
-    backend.name: backend for backend in (module.BACKEND for module in (native, sdpa, flex, reference))
+    backend.name: backend for backend in (module.BACKEND for module in (native, sdpa, flex, triton, reference))
 }
 """The backend of each implementation name on this machine."""
 

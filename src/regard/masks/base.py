@@ -32,6 +32,7 @@ from regard.masks.memo import Memo
 from regard.tensors import has_values, is_traced
 
 if TYPE_CHECKING:
+    from regard.masks.device_tiles import DeviceTiles
     from regard.masks.tile_rows import TileRows
     from regard.masks.tiles import TileGrid, TileMap
 
@@ -85,6 +86,15 @@ class Mask(ABC):
         if is_traced() or frame.queries <= _MAX_DENSE_QUERIES or max(frame.queries, frame.keys) <= TILE_SIZE:
             return KernelMask(dense=part.dense(frame.queries, frame.keys, device=CPU))
         return KernelMask(tiles=self._get_tile_map(part, name, frame, TILE_SIZE))
+
+    def lower_to_device(self, frame: Frame, device: torch.device) -> DeviceTiles:
+        """Convert the mask to lists of tiles in the memory of a device. They are cached here."""
+        from regard.masks.device_tiles import move_tiles
+
+        key = ("device tiles", frame.queries, frame.keys, device)
+        return self._memo.get_or_compute(
+            key, lambda: move_tiles(self._get_tile_map(self, (), frame, TILE_SIZE), device)
+        )
 
     def lower_without_tiles(self, frame: Frame) -> KernelMask | None:
         """Convert the mask for a kernel if that is cheap (no tile map is built), else return None."""

@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard import masks
-from regard.kernels.implementations import flex, native, sdpa
+from regard.kernels.implementations import flex, native, sdpa, triton
 from regard.kernels.operators.kernel_arguments import COMPUTED_TERMS, to_kernel_arguments
 from regard.kernels.request import Terms, make_term_check
 from regard.kernels.select import BACKENDS
@@ -76,7 +76,12 @@ def test_an_implementation_refuses_terms_that_it_does_not_list(name, without_sha
 
 
 def test_every_implementation_lists_its_terms(without_shape_checks):
-    computed = {"native": COMPUTED_TERMS, "sdpa": sdpa.COMPUTED_TERMS, "flex": flex.COMPUTED_TERMS}
+    computed = {
+        "native": COMPUTED_TERMS,
+        "sdpa": sdpa.COMPUTED_TERMS,
+        "flex": flex.COMPUTED_TERMS,
+        "triton": triton.COMPUTED_TERMS,
+    }
     assert {*computed, "reference"} == set(BACKENDS)  # "reference" computes all
     for name in set(NAMES) - set(sdpa.COMPUTED_TERMS):
         assert "torch's fused kernel has no " in sdpa.ATTENTION.refuses(request_with(name))

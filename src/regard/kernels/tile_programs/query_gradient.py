@@ -1,0 +1,65 @@
+"""The gradient of the queries, in a pass over the rows of a tile map, in Triton.
+
+dq_i = scale * sum_j ds_ij k_j           ds: see ``score_gradients``
+"""
+
+import triton
+import triton.language as tl
+
+from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_keys, load_queries
+from regard.kernels.tile_programs.scores import allowed_cells, find_list, store_tokens, tile_at
+
+
+@triton.jit
+def differentiate_queries(query, key, value, tiles, terms, normalizer, upstream, of_query, sizes, blocks: tl.constexpr):
+    """Compute ``of_query`` (batch, heads, queries, head_dim)."""
+    parts = tl.cdiv(sizes.queries, blocks.rows)
+    part, pair = tl.program_id(0) % parts, tl.program_id(0) // parts
+    batch, head = pair // sizes.heads, pair % sizes.heads
+    row = part * blocks.rows + tl.arange(0, blocks.rows)
+    of_rows = load_queries(query, terms, normalizer, upstream, batch, head, row, sizes, blocks)
+    summed = tl.zeros([blocks.rows, blocks.padded_head_dim], tl.float32)
+    begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
+    for entry in range(begin, middle):
+        summed = _add_tile(
+            summed, of_rows, key, value, tiles, terms, upstream, batch, head, row, entry, sizes, blocks, False
+        )
+    if tiles is not None:
+        for entry in range(middle, end):
+            summed = _add_tile(
+                summed, of_rows, key, value, tiles, terms, upstream, batch, head, row, entry, sizes, blocks, True
+            )
+    summed *= terms.scale
+    store_tokens(of_query, batch, head, row, sizes.queries, summed, blocks.head_dim, blocks.padded_head_dim)
+
+
+@triton.jit
+def _add_tile(
+    summed,
+    of_rows,
+    key,
+    value,
+    tiles,
+    terms,
+    upstream,
+    batch,
+    head,
+    row,
+    entry,
+    sizes,
+    blocks: tl.constexpr,
+    is_partial: tl.constexpr,
+):
+    """Add the cells of a tile to the gradients of some queries."""
+    q, of_output, is_bad_query, largest, log_sum = of_rows
+    first = tile_at(tiles, entry) * 64
+    for part in tl.static_range(64 // blocks.columns):
+        column = first + part * blocks.columns + tl.arange(0, blocks.columns)
+        k, v, is_bad_key = load_keys(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
+        allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
+        _, _, of_products = differentiate_cells(
+            q, of_output, is_bad_query, largest, log_sum, k, v, is_bad_key, allowed, terms, upstream, batch, head, row,
+            column, sizes, blocks,
+        )  # fmt: skip
+        summed = tl.dot(of_products.to(k.dtype), k, summed, input_precision=blocks.precision)
+    return summed

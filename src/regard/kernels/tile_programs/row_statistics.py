@@ -1,0 +1,186 @@
+"""Statistics of the weights of each query, in one more pass over the tiles of its row, in Triton.
+
+    entropy_i = -sum_j w_ij ln w_ij        a sink is one more weight
+    mean_i    = sum_j w_ij c_j             of a number for each key, where one is given
+    top       the largest weights, largest first; equal ones by their keys
+
+For the largest weights, a score and its key are packed into 64 bits, the score first, such that a larger number comes
+earlier; all are different. A row keeps the ``count`` largest so far. Of each tile, those above the least of them take
+its place one after another: few do after the first tiles. More than ``MAX_COUNT`` are found in several passes, each
+among the numbers below the least of the pass before.
+"""
+
+import triton
+import triton.language as tl
+
+from regard.kernels.tile_programs.scores import (
+    allowed_cells,
+    capped_products,
+    find_list,
+    hidden_scores,
+    load_tokens,
+    log_weights,
+    tile_at,
+)
+
+MAX_COUNT = 64
+"""Largest weights that one pass finds."""
+_LOWEST = tl.constexpr(-(2**63))
+_ALL_BITS = tl.constexpr(0x7FFFFFFF)  # of a key, or of a score without its sign
+
+
+@triton.jit
+def summarize_rows(
+    query,
+    key,
+    tiles,
+    terms,
+    normalizer,
+    sink_weight,
+    entropy,
+    column,
+    mean,
+    top_keys,
+    top_weights,
+    top,
+    sizes,
+    count: tl.constexpr,
+    blocks: tl.constexpr,
+):
+    """Compute ``entropy`` and ``mean`` (batch, heads, queries), and ``top_keys`` and ``top_weights`` (.., top).
+
+    ``column`` is float32 (batch, heads, keys). ``entropy`` and ``mean`` may be None. ``count`` is a power of two, or 0
+    for no largest weights.
+    """
+    parts = tl.cdiv(sizes.queries, blocks.rows)
+    part, pair = tl.program_id(0) % parts, tl.program_id(0) // parts
+    batch, head = pair // sizes.heads, pair % sizes.heads
+    row = part * blocks.rows + tl.arange(0, blocks.rows)
+    exists = row < sizes.queries
+    place = tl.cast(pair, tl.int64) * sizes.queries + row
+    is_bad = tl.load(terms.bad_query + place, mask=exists, other=0)
+    largest = tl.load(normalizer.largest + place, mask=exists, other=float("-inf"))
+    log_sum = tl.load(normalizer.log_sum + place, mask=exists, other=0.0)
+    q = load_tokens(query, batch, head, row, exists & (is_bad == 0), blocks.head_dim, blocks.padded_head_dim)
+    begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
+    passes = 1
+    if count > 0:
+        passes = tl.cdiv(top, count)
+    limit = tl.full([blocks.rows], 2**63 - 1, tl.int64)
+    for turn in range(passes):
+        sums = tl.zeros([blocks.rows], tl.float32)
+        means = tl.zeros([blocks.rows], tl.float32)
+        best = tl.zeros([blocks.rows, 1], tl.int64)
+        if count > 0:
+            best = tl.zeros([blocks.rows, count], tl.int64) + (tl.arange(0, count).to(tl.int64) + _LOWEST)[None, :]
+        for entry in range(begin, middle):
+            sums, means, best = _read_tile(
+                sums, means, best, limit, q, is_bad, largest, log_sum, key, column, tiles, terms, batch, head, row,
+                entry, sizes, entropy is not None, count, blocks, False,
+            )  # fmt: skip
+        if tiles is not None:
+            for entry in range(middle, end):
+                sums, means, best = _read_tile(
+                    sums, means, best, limit, q, is_bad, largest, log_sum, key, column, tiles, terms, batch, head, row,
+                    entry, sizes, entropy is not None, count, blocks, True,
+                )  # fmt: skip
+        nan = tl.where(largest != largest, float("nan"), 0.0)
+        if entropy is not None:
+            if sink_weight is not None:
+                share = tl.load(sink_weight + place, mask=exists, other=0.0)
+                sums -= tl.where(share > 0, share * tl.log(share), 0.0)
+            tl.store(entropy + place, sums + nan, mask=exists)
+        if column is not None:
+            tl.store(mean + place, means, mask=exists)
+        if count > 0:
+            limit = tl.min(best, 1)
+            for rank in range(turn * count, tl.minimum(turn * count + count, top)):
+                next_one = tl.max(best, 1)
+                score, of_key = _unpack(next_one)
+                weights = tl.where(score > float("-inf"), tl.exp((score - largest) - log_sum), 0.0) + nan
+                tl.store(top_keys + place * top + rank, of_key, mask=exists)
+                tl.store(top_weights + place * top + rank, weights, mask=exists)
+                best = tl.where(best == next_one[:, None], _LOWEST, best)
+
+
+@triton.jit
+def _read_tile(
+    sums,
+    means,
+    best,
+    limit,
+    q,
+    is_bad_query,
+    largest,
+    log_sum,
+    key,
+    column_numbers,
+    tiles,
+    terms,
+    batch,
+    head,
+    row,
+    entry,
+    sizes,
+    has_entropy: tl.constexpr,
+    count: tl.constexpr,
+    blocks: tl.constexpr,
+    is_partial: tl.constexpr,
+):
+    """Add the cells of a tile to the sums of some queries, and take its largest scores."""
+    key_head = head // sizes.group
+    first = tile_at(tiles, entry) * 64
+    for part in tl.static_range(64 // blocks.columns):
+        column = first + part * blocks.columns + tl.arange(0, blocks.columns)
+        of_key = tl.cast(batch * (sizes.heads // sizes.group) + key_head, tl.int64) * sizes.keys + column
+        is_bad = tl.load(terms.bad_key + of_key, mask=column < sizes.keys, other=1)
+        k = load_tokens(key, batch, key_head, column, is_bad == 0, blocks.head_dim, blocks.padded_head_dim)
+        products = capped_products(q, k, terms, blocks.precision)
+        allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
+        scores = hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad)
+        logs = log_weights(scores, largest, log_sum)
+        weights = tl.exp(logs)
+        if has_entropy:
+            sums -= tl.sum(tl.where(weights > 0, weights * logs, 0.0), 1)
+        if column_numbers is not None:
+            place = tl.cast(batch * sizes.heads + head, tl.int64) * sizes.keys + column
+            numbers = tl.load(column_numbers + place, mask=column < sizes.keys, other=0.0)
+            means += tl.sum(tl.where(weights > 0, weights * numbers[None, :], 0.0), 1)
+        if count > 0:
+            scores = tl.where(largest[:, None] == largest[:, None], scores, float("-inf"))
+            best = _insert(best, _pack(scores, column), limit)
+    return sums, means, best
+
+
+@triton.jit
+def _pack(scores, column):
+    """Pack scores and their keys into numbers in the order of the scores; the lowest number for -infinity."""
+    bits = tl.where(scores == 0, 0.0, scores).to(tl.int32, bitcast=True)
+    ordered = bits ^ ((bits >> 31) & _ALL_BITS)
+    packed = (ordered.to(tl.int64) << 32) | (column ^ _ALL_BITS).to(tl.int64)[None, :]
+    return tl.where(scores > float("-inf"), packed, _LOWEST)
+
+
+@triton.jit
+def _unpack(packed):
+    """Return the scores, and the keys (int64): -infinity and -1 for places that no score took."""
+    ordered = (packed >> 32).to(tl.int32)
+    score = (ordered ^ ((ordered >> 31) & _ALL_BITS)).to(tl.float32, bitcast=True)
+    is_taken = packed > _LOWEST + 2**31
+    of_key = (packed & _ALL_BITS) ^ _ALL_BITS
+    return tl.where(is_taken, score, float("-inf")), tl.where(is_taken, of_key, -1)
+
+
+@triton.jit
+def _insert(best, candidates, limit):
+    """Replace the least of ``best`` (rows, count) by larger ``candidates`` (rows, columns) below ``limit``."""
+    candidates = tl.where(candidates < limit[:, None], candidates, _LOWEST)
+    minimum = tl.min(best, 1)
+    next_one = tl.max(candidates, 1)
+    while tl.max((next_one > minimum).to(tl.int32), 0) > 0:
+        is_replaced = (best == minimum[:, None]) & (next_one > minimum)[:, None]
+        best = tl.where(is_replaced, next_one[:, None], best)
+        candidates = tl.where(candidates == next_one[:, None], _LOWEST, candidates)
+        minimum = tl.min(best, 1)
+        next_one = tl.max(candidates, 1)
+    return best

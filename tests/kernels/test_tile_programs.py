@@ -1,0 +1,167 @@
+"""impl "triton" of ``observe``: refused where there is no GPU, and proved without one.
+
+tile_program_checks.py has the checks against oracles. By night Triton's interpreter runs them on the CPU, and on a GPU
+they run on it. compiled_tile_programs.py compiles the kernels for devices that are not there. Triton is found in a
+folder of its own, as in tests/conformance/test_frameworks.py.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import regard
+from docs.pages import ROOT
+from regard import masks, positions
+from regard.errors import RefusedError
+from regard.kernels.implementations import triton
+from regard.kernels.request import Request, Terms
+from regard.kernels.select import select
+
+FRAMEWORKS = ROOT / "build" / "frameworks"
+SHARED_MEMORY = {"sm_80": 163 << 10, "sm_90": 227 << 10, "gfx942": 64 << 10}
+"""Bytes of shared memory that a program may use: NVIDIA's tables of compute capabilities, and AMD's of CDNA 3."""
+REGISTERS = {"sm_80": 255, "sm_90": 255, "gfx942": 512}
+"""Registers that a thread may use."""
+MAX_SPILLED = 128
+"""Bytes of a thread that the compiler may keep in memory; on AMD, registers."""
+
+
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run Python with the tests, and Triton, on its path."""
+    paths = (ROOT / "tests", ROOT / "tests" / "support", *([FRAMEWORKS] if FRAMEWORKS.is_dir() else []))
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-W", "ignore", *arguments]
+    options = {"capture_output": True, "text": True, "timeout": 3000, "check": False}
+    return subprocess.run(command, cwd=ROOT, env=variables | environment, **options)
+
+
+def run_checks(*options: str, **environment: str) -> None:
+    result = run_python(
+        "-m", "pytest", "-q", "-n", "0", *options, "tests/kernels/tile_program_checks.py", **environment
+    )
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_in_tritons_interpreter():
+    assert FRAMEWORKS.is_dir(), "make frameworks installs Triton"
+    run_checks("-p", "kernels.interpreter_of_triton", TRITON_INTERPRET="1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", SHARED_MEMORY)
+def test_compiled_for_devices_that_are_not_there(device, tmp_path):
+    assert FRAMEWORKS.is_dir(), "make frameworks installs Triton"
+    result = run_python("tests/kernels/compiled_tile_programs.py", "all", device, TRITON_CACHE_DIR=str(tmp_path))
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-5000:]
+    kernels = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert len({kernel["kernel"] for kernel in kernels}) == 8
+    for kernel in kernels:
+        assert kernel["shared"] <= SHARED_MEMORY[device], kernel
+        assert kernel["registers"] <= REGISTERS[device], kernel
+        assert kernel["spilled"] <= MAX_SPILLED, kernel
+
+
+# ---- on this machine ----
+
+
+def tensors(**options) -> list[torch.Tensor]:
+    return [torch.ones(1, 2, 5, 3, **options) for _ in range(3)]
+
+
+def test_refused_on_a_cpu(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(RefusedError, match=r"(?s)'triton' refuses: triton runs on a GPU.*cpu.*impl=\"auto\""):
+        regard.observe(*tensors(), impl="triton")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"dtype": torch.float64}, "no float64"),
+        ({"size": 129}, "head_dim and value_dim of at most 128 in torch.float32, and these are 129 and 3"),
+        ({"bias": positions.ShawRelative(3)}, "ShawRelative needs the queries"),
+        ({"bias": positions.ALiBi(2)}, None),
+        ({"dropout": 0.5}, "no dropout"),
+    ],
+    ids=str,
+)
+def test_requests_that_are_refused_on_a_gpu(changes, reason, monkeypatch):
+    """Only the name of a GPU is needed, and that Triton is found."""
+    changes = dict(changes)
+    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: object())
+    query = torch.ones(1, 2, 5, changes.pop("size", 3), dtype=changes.pop("dtype", torch.float32))
+    value = torch.ones(1, 2, 5, 3)
+    request = SimpleNamespace(query=query, key=query, value=value, device=torch.device("cuda"), terms=Terms(**changes))
+    request.bias = request.terms.bias
+    found = triton.OBSERVE.refuses(request)
+    assert found is None if reason is None else reason in found
+    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: None)
+    assert triton.OBSERVE.refuses(request) == "the package triton is not installed"
+
+
+def test_refused_while_torch_traces(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: object())
+    request = Request(*tensors())
+    assert triton.OBSERVE.refuses(request) is None
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert "torch.compile" in triton.OBSERVE.refuses(request)
+
+
+def test_lists_of_tiles_hold_the_tile_map():
+    """Each row and column of a map, expanded to cells, full tiles first."""
+    for mask in (masks.causal(), masks.padding([131, 0]), masks.window(70, 3) | masks.global_tokens([66])):
+        lists = mask.lower_to_device(regard.contract.Frame(131, 197), torch.device("cpu"))
+        codes = mask.tiles(131, 197)
+        sides = (
+            (lists.row_bounds, lists.row_tile, lists.row_bitmap, False),
+            (lists.column_bounds, lists.column_tile, lists.column_bitmap, True),
+        )
+        whole = codes.codes().flatten(0, 1)
+        for bounds, tile, bitmap, is_column in sides:
+            seen = torch.zeros_like(whole.mT if is_column else whole)
+            for group, lines in enumerate(bounds.tolist()):
+                for line, (begin, middle, end) in enumerate(lines):
+                    assert (bitmap[begin:middle] == -1).all()
+                    assert (bitmap[middle:end] >= 0).all()
+                    assert tile[begin:middle].tolist() == sorted(tile[begin:middle].tolist())
+                    seen[group, line, tile[begin:middle].long()] = 2
+                    seen[group, line, tile[middle:end].long()] = 1
+            assert torch.equal(seen.mT if is_column else seen, whole), mask
+        by_place = torch.where(lists.codes == -2, 0, torch.where(lists.codes == -1, 2, 1))
+        assert torch.equal(by_place.to(whole.dtype), whole)
+
+
+# ---- on a GPU ----
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    run_checks()
+
+
+@pytest.mark.gpu
+def test_auto_takes_it_on_a_gpu():
+    request = Request(*tensors(device="cuda"))
+    assert select("observe", "auto", request).name == "triton"
+
+
+@pytest.mark.gpu
+def test_recordings_of_a_model_on_a_gpu():
+    """Statistics of a recorded layer agree with those of the reference, computed in float64 on the CPU."""
+    torch.manual_seed(3)
+    layer = regard.MultiHeadAttention(32, 4, key_value_heads=2).cuda()
+    with torch.no_grad(), regard.record(layer) as seen:
+        layer(torch.randn(2, 131, 32, device="cuda"), mask=masks.causal())
+    call = seen[0]
+    exact = regard.observe(*(part.double().cpu() for part in (call.query, call.key, call.value)), mask=call.mask, top=2)
+    ours = call.observe(top=2)
+    for name in ("output", "lse", "entropy", "received", "top_weights"):
+        torch.testing.assert_close(getattr(ours, name).double().cpu(), getattr(exact, name), rtol=0, atol=1e-4)
