@@ -47,7 +47,13 @@ class Piece:
 
 def list_pieces() -> list[Piece]:
     """All pieces, in the order in which they run."""
-    first = [Piece("tests of flex", (*_TESTS, "tests/unit/kernels/test_flex.py"), kinds=("cuda",))]
+    first = [
+        Piece(f"tests of {impl}", (*_TESTS, path), kinds=("cuda",))
+        for impl, path in (
+            ("flex", "tests/unit/kernels/test_flex.py"),
+            ("triton", "tests/kernels/test_tile_programs.py"),
+        )
+    ]
     promises = [
         Piece(
             f"tests of {promise}, {impl}",
