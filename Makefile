@@ -16,7 +16,7 @@ PROCESSOR ?= zen3
 TESTS ?=
 EVERYWHERE := not gpu and not huge
 OF_KERNELS := -m "$(EVERYWHERE) and not slow" -k "kernels or native" tests/kernels tests/conformance
-GPU_EXTRAS := train,vision,audio,hf
+GPU_EXTRAS := train,vision,audio,hf,gpu
 GPU_PACKAGES := pytest hypothesis beartype sentence-transformers gymnasium minigrid
 SENTENCE := The animal didn't cross the street because it was too tired.
 

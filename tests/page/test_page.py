@@ -254,6 +254,7 @@ def test_rollout_is_the_product_of_the_layers(show: Show) -> None:
     expected = 100 * (third @ second @ first)
     np.testing.assert_allclose(opened.shares(), np.where(expected[4] >= 0.5, expected[4], 0), atol=0.051)
     assert opened.sentence().startswith("Through layers 0 to 2, by rollout, ")
+    assert ", then on " in opened.sentence()
     assert "Attention rollout" in opened.page.inner_text("#steps")
     opened.page.select_option("#layer", "0")
     np.testing.assert_allclose(opened.shares(), np.where(100 * first[4] >= 0.5, 100 * first[4], 0), atol=0.051)

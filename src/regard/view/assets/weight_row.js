@@ -98,7 +98,7 @@ function showSentence(text, asks, gets, row, shares) {
   if (!apart && shares[first] === 0) parts.push(isAlone(text, state.layer) ? translate` attends to nothing: all its weights are 0.` : translate` attends to nothing: the mask hides every token.`);
   else if (first !== undefined && shares[first] !== 0) {
     parts.push(apart ? translate`, and of the others most to ` : signed ? translate` gives its strongest weight to ` : through ? translate` draws most on ` : translate` attends most to `, ...translateNodes`${name(first)}: ${share(first)}`);
-    if (second !== undefined && shares[second] !== 0) parts.push(translate`, then to `, ...translateNodes`${name(second)}: ${share(second)}`);
+    if (second !== undefined && shares[second] !== 0) parts.push(through ? translate`, then on ` : translate`, then to `, ...translateNodes`${name(second)}: ${share(second)}`);
     parts.push(translate`.`);
   } else parts.push(translate`, and nothing to the others.`);
   const opened = text.findings.find(
