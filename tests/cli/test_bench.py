@@ -130,7 +130,7 @@ def test_a_text_and_a_model(run, tmp_path, tiny_model):
         (["--length", "99999999999"], 2, "wrong length"),
         (["--heads", "0"], 2, "--heads"),
         (["--dtype", "int8"], 2, "unknown dtype"),
-        (["--device", "cuda:99"], 2, "unavailable device"),
+        (["--device", "cuda:99"], 2, "cannot use device 'cuda:99'"),
         (["--seconds", "-1"], 2, "wrong seconds"),
         (["--data", "missing.txt"], 3, "missing.txt"),
         (["--data", "empty.txt"], 3, "empty.txt is empty"),

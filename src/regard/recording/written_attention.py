@@ -303,7 +303,7 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
 
 
 def _head_counts(running: Sequence[nn.Module]) -> set[Any]:
-    """What the running modules say of their numbers of heads."""
+    """Numbers of heads that the running modules state."""
     return {getattr(module, name, None) for module in running for name in _HEADS}
 
 

@@ -39,7 +39,8 @@ def test_vectors_are_the_pooled_output():
     model = image_classifier()
     with torch.no_grad():
         expected = model(model.processor(PICTURES)).pooled
-    torch.testing.assert_close(embed_files(model, PICTURES, batch=2), expected, atol=1e-6, rtol=1e-5)
+    rounding = 1e-6 * expected.abs().max().item()  # of sums, whose terms are as large as the largest number
+    torch.testing.assert_close(embed_files(model, PICTURES, batch=2), expected, atol=rounding, rtol=0.0)
     assert embed_files(model, []).shape == (0, 20)
 
 

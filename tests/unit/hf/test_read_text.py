@@ -176,7 +176,7 @@ def drop_a_layer(place: Path) -> None:
         (lambda place: (place / "model.safetensors").write_bytes(b"nothing"), "model.safetensors"),
         (lambda place: (place / "adapter_config.json").write_text("{}"), "has an adapter"),
         (drop_a_layer, r"(?s)lacks weights of the model.*h\.2\."),
-        (lambda place: change_config(place, n_embd=28), r"(?s)has another shape.*\(84,\).*got: +\(96,\)"),
+        (lambda place: change_config(place, n_embd=28), r"(?s)have other shapes than.*\(84,\).*got: +\(96,\)"),
         (lambda place: change_config(place, n_layer=1), r"(?s)different numbers of layers.*h\.1\."),
         (lambda place: change_config(place, n_embd="many"), "cannot be loaded by transformers"),
     ],

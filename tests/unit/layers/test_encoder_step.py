@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
@@ -161,10 +162,11 @@ class TestModulesAreCalled:
 
 
 @DTYPES
-def test_bits_do_not_depend_on_threads(dtype):
+def test_bits_do_not_depend_on_threads(calls, dtype):
     layer, tokens = make_block().to(dtype), draw(3, 29, WIDTH, dtype=dtype)
     with torch.no_grad():
         assert_same_bits(lambda: layer(tokens), threads=(1, 2, 5))
+    assert len(calls) == 6
 
 
 @pytest.mark.parametrize("length", [5, 29])
@@ -188,6 +190,8 @@ def test_hidden_tokens_and_memory_have_no_influence(calls, length):
 def test_any_sizes(batch, length, dtype, pre):
     layer = make_block(residual=PreNorm if pre else PostNorm).to(dtype)
     tokens = draw(batch, length, WIDTH, dtype=dtype, seed=length)
-    found, expected = layer(tokens), deepcopy(layer).double()(tokens.double())
+    with mock.patch.object(sublayer_step, "multiplies_many", return_value=True):  # also where libraries are faster
+        assert encoder.can_read_text(tokens)
+        found = layer(tokens)
+    expected = deepcopy(layer).double()(tokens.double())
     assert (found.double() - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max()
-    assert encoder.can_read_text(tokens)

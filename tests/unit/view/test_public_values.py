@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def test_no_public_value_writes_all_numbers_of_an_array() -> None:
     """Each public dataclass with a field of arrays or tensors has a repr of its own."""
     long, found = [], 0
     for module in pkgutil.walk_packages(regard.__path__, "regard."):
-        if module.name.endswith("__main__"):
+        needs_triton = module.name.startswith("regard.kernels.tile_programs.") and find_spec("triton") is None
+        if module.name.endswith("__main__") or needs_triton:
             continue
         for name in getattr(importlib.import_module(module.name), "__all__", ()):
             value = getattr(importlib.import_module(module.name), name)
