@@ -8,7 +8,8 @@ which they were added, in one order: no atomic additions, so bits repeat. It ask
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.score_gradients import cells_of_code, differentiate_cells, load_keys, load_queries
+from regard.kernels.tile_programs.score_gradients import cells_of_code, differentiate_cells, load_rows
+from regard.kernels.tile_programs.tokens import load_keys_and_values
 
 
 @triton.jit
@@ -103,10 +104,10 @@ def _score_gradients(
     column = key_part * blocks.columns + tl.arange(0, blocks.columns)
     query_tile, key_tile = query_part * blocks.rows // 64, key_part * blocks.columns // 64
     allowed = cells_of_code(tiles, codes, batch, head, row, column, query_tile, key_tile, sizes)
-    q, of_output, is_bad_query, largest, log_sum = load_queries(
+    q, of_output, is_bad_query, largest, log_sum = load_rows(
         query, terms, normalizer, upstream, batch, head, row, sizes, blocks
     )
-    k, v, is_bad_key = load_keys(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
+    k, v, is_bad_key = load_keys_and_values(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
     _, of_scores, _ = differentiate_cells(
         q, of_output, is_bad_query, largest, log_sum, k, v, is_bad_key, allowed, terms, upstream, batch, head, row,
         column, sizes, blocks,

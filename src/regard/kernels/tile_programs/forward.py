@@ -16,15 +16,8 @@ then infinite, and exp(infinity - infinity) makes its sum NaN. A row without an 
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.scores import (
-    allowed_cells,
-    capped_products,
-    find_list,
-    hidden_scores,
-    load_tokens,
-    store_tokens,
-    tile_at,
-)
+from regard.kernels.tile_programs.scores import allowed_cells, find_list, score_cells, tile_at
+from regard.kernels.tile_programs.tokens import load_keys_and_values, load_queries, place_of, store_tokens
 
 
 @triton.jit
@@ -37,9 +30,8 @@ def compute_output(
     batch, head = pair // sizes.heads, pair % sizes.heads
     row = part * blocks.rows + tl.arange(0, blocks.rows)
     exists = row < sizes.queries
-    place = tl.cast(pair, tl.int64) * sizes.queries + row
-    is_bad = tl.load(terms.bad_query + place, mask=exists, other=0)
-    q = load_tokens(query, batch, head, row, exists & (is_bad == 0), blocks.head_dim, blocks.padded_head_dim)
+    place = place_of(batch, head, sizes.heads, row, sizes.queries)
+    q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
     highest = tl.full([blocks.rows], float("-inf"), tl.float32)
     total = tl.zeros([blocks.rows], tl.float32)
     summed = tl.zeros([blocks.rows, blocks.padded_value_dim], tl.float32)
@@ -114,17 +106,12 @@ def _add_tile(
     is_partial: tl.constexpr,
 ):
     """Add the cells of a tile to the maximum and the sums of some queries."""
-    key_head = head // sizes.group
     first = tile_at(tiles, entry) * 64
     for part in tl.static_range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
-        of_key = tl.cast(batch * (sizes.heads // sizes.group) + key_head, tl.int64) * sizes.keys + column
-        is_bad = tl.load(terms.bad_key + of_key, mask=column < sizes.keys, other=1)
-        k = load_tokens(key, batch, key_head, column, is_bad == 0, blocks.head_dim, blocks.padded_head_dim)
-        v = load_tokens(value, batch, key_head, column, is_bad == 0, blocks.value_dim, blocks.padded_value_dim)
-        products = capped_products(q, k, terms, blocks.precision)
+        k, v, is_bad = load_keys_and_values(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
-        scores = hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad)
+        _, scores = score_cells(q, is_bad_query, k, is_bad, allowed, terms, batch, head, row, column, sizes, blocks)
         higher = tl.maximum(highest, tl.max(scores, 1))
         shift = tl.where(higher == float("-inf"), 0.0, higher)
         weights, factor = tl.exp(scores - shift[:, None]), tl.exp(highest - shift)

@@ -9,8 +9,9 @@ atomic additions, so bits repeat.
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_keys, load_queries
-from regard.kernels.tile_programs.scores import allowed_cells, find_list, store_tokens, tile_at
+from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_rows
+from regard.kernels.tile_programs.scores import allowed_cells, find_list, tile_at
+from regard.kernels.tile_programs.tokens import load_keys_and_values, store_tokens
 
 
 @triton.jit
@@ -23,7 +24,7 @@ def differentiate_keys(
     key_heads = sizes.heads // sizes.group
     batch, key_head = pair // key_heads, pair % key_heads
     column = part * blocks.columns + tl.arange(0, blocks.columns)
-    of_columns = load_keys(key, value, terms, batch, key_head, column, sizes, blocks)
+    of_columns = load_keys_and_values(key, value, terms, batch, key_head, column, sizes, blocks)
     of_k = tl.zeros([blocks.columns, blocks.padded_head_dim], tl.float32)
     of_v = tl.zeros([blocks.columns, blocks.padded_value_dim], tl.float32)
     for head in range(key_head * sizes.group, (key_head + 1) * sizes.group):
@@ -67,7 +68,7 @@ def _add_tile(
     first = tile_at(tiles, entry) * 64
     for part in tl.static_range(64 // blocks.rows):
         row = first + part * blocks.rows + tl.arange(0, blocks.rows)
-        q, of_output, is_bad_query, largest, log_sum = load_queries(
+        q, of_output, is_bad_query, largest, log_sum = load_rows(
             query, terms, normalizer, upstream, batch, head, row, sizes, blocks
         )
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)

@@ -6,8 +6,9 @@ dq_i = scale * sum_j ds_ij k_j           ds: see ``score_gradients``
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_keys, load_queries
-from regard.kernels.tile_programs.scores import allowed_cells, find_list, store_tokens, tile_at
+from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_rows
+from regard.kernels.tile_programs.scores import allowed_cells, find_list, tile_at
+from regard.kernels.tile_programs.tokens import load_keys_and_values, store_tokens
 
 
 @triton.jit
@@ -17,7 +18,7 @@ def differentiate_queries(query, key, value, tiles, terms, normalizer, upstream,
     part, pair = tl.program_id(0) % parts, tl.program_id(0) // parts
     batch, head = pair // sizes.heads, pair % sizes.heads
     row = part * blocks.rows + tl.arange(0, blocks.rows)
-    of_rows = load_queries(query, terms, normalizer, upstream, batch, head, row, sizes, blocks)
+    of_rows = load_rows(query, terms, normalizer, upstream, batch, head, row, sizes, blocks)
     summed = tl.zeros([blocks.rows, blocks.padded_head_dim], tl.float32)
     begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
     for entry in range(begin, middle):
@@ -55,7 +56,7 @@ def _add_tile(
     first = tile_at(tiles, entry) * 64
     for part in tl.static_range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
-        k, v, is_bad_key = load_keys(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
+        k, v, is_bad_key = load_keys_and_values(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
         _, _, of_products = differentiate_cells(
             q, of_output, is_bad_query, largest, log_sum, k, v, is_bad_key, allowed, terms, upstream, batch, head, row,

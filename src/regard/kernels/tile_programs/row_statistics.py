@@ -13,15 +13,8 @@ among the numbers below the least of the pass before.
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.scores import (
-    allowed_cells,
-    capped_products,
-    find_list,
-    hidden_scores,
-    load_tokens,
-    log_weights,
-    tile_at,
-)
+from regard.kernels.tile_programs.scores import allowed_cells, find_list, log_weights, score_cells, tile_at
+from regard.kernels.tile_programs.tokens import load_keys, load_normalizers, load_queries, place_of
 
 MAX_COUNT = 64
 """Largest weights that one pass finds."""
@@ -57,11 +50,9 @@ def summarize_rows(
     batch, head = pair // sizes.heads, pair % sizes.heads
     row = part * blocks.rows + tl.arange(0, blocks.rows)
     exists = row < sizes.queries
-    place = tl.cast(pair, tl.int64) * sizes.queries + row
-    is_bad = tl.load(terms.bad_query + place, mask=exists, other=0)
-    largest = tl.load(normalizer.largest + place, mask=exists, other=float("-inf"))
-    log_sum = tl.load(normalizer.log_sum + place, mask=exists, other=0.0)
-    q = load_tokens(query, batch, head, row, exists & (is_bad == 0), blocks.head_dim, blocks.padded_head_dim)
+    place = place_of(batch, head, sizes.heads, row, sizes.queries)
+    q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
+    largest, log_sum = load_normalizers(normalizer, batch, head, row, sizes)
     begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
     passes = 1
     if count > 0:
@@ -128,22 +119,18 @@ def _read_tile(
     is_partial: tl.constexpr,
 ):
     """Add the cells of a tile to the sums of some queries, and take its largest scores."""
-    key_head = head // sizes.group
     first = tile_at(tiles, entry) * 64
     for part in tl.static_range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
-        of_key = tl.cast(batch * (sizes.heads // sizes.group) + key_head, tl.int64) * sizes.keys + column
-        is_bad = tl.load(terms.bad_key + of_key, mask=column < sizes.keys, other=1)
-        k = load_tokens(key, batch, key_head, column, is_bad == 0, blocks.head_dim, blocks.padded_head_dim)
-        products = capped_products(q, k, terms, blocks.precision)
+        k, is_bad = load_keys(key, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
-        scores = hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad)
+        _, scores = score_cells(q, is_bad_query, k, is_bad, allowed, terms, batch, head, row, column, sizes, blocks)
         logs = log_weights(scores, largest, log_sum)
         weights = tl.exp(logs)
         if has_entropy:
             sums -= tl.sum(tl.where(weights > 0, weights * logs, 0.0), 1)
         if column_numbers is not None:
-            place = tl.cast(batch * sizes.heads + head, tl.int64) * sizes.keys + column
+            place = place_of(batch, head, sizes.heads, column, sizes.keys)
             numbers = tl.load(column_numbers + place, mask=column < sizes.keys, other=0.0)
             means += tl.sum(tl.where(weights > 0, weights * numbers[None, :], 0.0), 1)
         if count > 0:

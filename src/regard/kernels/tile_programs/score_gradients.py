@@ -10,35 +10,22 @@ the same for all keys of a query, so it cancels. A sink's weight has such a term
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.scores import capped_products, hidden_scores, load_tokens, log_weights
+from regard.kernels.tile_programs.scores import log_weights, score_cells
+from regard.kernels.tile_programs.tokens import load_normalizers, load_queries, load_tokens, place_of
 
 
 @triton.jit
-def load_queries(query, terms, normalizer, upstream, batch, head, row, sizes, blocks: tl.constexpr):
+def load_rows(query, terms, normalizer, upstream, batch, head, row, sizes, blocks: tl.constexpr):
     """Load queries, the gradients of their outputs (0 in rows without weights), their flags and normalizers."""
-    exists = row < sizes.queries
-    place = tl.cast(batch * sizes.heads + head, tl.int64) * sizes.queries + row
-    is_bad = tl.load(terms.bad_query + place, mask=exists, other=0)
-    largest = tl.load(normalizer.largest + place, mask=exists, other=float("-inf"))
-    log_sum = tl.load(normalizer.log_sum + place, mask=exists, other=0.0)
-    q = load_tokens(query, batch, head, row, exists & (is_bad == 0), blocks.head_dim, blocks.padded_head_dim)
+    q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
+    largest, log_sum = load_normalizers(normalizer, batch, head, row, sizes)
     of_output = tl.zeros([blocks.rows, blocks.padded_value_dim], q.dtype)
     if upstream.output is not None:
-        has_weights = exists & (largest > float("-inf"))
+        has_weights = (row < sizes.queries) & (largest > float("-inf"))
         of_output = load_tokens(
             upstream.output, batch, head, row, has_weights, blocks.value_dim, blocks.padded_value_dim
         )
     return q, of_output, is_bad, largest, log_sum
-
-
-@triton.jit
-def load_keys(key, value, terms, batch, key_head, column, sizes, blocks: tl.constexpr):
-    """Load some keys, their values and flags; zeros for those that are not finite."""
-    place = tl.cast(batch * (sizes.heads // sizes.group) + key_head, tl.int64) * sizes.keys + column
-    is_bad = tl.load(terms.bad_key + place, mask=column < sizes.keys, other=1)
-    k = load_tokens(key, batch, key_head, column, is_bad == 0, blocks.head_dim, blocks.padded_head_dim)
-    v = load_tokens(value, batch, key_head, column, is_bad == 0, blocks.value_dim, blocks.padded_value_dim)
-    return k, v, is_bad
 
 
 @triton.jit
@@ -62,19 +49,20 @@ def differentiate_cells(
     blocks: tl.constexpr,
 ):
     """Compute the weights of cells, and the gradients of their scores and of their products, scaled and capped."""
-    products = capped_products(q, k, terms, blocks.precision)
-    scores = hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad_key)
+    products, scores = score_cells(
+        q, is_bad_query, k, is_bad_key, allowed, terms, batch, head, row, column, sizes, blocks
+    )
     logs = log_weights(scores, largest, log_sum)
     weights = tl.exp(logs)
     exists = row < sizes.queries
-    place = tl.cast(batch * sizes.heads + head, tl.int64) * sizes.queries + row
+    place = place_of(batch, head, sizes.heads, row, sizes.queries)
     gradients = -tl.load(upstream.delta + place, mask=exists, other=0.0)[:, None]
     if upstream.output is not None:
         gradients = gradients + tl.dot(of_output, tl.trans(v), input_precision=blocks.precision)
     if upstream.entropy is not None:
         gradients = gradients - tl.load(upstream.entropy + place, mask=exists, other=0.0)[:, None] * logs
     if upstream.received is not None:
-        of_key = tl.cast(batch * sizes.heads + head, tl.int64) * sizes.keys + column
+        of_key = place_of(batch, head, sizes.heads, column, sizes.keys)
         gradients = gradients + tl.load(upstream.received + of_key, mask=column < sizes.keys, other=0.0)[None, :]
     if upstream.top_weights is not None:
         for rank in range(upstream.top):

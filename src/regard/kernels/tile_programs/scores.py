@@ -5,8 +5,8 @@
     s_ij = +infinity   if token j is not finite, or s_ij is NaN
     s_ij = -infinity   if the mask forbids the cell
 
-Tokens with NaN or Inf are never loaded: zeros take their place, so that nothing multiplies them. The +infinity in their
-cells makes the sum of a row that may see them NaN, as an overflow does, and no other row (``forward``).
+Tokens with NaN or Inf are never multiplied (``tokens``). The +infinity in their cells makes the sum of a row that may
+see them NaN, as an overflow does, and no other row (``forward``).
 
 A tile of the map has 64 x 64 cells. A kernel computes it in parts of (rows, columns) cells, powers of two
 from 16 to 64. ``blocks`` are constants (``kernel_arguments.Blocks``), and an absent part of other arguments is None.
@@ -14,26 +14,6 @@ from 16 to 64. ``blocks`` are constants (``kernel_arguments.Blocks``), and an ab
 
 import triton
 import triton.language as tl
-
-
-@triton.jit
-def load_tokens(tokens, batch, head, index, is_loaded, size: tl.constexpr, padded: tl.constexpr):
-    """Load tokens (tokens, padded) of ``size`` numbers: zeros beyond them, and for tokens that are not loaded."""
-    base = tokens.base + tl.cast(batch, tl.int64) * tokens.batch_stride + tl.cast(head, tl.int64) * tokens.head_stride
-    column = tl.arange(0, padded)
-    places = index.to(tl.int64)[:, None] * tokens.row_stride + column[None, :]
-    if padded == size:
-        return tl.load(base + places, mask=is_loaded[:, None], other=0.0)
-    return tl.load(base + places, mask=is_loaded[:, None] & (column < size)[None, :], other=0.0)
-
-
-@triton.jit
-def store_tokens(tokens, batch, head, index, length, values, size: tl.constexpr, padded: tl.constexpr):
-    """Store tokens (tokens, padded) with an index below ``length``."""
-    base = tokens.base + tl.cast(batch, tl.int64) * tokens.batch_stride + tl.cast(head, tl.int64) * tokens.head_stride
-    column = tl.arange(0, padded)
-    places = index.to(tl.int64)[:, None] * tokens.row_stride + column[None, :]
-    tl.store(base + places, values, mask=(index < length)[:, None] & (column < size)[None, :])
 
 
 @triton.jit
@@ -119,6 +99,13 @@ def hidden_scores(products, allowed, terms, batch, head, query, key, sizes, is_b
         scores = scores + load_bias(terms, batch, head, query, key, sizes, is_bad_query)
     scores = tl.where((is_bad_key != 0)[None, :] | (scores != scores), float("inf"), scores)
     return tl.where(allowed, scores, float("-inf"))
+
+
+@triton.jit
+def score_cells(q, is_bad_query, k, is_bad_key, allowed, terms, batch, head, row, column, sizes, blocks: tl.constexpr):
+    """Compute the products of cells, scaled and capped, and their scores."""
+    products = capped_products(q, k, terms, blocks.precision)
+    return products, hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad_key)
 
 
 @triton.jit

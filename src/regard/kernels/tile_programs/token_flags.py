@@ -7,7 +7,7 @@ does.
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.scores import load_tokens
+from regard.kernels.tile_programs.tokens import load_tokens
 
 
 @triton.jit
