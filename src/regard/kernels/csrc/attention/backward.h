@@ -132,12 +132,12 @@ struct Backward : BackwardHead<A> {
             });
         };
         if (!uses_saved_weights())
-            multiply_tiles(this->queries(at), query_units, this->keys(key_tile), rows);
+            multiply_tiles(this->queries(at), query_units, this->keys(key_tile).data, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
         bias.begin();
-        multiply_tiles(this->outputs(at), output_units, this->values(key_tile), rows);
+        multiply_tiles(this->outputs(at), output_units, this->values(key_tile).data, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial, bias);
         });
@@ -173,7 +173,7 @@ struct Backward : BackwardHead<A> {
         const int64_t paired = count_units<A>(rows), missing = (unit_tile - paired) * tile;
         memset(paired_weights + paired * tile, 0, sizeof(unit) * (size_t)missing);
         memset(paired_inner + paired * tile, 0, sizeof(unit) * (size_t)missing);
-        A::add_matrix_product({grad_query(at), head_stride}, {inner_rows, unit_tile}, {this->key_rows(key_tile), head_stride},
+        A::add_matrix_product({grad_query(at), head_stride}, {inner_rows, unit_tile}, {this->key_rows(key_tile).data, head_stride},
                               (rows + width - 1) / width * width, head_stride, unit_tile);
         A::add_matrix_product({grad_value, tile}, {this->output_rows(at), unit_tile}, {paired_weights, tile}, value_stride,
                               tile, unit_tile);
@@ -189,7 +189,7 @@ struct Backward : BackwardHead<A> {
             if (uses_saved_weights())
                 return load_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = this->queries(at) + first * query_units;
-        const Panels<A> key = this->key_columns(key_tile);
+        const Panels<A> key = this->keys(key_tile);
         const Normalizers normalizers(*this, at, first);
         number* to = weights + first * tile;
         const uint64_t* allowed = bits + first;
@@ -264,7 +264,7 @@ struct Backward : BackwardHead<A> {
     REGARD_INLINE void differentiate(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                      int32_t stop, bool partial, const BiasGradient<number>& bias) {
         const unit* output = this->outputs(at) + first * output_units;
-        const Panels<A> value = this->value_columns(key_tile);
+        const Panels<A> value = this->values(key_tile);
         const number* delta = this->deltas(at) + first;
         const StatisticsGradient<number> statistics = this->statistics();
         number *w_to = weights + first * tile, *d_to = A::per_unit == 1 ? inner + first * tile : inner;
@@ -353,7 +353,7 @@ struct Backward : BackwardHead<A> {
             left = inner_rows + first * unit_tile;
         const int64_t k0 = from * width / A::per_unit, depth = (stop - from) * width / A::per_unit;
         BackwardProducts<A>::template add<n>(grad_query(at) + first * head_stride, head_stride, left + k0, unit_tile, 1,
-                                             PackKeys<A>::rows(p.head_dim, (const char*)this->key_rows(key_tile)), k0, depth);
+                                             this->key_rows(key_tile), k0, depth);
     }
 
     // dV_j += w_ij dO_i and dK_j += dS_ij q_i. Rows of these products are keys, so left operands are read by columns.

@@ -59,18 +59,14 @@ struct BackwardHead {
     REGARD_INLINE number* deltas(size_t at) const { return (number*)(tiles.delta + size.row_numbers * at); }
     REGARD_INLINE uint64_t* active() const { return (uint64_t*)tiles.active + tile_index(0); }  // of the head's tiles
 
-    REGARD_INLINE const unit* keys(int64_t key_tile) const {
-        return (const unit*)(tiles.key + size.key * (size_t)key_tile);
+    REGARD_INLINE Panels<A> keys(int64_t key_tile) const {
+        return Pack::columns(p.head_dim, tiles.key + size.key * (size_t)key_tile);
     }
-    REGARD_INLINE const unit* key_rows(int64_t key_tile) const {
-        return (const unit*)(tiles.key_rows + size.key_rows * (size_t)key_tile);
+    REGARD_INLINE Panels<A> key_rows(int64_t key_tile) const {
+        return Pack::rows(p.head_dim, tiles.key_rows + size.key_rows * (size_t)key_tile);
     }
-    REGARD_INLINE const unit* values(int64_t key_tile) const {
-        return (const unit*)(tiles.value + size.value * (size_t)key_tile);
-    }
-    REGARD_INLINE Panels<A> key_columns(int64_t key_tile) const { return Pack::columns(p.head_dim, (const char*)keys(key_tile)); }
-    REGARD_INLINE Panels<A> value_columns(int64_t key_tile) const {
-        return Pack::columns(p.value_dim, (const char*)values(key_tile));
+    REGARD_INLINE Panels<A> values(int64_t key_tile) const {
+        return Pack::columns(p.value_dim, tiles.value + size.value * (size_t)key_tile);
     }
 
     // Reads the biases of n queries from `first_query` and 64 keys into rows of `buffer`, or points into the table.

@@ -136,7 +136,7 @@ struct BackwardQueries : BackwardHead<A> {
     REGARD_INLINE void score_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, const uint64_t* allowed, const Exponents& in, vec<number>* highest) {
         const unit* query = this->queries(at) + first * query_units;
-        const Panels<A> key = this->key_columns(key_tile);
+        const Panels<A> key = this->keys(key_tile);
         const number* added[n];
         if (has_bias) this->template read_biases<n>(first_query, key_tile, bias_rows, added);
         number* to = SavedWeights(*this, key_tile).rows + first * tile;
@@ -183,7 +183,7 @@ struct BackwardQueries : BackwardHead<A> {
     REGARD_INLINE void add_statistics_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, number* delta) {
         const unit* query = this->queries(at) + first * query_units;
-        const Panels<A> key = this->key_columns(key_tile);
+        const Panels<A> key = this->keys(key_tile);
         const Normalizers normalizers(*this, at, first);
         const StatisticsGradient<number> statistics = this->statistics();
         const number* added[n];
