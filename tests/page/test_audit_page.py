@@ -170,6 +170,9 @@ def test_readable_in_both_themes_on_a_phone_and_on_paper(show_audit: Show, schem
     opened = show_audit(make_report(), scheme=scheme, width=width)
     assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert opened.page.evaluate(CONTRAST) >= 4.5
+    numbers = opened.page.locator("#modules tbody .count, #modules tbody td:last-child")
+    boxes = [numbers.nth(at).bounding_box() for at in range(numbers.count())]
+    assert all(box is not None and box["x"] + box["width"] <= width for box in boxes), "differences without scrolling"
     assert_fits_paper(opened)
     assert print_page(opened)["theme"] == "light"
 

@@ -139,8 +139,9 @@ def test_no_english_is_left_on_the_page_of_a_benchmark(browser_window: Page, tmp
 def test_no_english_is_left_on_the_page_of_an_audit(browser_window: Page, tmp_path: Path) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0, batch_first=True)  # without a causal mask
-    report = regard.audit(nn.Sequential(nn.Embedding(50, 12), layer).eval(), torch.arange(7)[None], causal=True)
+    report = regard.audit(nn.Sequential(nn.Embedding(50, 12), layer), torch.arange(7)[None], causal=True)
     assert report.leaks
+    assert report.notes, "of training mode"
     opened = BrowserPage(browser_window, tmp_path / "audit.html")
     report.save(opened.path, language="zh")
     browser_window.goto(opened.path.as_uri())
@@ -148,8 +149,11 @@ def test_no_english_is_left_on_the_page_of_an_audit(browser_window: Page, tmp_pa
     modules = [f"{module.name} {module.module_class}" for module in report.modules]
     data = [*modules, *map(str, report.fingerprint.items()), *(result.name for result in report.results)]
     names = [*re.findall(r"[A-Za-z]{2,}", " ".join(data)), *("ID", "SHA", "eval", "attn", "implementation", "input")]
-    names += ["generate", "masks", "documents", "transformers", "float", "dropout", "inputs", "position", "ids"]
+    names += ["generate", "masks", "documents", "transformers", "float", "dropout", "inputs", "position"]
+    names += ["ids", "model"]
     assert english_words(opened, names) == set()
+    shown = opened.sentence() + opened.page.inner_text("#cell")
+    assert re.search(r"[。：，] |[\u4e00-\u9fff] [\u4e00-\u9fff]", shown) is None, shown
 
 
 def test_an_english_page_carries_no_translations() -> None:

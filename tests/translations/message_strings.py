@@ -442,6 +442,8 @@ def _elements(node: ast.expr) -> list[ast.expr]:
         return [node.elt]
     if isinstance(node, ast.Dict):
         return list(node.values)
+    if isinstance(node, ast.IfExp):  # of two lists
+        return [*_elements(node.body), *_elements(node.orelse)]
     return [node.value] if isinstance(node, ast.Subscript) else []
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from regard.auditing.results import AuditReport, Leak, PropertyResult
-from regard.language import translate, translate_message
+from regard.language import translate, translate_message, use_language
 
-_MARKS = {"holds": "holds", "leaks": "LEAKS", "cannot be asked": "-"}
+_MARKS = {"holds": "holds", "leaks": "LEAKS"}
 
 
 def describe_report(report: AuditReport) -> str:
-    """The report as lines: a head, a line for each property with its details, and the verdict."""
+    """The report as lines: a head, a line for each property that was tried, the others by reason, and the verdict."""
     lines = [f"{report.model}: {report.kind}, {report.length} tokens", f"  {describe_noise(report)}"]
     lines += [f"  note: {note}" for note in report.notes]
-    width = max((len(result.name) for result in report.results), default=0)
-    for result in report.results:
+    tried = [result for result in report.results if result.verdict != "cannot be asked"]
+    width = max((len(result.name) for result in tried), default=0)
+    for result in tried:
         lines.append(f"  {result.name:<{width}}  {_MARKS[result.verdict]:<5}  {describe_result(result)}".rstrip())
         if result.leak is not None:
             lines += [f"  {'':<{width}}         {line}" for line in describe_leak(result.leak)]
-    tried = sum(result.verdict != "cannot be asked" for result in report.results)
-    lines.append(f"  {len(report.leaks)} of {tried} properties leak; {len(report.results) - tried} cannot be asked")
+    with use_language("en"):
+        lines += [f"  {line}" for line in describe_reasons(report)]
+    unasked = len(report.results) - len(tried)
+    lines.append(f"  {len(report.leaks)} of {len(tried)} properties leak; {unasked} cannot be asked")
     return "\n".join(lines)
 
 
@@ -35,9 +38,9 @@ def describe_noise(report: AuditReport) -> str:
 
 
 def describe_result(result: PropertyResult) -> str:
-    """The largest difference and what counts as rounding, or why the property cannot be asked."""
+    """The largest difference and what counts as rounding; "" if nothing was measured."""
     if result.difference is None or result.threshold is None:
-        return result.reason
+        return ""
     return f"difference {result.difference:.1e}; rounding up to {result.threshold:.1e}"
 
 

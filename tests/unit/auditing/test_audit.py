@@ -480,3 +480,11 @@ def test_windows_of_the_config_are_in_the_declared_mask():
     influence = regard.audit(transformers.LongformerModel(config), only=["batch"], length=12).influence
     assert influence.declared == tuple(tuple(abs(row - column) <= 4 for column in range(12)) for row in range(12))
     assert influence.unexpected == influence.missing == ()
+
+
+def test_a_printed_report_names_a_reason_once():
+    model = nn.Sequential(nn.Embedding(19, 8), nn.Linear(8, 8)).eval()
+    lines = str(regard.audit(model, torch.arange(11)[None], causal=True, quick=True)).splitlines()
+    (line,) = [line for line in lines if "the model has no argument that hides tokens" in line]
+    assert line.strip().startswith("not asked: padding right, padding left, gradient of padding, ")
+    assert lines[-1].strip().startswith("0 of 6 properties leak; ")

@@ -58,7 +58,7 @@ const CELL_KINDS = {
 
 function cellText({ query: output, key: input }) {
   const [change, limit] = [changeAt(output, input), sizeText(influence.threshold)];
-  return `${translate`Output ${output} is changed by token ${input}: ${sizeText(change)} (limit ${limit}).`} ${CELL_KINDS[kindOfCell(output, input)]}`;
+  return joinSentences(translate`Output ${output} is changed by token ${input}: ${sizeText(change)} (limit ${limit}).`, CELL_KINDS[kindOfCell(output, input)]);
 }
 
 function showMatrices() {

@@ -16,17 +16,19 @@ function showModules() {
   const { limit } = data.noise;
   const [from, to] = everyModule ? [0, modules.length] : [Math.max(0, first - BEFORE), Math.max(0, first) + AFTER];
   const top = highest(modules.flatMap(([, , inputs, outputs]) => [inputs, outputs]));
-  const differenceCells = (size) => [make("td", {}, ...(size === null ? [] : [sizeBar(size, limit, top)])), make("td", { class: "count" }, sizeText(size))];
+  const differenceCells = (size) => [make("td", { class: "wide" }, ...(size === null ? [] : [sizeBar(size, limit, top)])), make("td", { class: "count" }, sizeText(size))];
   const begins = ofLeak ? translate`the leak begins here` : translate`the first that a forbidden token changes`;
   const rows = modules.slice(from, to).map(([name, kind, left, right], at) => {
     const isFirst = from + at === first;
     const shownName = name ? make("bdi", {}, name) : translate`the model itself`;
-    return make("tr", { class: isFirst ? "begins" : undefined }, make("td", { class: "count" }, String(from + at)), make("td", {}, shownName), make("td", {}, make("bdi", {}, kind)),
+    return make("tr", { class: isFirst ? "begins" : undefined }, make("td", { class: "count" }, String(from + at)), make("td", {}, shownName), make("td", { class: "wide" }, make("bdi", {}, kind)),
       ...differenceCells(left), ...differenceCells(right), make("td", { class: isFirst ? "begins" : "" }, isFirst ? begins : ""));
   });
   const measures = ofLeak ? [translate`inputs differ by`, translate`outputs differ by`] : [translate`changed by allowed tokens`, translate`by forbidden tokens`];
-  const titles = ["", translate`module`, translate`class`, measures[0], "", measures[1], "", ""];
-  byId("modules").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)))), make("tbody", {}, ...rows)));
+  const head = (title, kind) => make("th", { scope: "col", class: kind }, title);
+  const measureHeads = measures.flatMap((title) => [head(title, "wide"), make("th", { class: "count" }, make("span", { class: "narrow" }, title))]);
+  const heads = [head(""), head(translate`module`), head(translate`class`, "wide"), ...measureHeads, head("")];
+  byId("modules").replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows)));
   if (rows.length < modules.length) {
     byId("modules").append(make("button", { type: "button", onclick: () => { everyModule = true; showModules(); } }, translate`Show all ${modules.length} modules`));
   }

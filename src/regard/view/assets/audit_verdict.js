@@ -7,20 +7,25 @@ function leakNodes({ difference, threshold, leak: { change, output, input, modul
     : input === null
       ? translateNodes`Tokens leak: output ${output} differs by ${size} (rounding explains up to ${limit}) after this change: ${change}.`
       : translateNodes`Tokens leak: output ${output} is changed by token ${input}, by ${size} (rounding explains up to ${limit}).`;
-  if (!kind) return cause ? [...what, " ", ...translateNodes`Why: ${cause}.`] : what;
+  if (!kind) return cause ? [...what, BETWEEN_SENTENCES, ...translateNodes`Why: ${cause}.`] : what;
   const place = module ? [word(module), ` (${kind})`] : translateNodes`the model itself (${kind})`;
-  return [...what, " ", ...(cause ? translateNodes`It begins in ${place}: ${cause}.` : translateNodes`It begins in ${place}.`)];
+  return [...what, BETWEEN_SENTENCES, ...(cause ? translateNodes`It begins in ${place}: ${cause}.` : translateNodes`It begins in ${place}.`)];
+}
+
+// The name of a property that holds: without the colour of leaks.
+function heldName(name) {
+  return make("b", {}, make("bdi", {}, name));
 }
 
 function heldNodes({ name, promise, difference, threshold }) {
-  return translateNodes`${word(name)} holds: ${promise}. The largest difference, ${sizeText(difference)}, is rounding, which explains up to ${sizeText(threshold)}.`;
+  return translateNodes`${heldName(name)} holds: ${promise}. The largest difference, ${sizeText(difference)}, is rounding, which explains up to ${sizeText(threshold)}.`;
 }
 
 function reportNodes() {
   const held = resultsOf("holds");
   if (!held.length) return [translate`Nothing could be asked: no property was tried on this model.`];
   const { name, difference, threshold } = held.reduce((nearest, one) => (excessOf(one) > excessOf(nearest) ? one : nearest));
-  return translateNodes`No token leaks: all properties that could be asked hold. The difference nearest to its limit is that of ${word(name)}: ${sizeText(difference)}, where rounding explains up to ${sizeText(threshold)}.`;
+  return translateNodes`No token leaks: all properties that could be asked hold. The difference nearest to its limit is that of ${heldName(name)}: ${sizeText(difference)}, where rounding explains up to ${sizeText(threshold)}.`;
 }
 
 function showSentence() {

@@ -26,14 +26,21 @@ function joinTexts(text, part) {
   return TRANSLATIONS && HAN.test(before.at(-1)) && HAN.test(after[0]) ? before + after : `${text}${part}`;
 }
 
+const BETWEEN_SENTENCES = TRANSLATIONS ? "" : " ";
+
 // Sentences behind one another, those that are not empty: Chinese has no space between them.
 function joinSentences(...sentences) {
-  return sentences.filter(Boolean).join(TRANSLATIONS ? "" : " ");
+  return sentences.filter(Boolean).join(BETWEEN_SENTENCES);
 }
 
-// For values that are nodes, or lists of nodes.
+// For values that are nodes, or lists of nodes. Texts beside one another are one text.
 function translateNodes(strings, ...values) {
-  return translatedParts(strings, values).flat().filter((part) => part !== "");
+  return translatedParts(strings, values).flat().filter((part) => part !== "").reduce(joinNode, []);
+}
+
+function joinNode(nodes, part) {
+  const isText = nodes.length && [nodes.at(-1), part].every((node) => typeof node === "string");
+  return isText ? [...nodes.slice(0, -1), joinTexts(nodes.at(-1), part)] : [...nodes, part];
 }
 
 // For example plural`${count} heads`, of which English drops the last letter for one.
