@@ -10,7 +10,7 @@ _MARKS = {"holds": "holds", "leaks": "LEAKS"}
 
 def describe_report(report: AuditReport) -> str:
     """The report as lines: a head, a line for each property that was tried, the others by reason, and the verdict."""
-    lines = [f"{report.model}: {report.kind}, {report.length} tokens", f"  {describe_noise(report)}"]
+    lines = [describe_subject(report), f"  {describe_noise(report)}"]
     lines += [f"  note: {note}" for note in report.notes]
     tried = [result for result in report.results if result.verdict != "cannot be asked"]
     width = max((len(result.name) for result in tried), default=0)
@@ -23,6 +23,18 @@ def describe_report(report: AuditReport) -> str:
     unasked = len(report.results) - len(tried)
     lines.append(f"  {len(report.leaks)} of {len(tried)} properties leak; {unasked} cannot be asked")
     return "\n".join(lines)
+
+
+def describe_subject(report: AuditReport) -> str:
+    """The model, what it reads, and the number of tokens; pictures and sounds have none."""
+    head = f"{report.model}: {report.kind}"
+    return f"{head}, {report.length} tokens" if report.length > 1 else head
+
+
+def describe_head(report: AuditReport) -> str:
+    """The model and how it was run, in the language in use."""
+    model, noise = translate_message(describe_subject(report)), translate_message(describe_noise(report))
+    return translate("{model}; {noise}", model=model, noise=noise)
 
 
 def label_property(name: str) -> str:

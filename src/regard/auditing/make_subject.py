@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
+from regard.auditing.media_inputs import find_media_inputs
 from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
 from regard.auditing.own_decoder import layer_function, step_function
@@ -23,6 +24,8 @@ from regard.errors import OptionError, RefusedError, RegardError, class_and_line
 
 LENGTH = 13
 """Tokens of a text, if there is no example: a prime that no size of a small model has."""
+
+_IN_THE_SHELL = "in the shell, a function that returns (model, inputs): regard audit my_models:build"
 
 
 def make_subject(
@@ -132,12 +135,14 @@ def _describe(
         return _describe_transformers(module, causal, length or _length_of(inputs) or LENGTH)
     if module is not None and _is_from(module, "regard.models", "Model") and _is_text_model(module):
         return _describe_regard(module, causal, length or _length_of(inputs) or LENGTH)
+    if inputs is None and module is not None:
+        inputs = find_media_inputs(module)
     if inputs is None:
         raise OptionError(
             "no inputs for this model",
             expected="inputs of one call: token ids (batch, length), vectors, or a mapping of arguments",
             got="none, and the model is none whose inputs are known",
-            do="for example regard.audit(model, torch.randint(0, 100, (1, 13)))",
+            do=f"for example regard.audit(model, torch.randint(0, 100, (1, 13))); {_IN_THE_SHELL}",
         )
     forward = function if module is None else module.forward
     arguments = bind_inputs(forward, inputs)
@@ -405,7 +410,7 @@ def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Su
             "the model cannot be run on these inputs",
             expected=f"outputs for {subject.stream.length} tokens of {subject.stream.name}",
             got=f"{subject.name} raised {class_and_line(error, 300)}",
-            do="pass the inputs of a call that works, as a mapping of arguments",
+            do=f"pass the inputs of a call that works, as a mapping of arguments; {_IN_THE_SHELL}",
         ) from error
     return _find_positions(subject)
 

@@ -15,13 +15,17 @@ def print_report(report: AuditReport) -> None:
     from rich import box
     from rich.table import Table
 
-    from regard.auditing.describe_report import describe_leak, describe_noise, describe_reasons, label_property
+    from regard.auditing.describe_report import (
+        describe_head,
+        describe_leak,
+        describe_reasons,
+        label_property,
+    )
     from regard.cli.broken_pipe import PipedConsole
     from regard.escape_text import escape_text
 
     console = PipedConsole(markup=False, highlight=False)
-    heading = f"{report.model}: {report.kind}, {report.length} tokens; {describe_noise(report)}"
-    console.print(escape_text(translate_message(heading)))
+    console.print(escape_text(describe_head(report)))
     for note in report.notes:
         console.print(escape_text(translate_message(f"note: {note}")))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -150,7 +150,7 @@ def reads_no_other_text(subject: Subject, comparison: Comparison | None, noise: 
     (step,) = comparison.other.call.steps
     text = {name: step.arguments[name] for name in subject.stream.dims}
     second = subject.stream.cut(text, LENGTHS[0], sum(LENGTHS))
-    other = subject.stream.join([subject.text(7, LENGTHS[0]), second])
+    other = subject.stream.join([subject.text(8, LENGTHS[0]), second])  # none of the texts of the comparisons
     exchanged = Call((replace(step, arguments={**step.arguments, **other}),), 1)
     start = LENGTHS[0]
     pair = Comparison(Span(Call((step,), 1), 0, start), Span(exchanged, 0, start), LENGTHS[1], "")

@@ -38,11 +38,12 @@ function showSentence() {
 }
 
 function showFacts() {
-  byId("about").textContent = translate`${modelName()}: ${data.kind}, ${plural`${length} tokens`}`;
+  byId("about").textContent = length > 1 ? translate`${modelName()}: ${data.kind}, ${plural`${length} tokens`}` : translate`${modelName()}: ${data.kind}`;
   byId("counts").textContent = translate`Properties that leak: ${resultsOf("leaks").length}; that hold: ${resultsOf("holds").length}; that cannot be asked: ${resultsOf("unasked").length}.`;
   byId("notes").replaceChildren(...data.notes.map((note) => make("p", { class: "notice" }, note)));
   const noise = data.noise ? [[translate`precision`, data.noise.precision], [translate`noise floor`, translate`${sizeText(data.noise.relative)} of the largest output`]] : [];
-  const facts = [[translate`model`, modelName()], [translate`reads`, data.kind], [translate`tokens of a text`, String(length)], [translate`seed of the texts`, String(data.seed)], ...noise];
+  const tokens = length > 1 ? [[translate`tokens of a text`, String(length)]] : []; // pictures and sounds have none
+  const facts = [[translate`model`, modelName()], [translate`reads`, data.kind], ...tokens, [translate`seed of the texts`, String(data.seed)], ...noise];
   const prints = Object.entries(data.fingerprint).map(([name, value]) => [name === "weights" ? translate`SHA-256 of the weights` : name === "config" ? translate`SHA-256 of the config` : name, value]);
   byId("facts").replaceChildren(...[...facts, ...prints].flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   byId("foot").textContent = translate`A difference is a leak if it is more than 64 times the noise floor: the largest of the differences between calls that mean the same. This page loads nothing and sends nothing.`;
