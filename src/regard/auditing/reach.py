@@ -7,6 +7,7 @@ So the matrix is that of the module alone, whatever the layers before it mix.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from regard.auditing.subject import Row, Subject, expand_rows
 
 def is_attention(module: nn.Module) -> bool:
     """Whether the class of a module is named after attention."""
-    return any(word in type(module).__name__.lower() for word in ("attention", "attn"))
+    return any(word in type(module).__name__.lower() for word in ("attention", "attn", "attend"))
 
 
 def reads_own_keys(reach: Tensor, threshold: float) -> bool:
@@ -104,13 +105,13 @@ def _change(
     elif shape[:2] == (size, count):
         changed = tensor.clone()
         rows = changed.transpose(0, 1)
-    elif tensor.dim() == 3 and shape[0] == count and shape[2] == size:  # channels first
-        changed = tensor.clone()
+    elif shape[0] == count and shape[2] == size and (tensor.dim() == 3 or (tensor.dim() == 4 and shape[3] != size)):
+        changed = tensor.clone()  # channels first, or heads first; a mask is (batch, heads, size, size)
         rows = changed.transpose(1, 2)
     else:
         return None
     generator = torch.Generator().manual_seed(5)
-    width = rows[0, 0].numel()
+    width = math.prod(rows.shape[2:])
     share, shares = part
     noise = torch.randn(count - 1, width, generator=generator, dtype=torch.float64).to(rows)
     keep = torch.zeros(width, dtype=torch.bool)
@@ -128,21 +129,26 @@ def _change_inputs(spans: Sequence[range], count: int, was_changed: list[bool]) 
     def hook(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         del module
         span = next(following, spans[-1])
-        values = [*arguments, *keywords.values()]
-        shapes = [
-            value.shape for value in values if isinstance(value, Tensor) and _change(value, count, span) is not None
-        ]
-        if not shapes:
+        tensors = [value for value in (*arguments, *keywords.values()) if isinstance(value, Tensor)]
+        kinds = [_shape_of_heads(tensor) for tensor in tensors if _change(tensor, count, span) is not None]
+        if not kinds:
             return None
 
         def change(value: Any) -> Any:
-            changed = _change(value, count, span) if isinstance(value, Tensor) and value.shape == shapes[0] else None
+            is_like_first = isinstance(value, Tensor) and _shape_of_heads(value) == kinds[0]
+            changed = _change(value, count, span) if is_like_first else None
             return value if changed is None else changed
 
         was_changed.append(True)
         return tuple(map(change, arguments)), {name: change(value) for name, value in keywords.items()}
 
     return hook
+
+
+def _shape_of_heads(tensor: Tensor) -> tuple[int, ...]:
+    """The shape without the number of heads, in which queries and keys may differ."""
+    shape = tuple(tensor.shape)
+    return (shape[0], *shape[2:]) if tensor.dim() == 4 else shape
 
 
 def _change_outputs(
