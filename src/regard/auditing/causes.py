@@ -16,7 +16,7 @@ from regard.auditing.cache_causes import explain_cache
 from regard.auditing.calls import Call
 from regard.auditing.chosen_tokens import chooses_tokens
 from regard.auditing.compare import Outcome
-from regard.auditing.draws import DrawsByFeature
+from regard.auditing.draws import DrawNames, DrawsByFeature
 from regard.auditing.influence import measure_influence
 from regard.auditing.layers import LeakingModule
 from regard.auditing.noise import difference, largest
@@ -249,9 +249,18 @@ def _explain_batch(subject: Subject, module: nn.Module | None, outcome: Outcome,
 
 
 def _explain_random(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:
-    del subject, module, outcome, noise
+    del module, noise
+    draws = DrawNames()
+    if outcome.comparison is not None:
+        subject.run(replace(outcome.comparison.base.call, around=lambda: draws))
+    others = [name for name in draws.names if name not in _OF_DROPOUT]
+    if others:
+        return f"random numbers are drawn in eval mode, by {', '.join(others)}"
     return "random numbers are drawn in eval mode, as by functional.dropout without training=self.training"
 
+
+_OF_DROPOUT = ("bernoulli", "native_dropout")
+"""Operations of torch that dropout draws by."""
 
 _EXPLANATIONS: dict[str, Callable[[Subject, nn.Module | None, Outcome, NoiseFloor], str]] = {
     "causal": _explain_causal,

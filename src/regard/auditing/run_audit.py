@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from regard.arguments import explain_arguments
 from regard.auditing.causes import find_cause
 from regard.auditing.compare import Outcome
 from regard.auditing.declared_mask import declared_mask_of
+from regard.auditing.draws import Place, find_draws_of_rows
 from regard.auditing.fingerprint import fingerprint
 from regard.auditing.influence import compare_with_declared, infer_causal, measure_influence, replacements
 from regard.auditing.layers import LeakingModule, find_leaking_module, measure_modules
@@ -101,7 +102,7 @@ def _run_on(
 ) -> AuditReport:
     noise = measure_noise(subject)
     if _is_random(subject, noise):
-        subject = replace(subject, draws_in_eval=True, notes=(*subject.notes, _DRAWS))
+        subject = replace(subject, draws_of_rows=_find_draws(subject), notes=(*subject.notes, _DRAWS))
         noise = measure_noise(subject)
     measured = measure_influence(subject)
     if measured is None and subject.stream.dims:
@@ -137,6 +138,13 @@ def _is_random(subject: Subject, noise: NoiseFloor) -> bool:
     call = subject.call([Row(subject.text(1))])
     outputs = subject.run(call)
     return difference(outputs, subject.run(replace(call, seed=11))) > noise.threshold(largest(outputs))
+
+
+def _find_draws(subject: Subject) -> frozenset[Place]:
+    def run(rows: int, around: Callable[[], AbstractContextManager[Any]]) -> None:
+        subject.run(replace(subject.call([Row(subject.text(1))] * rows), around=around))
+
+    return find_draws_of_rows(run)
 
 
 def _describe_outputs(subject: Subject) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Step
-from regard.auditing.draws import MeanDraws
+from regard.auditing.draws import MeanDraws, Place
 from regard.auditing.float64 import Float64Mode
 from regard.errors import RefusedError, class_and_line, short_repr
 
@@ -135,8 +135,11 @@ class Subject:
     """The argument of the places of tokens, counted from 0; "" if there is none, or if they are counted otherwise."""
     unaligned: str = ""
     """Why no output belongs to a token, where tokens are read; "" if outputs belong to tokens."""
-    draws_in_eval: bool = False
-    """Whether outputs in eval mode depend on random numbers. Calls then have means in their place."""
+    draws_of_rows: frozenset[Place] | None = None
+    """Where random numbers for each row are drawn, if outputs in eval mode depend on random numbers; else None.
+
+    Calls then have means in their place.
+    """
 
     @property
     def stream(self) -> Stream:
@@ -216,8 +219,8 @@ class Subject:
                 stack.enter_context(Float64Mode())
             if call.training and self.module is not None:
                 stack.enter_context(_training_mode(self.module))
-            elif self.draws_in_eval and not call.is_random:
-                stack.enter_context(MeanDraws(call.batch))
+            elif self.draws_of_rows is not None and not call.is_random:
+                stack.enter_context(MeanDraws(self.draws_of_rows))
             if call.around is not None:
                 stack.enter_context(call.around())
             yield

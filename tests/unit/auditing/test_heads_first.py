@@ -1,4 +1,4 @@
-"""Causes in a module that reads queries, keys and values (batch, heads, length, head_dim), as x-transformers has one."""
+"""Causes in a module that reads queries, keys and values (batch, heads, length, head_dim), as in x-transformers."""
 
 from __future__ import annotations
 
