@@ -38,6 +38,8 @@ def observe(
         top: how many of each query's largest weights to report; at most 1,024, or as many as there are keys.
         rows: indices of queries whose exact weights over all keys to return; negative ones count from the end.
 
+    ``regard.why(..., operation="observe")`` says which implementation "auto" takes, and why.
+
     No queries x keys matrix is held: queries are processed in tiles. All results are differentiable; in training
     each tile is computed again in the backward pass.
 

@@ -14,10 +14,14 @@ from typing import Any
 
 from regard.arguments import explain_arguments
 from regard.arrays import Array, call_on_tensors, is_foreign
+from regard.errors import OptionError, check_choice
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import Choice, attend, explain_choice
 from regard.masks.base import Mask
 from regard.validation import make_request
+
+EXPLAINED = ("attention", "observe")
+"""Operations whose choice ``why`` explains."""
 
 _listeners: list[Callable[[Request], None]] = []
 
@@ -104,13 +108,27 @@ def why(
     softcap: float | None = None,
     sinks: Array | None = None,
     dropout: float = 0.0,
+    operation: str = "attention",
 ) -> Choice:
     """Explain which impl "auto" picks for these arguments of ``attention``, and why it picks none of the others.
 
+    With ``operation="observe"`` it explains the choice of ``regard.observe``, which has no dropout.
+
     Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises the same errors as
-    ``attention``.
+    the function that it explains, and OptionError for another ``operation``.
     """
     terms = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
     if is_foreign(query):
-        return call_on_tensors(why, query, key, value, **terms)
-    return explain_choice("attention", make_request(query, key, value, **terms))
+        return call_on_tensors(why, query, key, value, **terms, operation=operation)
+    check_choice("operation", operation, EXPLAINED)
+    request = make_request(query, key, value, **terms)
+    if operation == "observe":
+        if request.terms.dropout:
+            raise OptionError(
+                "`observe` has no dropout",
+                expected="dropout=0",
+                got=f"dropout={request.terms.dropout:g}",
+                do="leave it out: weights are reported before dropout",
+            )
+        return explain_choice("observe", request)
+    return explain_choice("attention", request)

@@ -111,8 +111,8 @@ def call(dtype, head_dim, **terms):
     shapes = ((8, 192), (4, 256), (4, 256))
     query, key, value = (torch.randn(2, *shape, head_dim, generator=generator).to(dtype) for shape in shapes)
     inputs = [part.requires_grad_() for part in (query, key, value)]
-    seen = observe(Request(*inputs, Terms(mask=masks.causal(), scale=0.1, **terms)), 8, None)
-    parts = (seen.output, seen.lse, seen.entropy, seen.received, seen.top_weights, seen.sink_weight)
+    seen = observe(Request(*inputs, Terms(mask=masks.causal(), scale=0.1, **terms)), 8, torch.tensor([191, 0]))
+    parts = (seen.output, seen.lse, seen.entropy, seen.received, seen.top_weights, seen.sink_weight, seen.rows)
     sum(part.float().sum() for part in parts if part is not None).backward()
 
 

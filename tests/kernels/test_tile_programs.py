@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ import regard
 from docs.pages import ROOT
 from regard import masks, positions
 from regard.errors import RefusedError
+from regard.kernels.hardware import Hardware
 from regard.kernels.implementations import triton
 from regard.kernels.request import Request, Terms
 from regard.kernels.select import select
@@ -60,7 +60,7 @@ def test_compiled_for_devices_that_are_not_there(device, tmp_path):
     result = run_python("tests/kernels/compiled_tile_programs.py", "all", device, TRITON_CACHE_DIR=str(tmp_path))
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-5000:]
     kernels = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    assert len({kernel["kernel"] for kernel in kernels}) == 8
+    assert len({kernel["kernel"] for kernel in kernels}) == 9
     for kernel in kernels:
         assert kernel["shared"] <= SHARED_MEMORY[device], kernel
         assert kernel["registers"] <= REGISTERS[device], kernel
@@ -89,21 +89,23 @@ def test_refused_on_a_cpu(monkeypatch):
         ({"bias": positions.ShawRelative(3)}, "ShawRelative needs the queries"),
         ({"bias": positions.ALiBi(2)}, None),
         ({"dropout": 0.5}, "no dropout"),
+        ({"hardware": Hardware("cuda", (8, 0), has_triton=True)}, None),
+        ({"hardware": Hardware("cuda", None, has_triton=True)}, None),
+        ({"hardware": Hardware("xpu", None, has_triton=True)}, None),
+        ({"hardware": Hardware("cuda", (7, 5), has_triton=True)}, "from sm_80 on, and the tensors are on cuda (sm_75)"),
+        ({"hardware": Hardware("cuda", (9, 0))}, "the package triton is not installed"),
+        ({"hardware": Hardware("mps")}, "triton runs on a GPU, and the tensors are on mps"),
     ],
     ids=str,
 )
-def test_requests_that_are_refused_on_a_gpu(changes, reason, monkeypatch):
-    """Only the name of a GPU is needed, and that Triton is found."""
+def test_requests_that_are_refused_on_a_gpu(changes, reason):
+    """Only a description of a GPU is needed."""
     changes = dict(changes)
-    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: object())
+    hardware = changes.pop("hardware", Hardware("cuda", (9, 0), has_triton=True))
     query = torch.ones(1, 2, 5, changes.pop("size", 3), dtype=changes.pop("dtype", torch.float32))
-    value = torch.ones(1, 2, 5, 3)
-    request = SimpleNamespace(query=query, key=query, value=value, device=torch.device("cuda"), terms=Terms(**changes))
-    request.bias = request.terms.bias
+    request = Request(query, query, torch.ones(1, 2, 5, 3), Terms(**changes), hardware=hardware)
     found = triton.OBSERVE.refuses(request)
     assert found is None if reason is None else reason in found
-    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: None)
-    assert triton.OBSERVE.refuses(request) == "the package triton is not installed"
 
 
 def test_refused_while_torch_traces(monkeypatch):
@@ -137,6 +139,9 @@ def test_lists_of_tiles_hold_the_tile_map():
             assert torch.equal(seen.mT if is_column else seen, whole), mask
         by_place = torch.where(lists.codes == -2, 0, torch.where(lists.codes == -1, 2, 1))
         assert torch.equal(by_place.to(whole.dtype), whole)
+        rows = torch.tensor([2, 0, 2, 1, 1])
+        assert torch.equal(lists.codes_of(rows), lists.codes[:, rows])
+        assert lists.codes_of(rows[:0]).shape == (lists.codes.shape[0], 0, 4)
 
 
 # ---- on a GPU ----

@@ -175,6 +175,23 @@ def test_sizes_of_zero(empty):
         torch.testing.assert_close(getattr(seen, name), getattr(reference, name), msg=name)
 
 
+@pytest.mark.parametrize("mask", ["none", "cells"])
+def test_weights_of_asked_rows(mask):
+    """More than a program computes, of all tiles, in any order, some twice; with sinks, which take their share."""
+    queries, keys = 131, 67
+    rows = np.random.default_rng(6).integers(0, queries, 97)
+    arrays, chosen, sinks = tokens(queries, keys), MASKS[mask](queries, keys), np.array([0.5, -1.25])
+    seen = observe(
+        *tensors(arrays, torch.float32),
+        mask=chosen,
+        sinks=torch.from_numpy(sinks).float(),
+        top=0,
+        rows=torch.from_numpy(rows),
+    )
+    exact = exact_for(arrays, chosen, sinks=sinks, query_rows=tuple(rows))
+    np.testing.assert_allclose(seen.rows.double().numpy(), exact.rows, rtol=0, atol=4 * 210 * 2**-23)
+
+
 # ---- gradients ----
 
 
@@ -236,7 +253,7 @@ def test_gradients_of_a_bias_with_softcap_and_sinks(shape):
     bias = sixteenths(*shape, seed=7)
     bias[np.random.default_rng(5).random(shape) < 0.1] = -np.inf
     options = {"bias": bias, "sinks": np.array([0.5, -1.25]), "softcap": 2.5, "mask": masks.causal()}
-    assert_gradients_agree(distinct_tokens(67, 71), top=2, **options)
+    assert_gradients_agree(distinct_tokens(67, 71), top=2, rows=range(67), **options)
 
 
 @pytest.mark.parametrize("lengths", [(67, 71), (71, 67)])
@@ -245,7 +262,7 @@ def test_gradients_of_a_bias_by_distance(lengths, mask):
     torch.manual_seed(8)
     bias = positions.T5Buckets(HEADS)
     torch.nn.init.normal_(bias.weight)
-    assert_gradients_agree(tokens(*lengths), top=0, bias=bias, mask=mask)
+    assert_gradients_agree(tokens(*lengths), top=0, bias=bias, mask=mask, rows=[66, 2, 66, 66])
 
 
 def test_gradient_of_the_output_alone_agrees_with_the_oracle():
@@ -279,7 +296,7 @@ def test_hidden_tokens_get_zero_gradients_and_nan_rows_give_none():
 def test_bits_repeat():
     def compute() -> list[Tensor]:
         leaves = [part.requires_grad_() for part in tensors(tokens(67, 131), torch.float32)]
-        seen = observe(*leaves, mask=MASKS["cells"](67, 131), top=2)
+        seen = observe(*leaves, mask=MASKS["cells"](67, 131), top=2, rows=[5, 66, 5, 5])
         loss(seen).backward()
         return [seen.output, seen.received, seen.top_weights, *(leaf.grad for leaf in leaves)]
 

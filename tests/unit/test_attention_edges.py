@@ -6,6 +6,7 @@ import torch
 import regard
 from capabilities import causal_or_none, scale_head_dim
 from regard import masks, positions
+from regard.errors import OptionError
 
 IMPLS = ["reference", "native", "sdpa", "auto"]
 SIZES = [(2, 3, 0, 7), (2, 3, 5, 0), (0, 3, 5, 7), (2, 3, 0, 0)]
@@ -137,6 +138,22 @@ def test_why_gives_a_reason_for_every_implementation():
         named = regard.attention(query, query, query, **{**options, "dropout": 0.0}, impl=choice.impl)
         assert torch.equal(regard.attention(query, query, query, **{**options, "dropout": 0.0}), named)
     assert regard.why(query, query, query, bias=regard.positions.ShawRelative(7, 2)).impl == "reference"
+
+
+def test_why_explains_who_observes():
+    query = torch.randn(1, 2, 5, 7)
+    for options in ({}, {"mask": masks.causal(), "softcap": 2.0}, {"bias": regard.positions.ShawRelative(7, 2)}):
+        choice = regard.why(query, query, query, **options, operation="observe")
+        assert set(choice.reasons) == {"reference", "native", "sdpa", "flex", "triton"}
+        assert all(choice.reasons.values())
+        named = regard.observe(query, query, query, **options, impl=choice.impl)
+        assert torch.equal(regard.observe(query, query, query, **options).entropy, named.entropy)
+    assert choice.impl == "reference"
+    assert "does not return its weights" in choice.reasons["sdpa"]
+    with pytest.raises(OptionError, match="`observe` has no dropout"):
+        regard.why(query, query, query, dropout=0.5, operation="observe")
+    with pytest.raises(OptionError, match=r"(?s)operation.*attention.*observe.*'scan'"):
+        regard.why(query, query, query, operation="scan")
 
 
 @pytest.mark.parametrize("impl", IMPLS)

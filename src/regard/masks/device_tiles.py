@@ -41,13 +41,19 @@ class DeviceTiles:
     @cached_property
     def codes(self) -> Int[Tensor, "groups query_tiles key_tiles"]:
         """The code of each tile by its place: -2 empty, -1 full, else the number of its bitmap. Quadratic in length."""
-        groups, rows, _ = self.row_bounds.shape
-        columns = self.column_bounds.shape[1]
-        codes = self.row_bitmap.new_full((groups * rows, columns), -2)
-        lengths = (self.row_bounds[..., 2] - self.row_bounds[..., 0]).flatten().long()
-        row = torch.repeat_interleave(lengths)
-        codes[row, self.row_tile.long()] = self.row_bitmap
-        return codes.view(groups, rows, columns)
+        return self.codes_of(torch.arange(self.row_bounds.shape[1], device=self.row_bounds.device))
+
+    def codes_of(self, rows: Int[Tensor, " lines"]) -> Int[Tensor, "groups lines key_tiles"]:
+        """Return the codes of the tiles in some rows of tiles, as in ``codes``; rows may repeat."""
+        groups, columns = self.row_bounds.shape[0], self.column_bounds.shape[1]
+        bounds = self.row_bounds[:, rows].flatten(0, 1).long()
+        lengths = bounds[:, 2] - bounds[:, 0]
+        line = torch.repeat_interleave(lengths)
+        number = torch.arange(line.shape[0], device=line.device)  # of the tiles of all lines
+        entry = number + (bounds[:, 0] - (lengths.cumsum(0) - lengths))[line]
+        codes = self.row_bitmap.new_full((bounds.shape[0], columns), -2)
+        codes[line, self.row_tile[entry].long()] = self.row_bitmap[entry]
+        return codes.view(groups, -1, columns)
 
     @property
     def strides(self) -> tuple[int, int]:

@@ -173,3 +173,30 @@ def test_a_large_dense_mask_is_said_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sdpa.run_form(request, Form.DENSE)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "impl", "reason"),
+    [
+        (HOPPER, "triton", "not yet measured"),
+        (AMPERE, "triton", "not yet measured"),
+        (AMD, "triton", "not yet measured"),
+        (INTEL, "triton", "not yet measured"),
+        (TURING, "reference", "sm_80"),
+        (WITHOUT_TRITON, "reference", "not installed"),
+        (APPLE, "reference", "on mps"),
+    ],
+    ids=str,
+)
+def test_statistics_on_a_device(hardware, impl, reason):
+    choice = explain_choice("observe", make(hardware, mask=masks.causal()))
+    assert choice.impl == impl
+    assert reason in choice.reasons["triton"]
+    assert "CPU" in choice.reasons["native"]
+    assert "does not return its weights" in choice.reasons["sdpa"]
+    assert choice.reasons["reference"]
+
+
+@pytest.mark.parametrize("terms", [{"bias": positions.ShawRelative(16)}, {"dtype": torch.float64}])
+def test_statistics_that_triton_refuses_are_computed_by_reference(terms):
+    assert explain_choice("observe", make(HOPPER, **terms)).impl == "reference"

@@ -113,4 +113,6 @@ ATTENTION = Implementation(
     _auto_skips,
     why_chosen="regard's own kernels, made for this CPU",
 )
-OBSERVE = Implementation("native", _observe, dot_product_unsupported_reason)
+OBSERVE = Implementation(
+    "native", _observe, dot_product_unsupported_reason, why_chosen="regard's own kernels, made for this CPU"
+)

@@ -59,4 +59,6 @@ ATTENTION = Implementation(
     why_chosen="exact for every mask and bias, at the price of holding the weights",
     auto_defers=_auto_defers,
 )
-OBSERVE = Implementation("reference", _observe)
+OBSERVE = Implementation(
+    "reference", _observe, why_chosen="plain torch on any device, in tiles of queries, any number of derivatives"
+)

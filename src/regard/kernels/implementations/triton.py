@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.contract import Observation
+from regard.kernels.hardware import Hardware
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.request import Request, make_term_check
 from regard.kernels.tile_programs.block_sizes import MAX_HEAD_BYTES
@@ -27,6 +28,8 @@ COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
 _find_other_term = make_term_check(COMPUTED_TERMS)
 _DEVICES = ("cuda", "xpu")
 """Types of devices for which Triton compiles; that of AMD's GPUs is "cuda" in torch."""
+_MIN_CAPABILITY = (8, 0)
+"""Least compute capability that Triton compiles for."""
 
 
 def _unavailable_reason() -> str | None:
@@ -51,11 +54,9 @@ def _is_interpreted() -> bool:
 
 def _refuses(request: Request) -> str | None:
     """Refuse other devices, other terms, float64, wide heads, biases that need the queries, and transforms of torch."""
-    device = request.device.type
-    if device not in _DEVICES and not (device == "cpu" and _is_interpreted()):
-        return f"triton runs on a GPU, and the tensors are on {request.device}"
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
+    reason = _device_refusal(request.target)
+    if reason is not None:
+        return reason
     other = _find_other_term(request.terms)
     if other is not None:
         return f"the kernels in Triton have no {other}"
@@ -74,6 +75,19 @@ def _refuses(request: Request) -> str | None:
     tensor = bias if isinstance(bias, Tensor) else None
     if in_functorch() or not is_eager(request.query, request.key, request.value, tensor, request.terms.sinks):
         return "the kernels in Triton are not traced by torch.compile, and have no torch.func"
+    return None
+
+
+def _device_refusal(target: Hardware) -> str | None:
+    """Return why the kernels do not run on a device; None if they do."""
+    if target.type == "cpu" and _is_interpreted():
+        return None if importlib.util.find_spec("triton") is not None else "the package triton is not installed"
+    if target.type not in _DEVICES:
+        return f"triton runs on a GPU, and the tensors are on {target}"
+    if not target.has_triton:
+        return "the package triton is not installed"
+    if target.capability is not None and target.capability < _MIN_CAPABILITY:
+        return f"triton compiles for GPUs from sm_80 on, and the tensors are on {target}"
     return None
 
 

@@ -2,13 +2,14 @@
 
 A program computes some cells of the tensor, or some distances of the table, and sums the gradients of all scores to
 which they were added, in one order: no atomic additions, so bits repeat. It asks for the tiles of a mask by their place
-(``cells_of_code``).
+(``cells_of_codes``).
 """
 
 import triton
 import triton.language as tl
 
-from regard.kernels.tile_programs.score_gradients import cells_of_code, differentiate_cells, load_rows
+from regard.kernels.tile_programs.score_gradients import differentiate_cells, load_rows
+from regard.kernels.tile_programs.scores import cells_of_codes
 from regard.kernels.tile_programs.tokens import load_keys_and_values
 
 
@@ -102,8 +103,8 @@ def _score_gradients(
     """Compute the gradients of the scores of a block of cells."""
     row = query_part * blocks.rows + tl.arange(0, blocks.rows)
     column = key_part * blocks.columns + tl.arange(0, blocks.columns)
-    query_tile, key_tile = query_part * blocks.rows // 64, key_part * blocks.columns // 64
-    allowed = cells_of_code(tiles, codes, batch, head, row, column, query_tile, key_tile, sizes)
+    key_tile, query_tiles = key_part * blocks.columns // 64, tl.cdiv(sizes.queries, 64)
+    allowed = cells_of_codes(tiles, codes, batch, head, row // 64, query_tiles, row, column, key_tile, sizes)
     q, of_output, is_bad_query, largest, log_sum = load_rows(
         query, terms, normalizer, upstream, batch, head, row, sizes, blocks
     )

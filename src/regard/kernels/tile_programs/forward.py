@@ -35,31 +35,13 @@ def compute_output(
     highest = tl.full([blocks.rows], float("-inf"), tl.float32)
     total = tl.zeros([blocks.rows], tl.float32)
     summed = tl.zeros([blocks.rows, blocks.padded_value_dim], tl.float32)
-    begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
-    for entry in range(begin, middle):
-        highest, total, summed = _add_tile(
-            highest, total, summed, q, is_bad, key, value, tiles, terms, batch, head, row, entry, sizes, blocks, False
-        )
-    if tiles is not None:
-        for entry in range(middle, end):
+    bounds = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
+    for is_partial in tl.static_range(2 if tiles is not None else 1):
+        for entry in range(bounds[is_partial], bounds[is_partial + 1]):
             highest, total, summed = _add_tile(
-                highest,
-                total,
-                summed,
-                q,
-                is_bad,
-                key,
-                value,
-                tiles,
-                terms,
-                batch,
-                head,
-                row,
-                entry,
-                sizes,
-                blocks,
-                True,
-            )
+                highest, total, summed, q, is_bad, key, value, tiles, terms, batch, head, row, entry, sizes, blocks,
+                is_partial,
+            )  # fmt: skip
     is_empty = highest == float("-inf")
     shift = highest
     if terms.sinks is not None:

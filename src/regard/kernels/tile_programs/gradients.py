@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.kernels.results import empty_token_major
 from regard.kernels.tile_programs import launch
 from regard.kernels.tile_programs.bias_gradient import differentiate_bias, differentiate_table
-from regard.kernels.tile_programs.kernel_arguments import Upstream
+from regard.kernels.tile_programs.kernel_arguments import Tokens, Upstream
 from regard.kernels.tile_programs.key_gradient import differentiate_keys
 from regard.kernels.tile_programs.launch import Output, Problem, as_tokens, run_row_statistics, tokens_of
 from regard.kernels.tile_programs.query_gradient import differentiate_queries
@@ -28,6 +28,7 @@ class Gradients(NamedTuple):
     received: Tensor | None
     top_weights: Tensor | None
     sink_weight: Tensor | None
+    rows: Tensor | None
 
 
 @final
@@ -38,6 +39,8 @@ class Saved(NamedTuple):
     entropy: Tensor
     top_keys: Tensor
     top_weights: Tensor
+    rows: Tensor | None
+    rows_weights: Tensor | None
 
 
 @final
@@ -86,6 +89,7 @@ def _make_upstream(problem: Problem, saved: Saved, gradients: Gradients) -> Upst
         delta += gradients.sink_weight * output.sink_weight
     if gradients.lse is not None:
         delta -= gradients.lse
+    of_rows, row_places = _of_rows(problem, saved, gradients.rows, delta)
     of_output, of_top = gradients.output, gradients.top_weights
     if of_output is not None and of_output.stride(3) != 1:
         of_output = of_output.contiguous()
@@ -99,7 +103,35 @@ def _make_upstream(problem: Problem, saved: Saved, gradients: Gradients) -> Upst
         None if of_top is None else saved.top_keys,
         of_top,
         saved.top_keys.shape[3],
+        of_rows,
+        row_places,
     )
+
+
+def _of_rows(
+    problem: Problem, saved: Saved, gradient: Tensor | None, delta: Tensor
+) -> tuple[Tokens | None, Int[Tensor, " queries"] | None]:
+    """Return the gradients of the weights of asked rows, and the place of each query among them; add to ``delta``.
+
+    A row that was asked for several times has the sum of its gradients.
+    """
+    rows, weights = saved.rows, saved.rows_weights
+    if gradient is None or gradient.numel() == 0 or rows is None or weights is None:
+        return None, None
+    distinct, place = rows.unique(return_inverse=True)
+    count = distinct.shape[0]
+    if count < rows.shape[0]:
+        first = torch.empty_like(distinct)
+        first[place] = torch.arange(rows.shape[0], device=rows.device)  # equal rows have equal weights
+        rows, weights = distinct, weights[:, :, first]
+        # Unlike index_add_, this adds in one order on a GPU, so that bits repeat.
+        sums = gradient.new_zeros(count, *gradient.shape[:2], gradient.shape[3])
+        gradient = sums.index_put_((place,), gradient.movedim(2, 0), accumulate=True).movedim(0, 2)
+    gradient = gradient.contiguous()
+    delta[:, :, rows] += (gradient * weights).sum(-1)
+    row_places = rows.new_full((problem.sizes.queries,), -1, dtype=torch.int32)
+    row_places[rows] = torch.arange(count, dtype=torch.int32, device=rows.device)
+    return as_tokens(gradient), row_places
 
 
 def _of_queries(problem: Problem, saved: Saved, upstream: Upstream) -> Float[Tensor, "batch heads queries head_dim"]:

@@ -116,7 +116,7 @@ class Blocks(NamedTuple):
 class Upstream(NamedTuple):
     """The gradients of a call's results, and what the gradient of a score needs of them.
 
-        dw_ij = dO_i . v_j - dH_i ln w_ij + dReceived_j + dTop_ij         ds_ij = w_ij (dw_ij - delta_i)
+        dw_ij = dO_i . v_j - dH_i ln w_ij + dReceived_j + dTop_ij + dRows_ij    ds_ij = w_ij (dw_ij - delta_i)
 
     delta (batch, heads, queries) is sum_j w_ij dw_ij, with the sink's term, minus the gradient of lse.
     """
@@ -128,3 +128,5 @@ class Upstream(NamedTuple):
     top_keys: Any  # (batch, heads, queries, top)
     top_weights: Any
     top: int
+    rows: Tokens | None  # (batch, heads, asked rows, keys), all different
+    row_places: Any  # (queries,) int32: which of the asked rows a query is; -1 for none

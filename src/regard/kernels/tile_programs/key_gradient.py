@@ -28,17 +28,12 @@ def differentiate_keys(
     of_k = tl.zeros([blocks.columns, blocks.padded_head_dim], tl.float32)
     of_v = tl.zeros([blocks.columns, blocks.padded_value_dim], tl.float32)
     for head in range(key_head * sizes.group, (key_head + 1) * sizes.group):
-        begin, middle, end = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
-        for entry in range(begin, middle):
-            of_k, of_v = _add_tile(
-                of_k, of_v, of_columns, query, tiles, terms, normalizer, upstream, batch, head, column, entry, sizes,
-                blocks, False,
-            )  # fmt: skip
-        if tiles is not None:
-            for entry in range(middle, end):
+        bounds = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
+        for is_partial in tl.static_range(2 if tiles is not None else 1):
+            for entry in range(bounds[is_partial], bounds[is_partial + 1]):
                 of_k, of_v = _add_tile(
                     of_k, of_v, of_columns, query, tiles, terms, normalizer, upstream, batch, head, column, entry,
-                    sizes, blocks, True,
+                    sizes, blocks, is_partial,
                 )  # fmt: skip
     of_k *= terms.scale
     store_tokens(of_key, batch, key_head, column, sizes.keys, of_k, blocks.head_dim, blocks.padded_head_dim)

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, final
 
 import torch
 import triton
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.kernels.results import empty_token_major
+from regard.kernels.tile_programs.asked_rows import weigh_rows
 from regard.kernels.tile_programs.block_sizes import Launch, Target, choose_launch
 from regard.kernels.tile_programs.forward import compute_output
 from regard.kernels.tile_programs.kernel_arguments import (
@@ -150,6 +151,25 @@ def run_received(problem: Problem, normalizer: Normalizer) -> Float[Tensor, "bat
         problem.launch,
     )
     return received
+
+
+def run_asked_rows(
+    problem: Problem, normalizer: Normalizer, rows: Int[Tensor, " asked"]
+) -> Float[Tensor, "batch heads asked keys"]:
+    """Compute the weights of the queries ``rows`` over all keys."""
+    sizes, launch, tiles = problem.sizes, problem.launch, problem.inputs.tiles
+    batch, count = problem.inputs.query.shape[0], rows.shape[0]
+    weights = problem.inputs.query.new_empty((batch, sizes.heads, count, sizes.keys), dtype=torch.float32)
+    codes = None if tiles is None else tiles.codes_of(rows // 64)
+    query, key, _ = tokens_of(problem)
+    key_parts = -(-sizes.keys // launch.blocks.columns)
+    run(
+        weigh_rows,
+        (count, launch.blocks.rows, key_parts * batch * sizes.heads),
+        (query, key, problem.rows, codes, problem.terms, normalizer, rows, count, weights, sizes),
+        launch,
+    )
+    return weights
 
 
 def run(kernel: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...], launch: Launch) -> None:

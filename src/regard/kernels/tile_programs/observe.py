@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.tile_programs.differentiable import compute, compute_with_gradients
 from regard.kernels.tile_programs.launch import Inputs, table_shift
@@ -15,12 +14,12 @@ from regard.positions.base import DistanceBias, distance_range
 
 
 def observe(request: Request, top: int, rows: Tensor | None) -> Observation:
-    """Compute attention and its statistics; the weights of ``rows`` in plain torch, since they are few."""
+    """Compute attention, its statistics and the weights of ``rows``."""
     scaled = request.with_rebalanced_scale
     inputs = make_inputs(scaled)
     tensors = (inputs.query, inputs.key, inputs.value, inputs.bias, inputs.table, inputs.sinks)
-    columns = (compute_with_gradients if any_requires_grad(*tensors) else compute)(inputs, top)
-    output, lse, entropy, received, top_keys, top_weights, max_score, sink_weight = columns
+    columns = (compute_with_gradients if any_requires_grad(*tensors) else compute)(inputs, top, rows)
+    output, lse, entropy, received, top_keys, top_weights, max_score, sink_weight, rows_weights = columns
     return Observation(
         output.to(request.query.dtype),
         lse,
@@ -28,7 +27,7 @@ def observe(request: Request, top: int, rows: Tensor | None) -> Observation:
         received,
         top_keys,
         top_weights,
-        rows=None if rows is None else compute_weights(make_dot_product_problem(request), rows),
+        rows=rows_weights,
         sink_weight=sink_weight,
         max_score=max_score,
     )

@@ -20,15 +20,11 @@ def differentiate_queries(query, key, value, tiles, terms, normalizer, upstream,
     row = part * blocks.rows + tl.arange(0, blocks.rows)
     of_rows = load_rows(query, terms, normalizer, upstream, batch, head, row, sizes, blocks)
     summed = tl.zeros([blocks.rows, blocks.padded_head_dim], tl.float32)
-    begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
-    for entry in range(begin, middle):
-        summed = _add_tile(
-            summed, of_rows, key, value, tiles, terms, upstream, batch, head, row, entry, sizes, blocks, False
-        )
-    if tiles is not None:
-        for entry in range(middle, end):
+    bounds = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
+    for is_partial in tl.static_range(2 if tiles is not None else 1):
+        for entry in range(bounds[is_partial], bounds[is_partial + 1]):
             summed = _add_tile(
-                summed, of_rows, key, value, tiles, terms, upstream, batch, head, row, entry, sizes, blocks, True
+                summed, of_rows, key, value, tiles, terms, upstream, batch, head, row, entry, sizes, blocks, is_partial
             )
     summed *= terms.scale
     store_tokens(of_query, batch, head, row, sizes.queries, summed, blocks.head_dim, blocks.padded_head_dim)

@@ -23,15 +23,11 @@ def sum_columns(query, key, tiles, terms, normalizer, received, sizes, blocks: t
     exists = column < sizes.keys
     k, is_bad = load_keys(key, terms, batch, head // sizes.group, column, sizes, blocks)
     sums = tl.zeros([blocks.columns], tl.float32)
-    begin, middle, end = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
-    for entry in range(begin, middle):
-        sums = _add_tile(
-            sums, k, is_bad, query, tiles, terms, normalizer, batch, head, column, entry, sizes, blocks, False
-        )
-    if tiles is not None:
-        for entry in range(middle, end):
+    bounds = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
+    for is_partial in tl.static_range(2 if tiles is not None else 1):
+        for entry in range(bounds[is_partial], bounds[is_partial + 1]):
             sums = _add_tile(
-                sums, k, is_bad, query, tiles, terms, normalizer, batch, head, column, entry, sizes, blocks, True
+                sums, k, is_bad, query, tiles, terms, normalizer, batch, head, column, entry, sizes, blocks, is_partial
             )
     tl.store(received + place_of(batch, head, sizes.heads, column, sizes.keys), sums, mask=exists)
 

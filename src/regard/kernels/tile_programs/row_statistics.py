@@ -53,7 +53,7 @@ def summarize_rows(
     place = place_of(batch, head, sizes.heads, row, sizes.queries)
     q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
     largest, log_sum = load_normalizers(normalizer, batch, head, row, sizes)
-    begin, middle, end = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
+    bounds = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
     passes = 1
     if count > 0:
         passes = tl.cdiv(top, count)
@@ -64,16 +64,11 @@ def summarize_rows(
         best = tl.zeros([blocks.rows, 1], tl.int64)
         if count > 0:
             best = tl.zeros([blocks.rows, count], tl.int64) + (tl.arange(0, count).to(tl.int64) + _LOWEST)[None, :]
-        for entry in range(begin, middle):
-            sums, means, best = _read_tile(
-                sums, means, best, limit, q, is_bad, largest, log_sum, key, column, tiles, terms, batch, head, row,
-                entry, sizes, entropy is not None, count, blocks, False,
-            )  # fmt: skip
-        if tiles is not None:
-            for entry in range(middle, end):
+        for is_partial in tl.static_range(2 if tiles is not None else 1):
+            for entry in range(bounds[is_partial], bounds[is_partial + 1]):
                 sums, means, best = _read_tile(
                     sums, means, best, limit, q, is_bad, largest, log_sum, key, column, tiles, terms, batch, head, row,
-                    entry, sizes, entropy is not None, count, blocks, True,
+                    entry, sizes, entropy is not None, count, blocks, is_partial,
                 )  # fmt: skip
         nan = tl.where(largest != largest, float("nan"), 0.0)
         if entropy is not None:

@@ -1,6 +1,6 @@
 """Gradients of the scores of cells, in Triton: what the kernels of gradients share.
 
-    dw_ij = dO_i . v_j - dH_i ln w_ij + dReceived_j + dTop_ij
+    dw_ij = dO_i . v_j - dH_i ln w_ij + dReceived_j + dTop_ij + dRows_ij
     ds_ij = w_ij (dw_ij - delta_i)            delta_i = sum_j w_ij dw_ij - dlse_i, over the keys and the sink
 
 Dao 2023, section 3.1.2, has the first term. H_i is the entropy; the derivative of -w ln w is -(ln w + 1), and the 1 is
@@ -69,6 +69,10 @@ def differentiate_cells(
             top_key = tl.load(upstream.top_keys + place * upstream.top + rank, mask=exists, other=-1)
             of_top = tl.load(upstream.top_weights + place * upstream.top + rank, mask=exists, other=0.0)
             gradients = gradients + tl.where(top_key[:, None] == column[None, :], of_top[:, None], 0.0)
+    if upstream.rows is not None:
+        row_place = tl.load(upstream.row_places + row, mask=exists, other=-1)
+        if tl.max(row_place, 0) >= 0:
+            gradients = gradients + _load_gradients_of_rows(upstream.rows, row_place, batch, head, column, sizes)
     of_scores = tl.where(weights > 0, weights * gradients, 0.0)
     of_products = of_scores
     if terms.softcap is not None:
@@ -78,19 +82,10 @@ def differentiate_cells(
 
 
 @triton.jit
-def cells_of_code(tiles, codes, batch, head, row, column, query_tile, key_tile, sizes):
-    """Return which cells of a tile are allowed, by its code: -2 empty, -1 full, else the number of its bitmap.
-
-    ``codes`` is (groups, query_tiles, key_tiles); without a mask it is None, and all tiles are full.
-    """
-    exists = (row < sizes.queries)[:, None] & (column < sizes.keys)[None, :]
-    if codes is not None:
-        group = batch * tiles.batch_stride + head * tiles.head_stride
-        key_tiles = tl.cdiv(sizes.keys, 64)
-        code = tl.load(codes + tl.cast(group * tiles.lists + query_tile, tl.int64) * key_tiles + key_tile)
-        if code == -2:
-            exists = exists & False
-        if code >= 0:
-            words = tl.load(tiles.bitmaps + tl.cast(code, tl.int64) * 64 + row % 64)
-            exists = exists & (((words[:, None] >> (column % 64).to(tl.int64)[None, :]) & 1) != 0)
-    return exists
+def _load_gradients_of_rows(of_rows, place, batch, head, column, sizes):
+    """Load the gradients of the weights (rows, columns) of asked rows, by their place among them; 0 in other rows."""
+    base = (
+        of_rows.base + tl.cast(batch, tl.int64) * of_rows.batch_stride + tl.cast(head, tl.int64) * of_rows.head_stride
+    )
+    is_asked = (place >= 0)[:, None] & (column < sizes.keys)[None, :]
+    return tl.load(base + place.to(tl.int64)[:, None] * of_rows.row_stride + column[None, :], mask=is_asked, other=0.0)

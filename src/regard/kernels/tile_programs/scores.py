@@ -18,9 +18,10 @@ import triton.language as tl
 
 @triton.jit
 def find_list(tiles, batch, head, index, count):
-    """Find the tiles of a row or column: full ones from ``begin``, partial ones from ``middle`` to ``end`` - 1.
+    """Find the bounds of the tiles of a row or column: full ones are bounds[0] <= entry < bounds[1], partial ones the
+    next, bounds[1] <= entry < bounds[2].
 
-    Without a mask all ``count`` tiles are full.
+    Without a mask all ``count`` tiles are full, and kernels have no code for partial ones.
     """
     begin, middle, end = 0, count, count
     if tiles is not None:
@@ -47,6 +48,24 @@ def allowed_cells(tiles, entry, query, key, sizes, is_partial: tl.constexpr):
         bitmap = tl.load(tiles.bitmap + entry).to(tl.int64)
         words = tl.load(tiles.bitmaps + bitmap * 64 + query % 64)
         exists = exists & (((words[:, None] >> (key % 64).to(tl.int64)[None, :]) & 1) != 0)
+    return exists
+
+
+@triton.jit
+def cells_of_codes(tiles, codes, batch, head, line, lines, row, column, key_tile, sizes):
+    """Return which cells (rows, columns) of tiles are allowed, each row's by the code of its tile.
+
+    A code is -2 in an empty tile, -1 in a full one, else the number of a bitmap. ``codes`` is (groups, lines,
+    key_tiles), and ``line`` is that of each row; without a mask it is None, and all tiles are full.
+    """
+    exists = (row < sizes.queries)[:, None] & (column < sizes.keys)[None, :]
+    if codes is not None:
+        group = batch * tiles.batch_stride + head * tiles.head_stride
+        place = (tl.cast(group, tl.int64) * lines + line) * tl.cdiv(sizes.keys, 64) + key_tile
+        code = tl.load(codes + place, mask=row < sizes.queries, other=-2)
+        words = tl.load(tiles.bitmaps + code.to(tl.int64) * 64 + row % 64, mask=code >= 0, other=-1)
+        words = tl.where(code == -2, 0, words)
+        exists = exists & (((words[:, None] >> (column % 64).to(tl.int64)[None, :]) & 1) != 0)
     return exists
 
 
