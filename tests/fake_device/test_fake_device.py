@@ -24,6 +24,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-ma
         pytest.param("check_classifiers", marks=pytest.mark.slow),
         pytest.param("check_promises", marks=pytest.mark.slow),
         pytest.param("check_training", marks=pytest.mark.slow),
+        pytest.param("check_waiting", marks=pytest.mark.slow),
         pytest.param("check_translators", marks=pytest.mark.slow),
     ],
 )

@@ -150,7 +150,7 @@ def test_why_explains_who_observes():
         assert torch.equal(regard.observe(query, query, query, **options).entropy, named.entropy)
     assert choice.impl == "reference"
     assert "does not return its weights" in choice.reasons["sdpa"]
-    with pytest.raises(OptionError, match="`observe` has no dropout"):
+    with pytest.raises(OptionError, match="observe has no dropout"):
         regard.why(query, query, query, dropout=0.5, operation="observe")
     with pytest.raises(OptionError, match=r"(?s)operation.*attention.*observe.*'scan'"):
         regard.why(query, query, query, operation="scan")

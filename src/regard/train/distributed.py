@@ -172,9 +172,11 @@ class Processes:
         """Backpropagate ``loss``, a scalar, and add to the gradients."""
         self._accelerator.backward(loss)
 
-    def clip(self, model: nn.Module, max_norm: float) -> float:
+    def clip(self, model: nn.Module, max_norm: float) -> Float[Tensor, ""]:
         """Clip the gradients to a total L2 norm of ``max_norm``, and return their norm before clipping."""
-        return float(self._accelerator.clip_grad_norm_(model.parameters(), max_norm))
+        norm = self._accelerator.clip_grad_norm_(model.parameters(), max_norm)
+        whole: Tensor = norm.full_tensor() if self.is_sharded else norm
+        return whole
 
     def main_decides(self, opinion: bool) -> bool:
         """Return the main process's ``opinion`` in every process."""

@@ -36,12 +36,13 @@ from regard.recording import LayerStatistics, Watcher, watch
 from regard.train import state_dicts
 from regard.train.distributed import Processes
 from regard.train.numeric_backends import autocast_dtype
-from regard.train.optimizers import make_optimizer
+from regard.train.optimizers import make_optimizer, skips_without_waiting, step_if_finite
 from regard.train.progress import Progress
 from regard.train.reports import Report
 from regard.train.run_folder import RunFolder, TrainingState
 from regard.train.settings import Settings
 from regard.train.state_dicts import average_states
+from regard.train.step_totals import StepTotals, Totals
 from regard.train.task import Task, Validation
 
 _MIN_VALIDATE_EVERY, _MAX_VALIDATE_EVERY = 200, 2000
@@ -91,7 +92,8 @@ class Trainer:
         self._validate_every = settings.validate_every or min(
             max(self._steps_per_epoch, _MIN_VALIDATE_EVERY), _MAX_VALIDATE_EVERY
         )
-        self._loss, self._loss_tokens, self._tokens, self._nonfinite_steps = 0.0, 0, 0, 0
+        self._totals, self._tokens = StepTotals(processes.device), 0
+        self._waits = processes.is_sharded or not skips_without_waiting(processes.device)
         self._watcher: Watcher | None = None
         self._previous_seconds, self._start_time = self.progress.seconds, time.monotonic()
         self._last_save_time = self._last_report_time = self._start_time
@@ -185,15 +187,18 @@ class Trainer:
                 got=str(tokens),
                 do="leave out batches without predictions, or count examples",
             )
-        loss = 0.0
+        loss: Any = 0.0
         for place, batch in enumerate(batches):
             with self._processes.no_sync(self.model) if place < len(batches) - 1 else nullcontext():
                 loss += self._forward_backward(batch, tokens)
         norm = self._clip_gradients()
-        self._check_finite(norm)
-        if math.isfinite(norm):
-            self.optimizer.step()
-            self._loss, self._loss_tokens = self._loss + loss, self._loss_tokens + tokens
+        self._totals.add(loss, tokens, norm)
+        if self._waits:
+            self._check_finite()
+            if math.isfinite(float(norm)):
+                self.optimizer.step()
+        else:
+            step_if_finite(self.optimizer, norm)
         self.optimizer.zero_grad()
         self._tokens += tokens
         self.progress = replace(
@@ -205,51 +210,61 @@ class Trainer:
         if self._watcher is not None:
             self._watcher.step()
         if self.progress.step % _REPORT_EVERY == 0:
-            self._report(rate, norm)
+            self._check_finite()
+            self._report(rate)
 
-    def _forward_backward(self, batch: Any, tokens: int) -> float:
+    def _forward_backward(self, batch: Any, tokens: int) -> Tensor:
         """Add the gradient of this process's shard of a batch, and return the sum of its losses."""
         with self._autocast_context():
             loss = self.task.loss(self.model, batch, self._processes.shard)
         # DDP and FSDP average gradients over processes; the factor makes that a sum.
         self._processes.backward(loss * (self._processes.shard.of / tokens))
-        return float(loss.detach())
+        return self._totals.widened(loss)
 
     def _autocast_context(self) -> AbstractContextManager[Any]:
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self._processes.device.type, dtype=self._autocast)
 
-    def _clip_gradients(self) -> float:
+    def _clip_gradients(self) -> Tensor:
         """Clip the gradient to the norm ``clip``, and return its norm before clipping."""
         return self._processes.clip(self.model, self.settings.clip or math.inf)
 
-    def _check_finite(self, norm: float) -> None:
-        """Raise DataError after too many consecutive steps with a NaN or infinite gradient; a single one is skipped."""
-        self._nonfinite_steps = 0 if math.isfinite(norm) else self._nonfinite_steps + 1
-        if self._nonfinite_steps >= _MAX_NONFINITE_STEPS:
-            raise self._divergence_error(norm)
+    def _check_finite(self) -> None:
+        """Raise DataError after too many consecutive steps with a NaN or infinite gradient; a single one is skipped.
 
-    def _divergence_error(self, norm: float) -> DataError:
+        It waits for the device, so on a GPU it is called once for each report.
+        """
+        totals = self._totals.read()
+        if totals.nonfinite_steps >= _MAX_NONFINITE_STEPS:
+            raise self._divergence_error(totals)
+
+    def _divergence_error(self, totals: Totals) -> DataError:
         return DataError(
-            f"the loss was NaN or infinite for {count_noun(self._nonfinite_steps, 'step')}",
+            f"the loss was NaN or infinite for {count_noun(totals.nonfinite_steps, 'step')}",
             expected="a finite gradient",
-            got=f"{norm} at step {self.progress.step}",
+            got=f"{totals.norm} at step {self.progress.step}",
             do="lower the learning rate, lengthen the warm-up, or train in float32",
         )
 
-    def _report(self, rate: float, norm: float) -> None:
-        report_time = time.monotonic()
-        loss = self._processes.sum(self._loss) / self._loss_tokens if self._loss_tokens else math.nan
+    def _report(self, rate: float) -> None:
+        totals, report_time = self._totals.read(), time.monotonic()
+        loss = self._processes.sum(totals.loss) / totals.tokens if totals.tokens else math.nan
         done, left = self._estimate_remaining()
-        numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
+        numbers = {
+            "loss": loss,
+            "learning_rate": rate,
+            "gradient_norm": totals.norm,
+            "epoch": float(self.progress.epoch),
+        }
         numbers[f"{self.task.unit}_per_second"] = self._tokens / (report_time - self._last_report_time)
         joules = self.meter.read()
         if joules is not None:
             numbers["joules"] = joules
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
-        self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, report_time
+        self._totals.reset()
+        self._tokens, self._last_report_time = 0, report_time
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "train", numbers | dict(self.task.metrics()))
 
@@ -325,8 +340,9 @@ class Trainer:
             try:
                 return self.task.validate(self._full_model)
             except RegardError as error:
-                if self._nonfinite_steps:
-                    raise self._divergence_error(math.nan) from error
+                totals = self._totals.read()
+                if totals.nonfinite_steps:
+                    raise self._divergence_error(totals) from error
                 raise
 
     def _save_model(self, result: Validation) -> None:

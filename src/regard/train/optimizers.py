@@ -29,6 +29,8 @@ from regard.errors import RefusedError
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.reversible import ReversibleBlock
 
+_SKIPPING = ("cuda", "xpu")
+"""Kinds of devices on which torch's fused AdamW skips a step by a number on the device."""
 _BETAS, _EPSILON = (0.9, 0.98), 1e-9
 _MOMENTUM, _SCALE = 0.95, 0.2
 _COEFFICIENTS, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
@@ -44,6 +46,23 @@ def make_optimizer(name: str, model: nn.Module, *, weight_decay: float, dtype: t
     if name == "adamw":
         return torch.optim.AdamW(trained, lr=0.0, betas=_BETAS, eps=_EPSILON, weight_decay=weight_decay, fused=True)
     return Muon(find_matrices(model), trained, weight_decay=weight_decay, dtype=dtype)
+
+
+def skips_without_waiting(device: torch.device) -> bool:
+    """Whether ``step_if_finite`` skips a step on ``device``."""
+    return device.type in _SKIPPING
+
+
+def step_if_finite(optimizer: torch.optim.Optimizer, norm: Float[Tensor, ""]) -> None:
+    """Update the weights if the ``norm`` of their gradient is finite, else change nothing, without waiting for either.
+
+    ``optimizer`` is one of ``make_optimizer``. Its kernels read on the device whether to update, as they do for
+    torch's GradScaler.
+    """
+    skipping: Any = optimizer
+    skipping.found_inf = (~norm.isfinite()).float()
+    optimizer.step()
+    skipping.found_inf = None
 
 
 def check_optimizer(name: str, model: nn.Module) -> None:
@@ -88,6 +107,8 @@ class Muon(torch.optim.Optimizer):
         self._adamw = torch.optim.AdamW(trained, lr=0.0, betas=_BETAS, eps=_EPSILON, fused=True)
         super().__init__(groups, {**self._adamw.defaults, "weight_decay": weight_decay})
         self._dtype = dtype
+        self.found_inf: Float[Tensor, ""] | None = None
+        """If it is 1, a step changes nothing."""
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -108,20 +129,28 @@ class Muon(torch.optim.Optimizer):
         # A loaded checkpoint replaces groups and state, so they are passed in each step.
         self._adamw.param_groups = [group for group in self.param_groups if not group["muon"]]
         self._adamw.state = self.state
-        self._adamw.step()
+        adamw: Any = self._adamw
+        adamw.found_inf = self.found_inf
+        adamw.step()
         return loss
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
+        kept: Any = 1.0 if self.found_inf is None else 1.0 - self.found_inf  # 0: weights and momentum stay
         for weight in group["params"]:
             if weight.grad is None:
                 continue
             state = self.state[weight]
             if not state:
                 state["momentum"] = torch.zeros_like(weight)
-            momentum = state["momentum"].lerp_(weight.grad, 1 - _MOMENTUM)
-            update = orthogonalize(weight.grad.lerp(momentum, _MOMENTUM), self._dtype)
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.add_(update.to(weight.dtype), alpha=-group["lr"] * _SCALE * max(weight.shape) ** 0.5)
+            gradient = weight.grad if self.found_inf is None else weight.grad.nan_to_num(0.0, 0.0, 0.0)
+            momentum = state["momentum"].lerp_(gradient, kept * (1 - _MOMENTUM))
+            update = orthogonalize(gradient.lerp(momentum, _MOMENTUM), self._dtype)
+            weight.mul_(1 - kept * (group["lr"] * group["weight_decay"]))
+            scale = -group["lr"] * _SCALE * max(weight.shape) ** 0.5
+            if self.found_inf is None:
+                weight.add_(update.to(weight.dtype), alpha=scale)
+            else:
+                weight.addcmul_(update.to(weight.dtype), kept, value=scale)
 
 
 def orthogonalize(matrix: Float[Tensor, "rows columns"], dtype: torch.dtype) -> Float[Tensor, "rows columns"]:

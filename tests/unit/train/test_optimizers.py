@@ -13,7 +13,7 @@ from regard.errors import RefusedError
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.models import Recurrent
 from regard.train import state_dicts
-from regard.train.optimizers import check_optimizer, find_matrices, make_optimizer, orthogonalize
+from regard.train.optimizers import check_optimizer, find_matrices, make_optimizer, orthogonalize, step_if_finite
 
 RATE, DECAY = 0.03, 0.1
 SHAPES = [(7, 13), (13, 7), (11, 11), (1, 5)]
@@ -188,3 +188,30 @@ def test_closures_are_computed_with_gradients():
 def test_unknown_optimizers_are_refused():
     with pytest.raises(regard.errors.OptionError, match=r"optimizer(.|\n)*adamw, muon(.|\n)*sgd"):
         regard.train.Settings(steps=1, optimizer="sgd")
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_step_without_waiting_is_skipped_where_the_gradient_is_not_finite(name):
+    """torch's own step is the oracle: of two models with the same gradients, one is not given those that are bad."""
+    torch.manual_seed(5)
+    ahead, waiting = Block(), Block()
+    waiting.load_state_dict(ahead.state_dict())
+    optimizers = [make_optimizer(name, model, weight_decay=DECAY, dtype=torch.float32) for model in (ahead, waiting)]
+    for group in (*optimizers[0].param_groups, *optimizers[1].param_groups):
+        group["lr"] = RATE
+    for bad in (np.inf, None, None, np.nan, -np.inf, None):
+        for one, other in zip(ahead.parameters(), waiting.parameters(), strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+        if bad is None:
+            optimizers[1].step()
+        else:
+            ahead.layer.weight.grad[2, 3] = bad
+        step_if_finite(optimizers[0], nn.utils.get_total_norm(part.grad for part in ahead.parameters()))
+        for one, other in zip(ahead.parameters(), waiting.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    assert states[0].keys() == states[1].keys()
+    for number, state in states[1].items():
+        for part, value in state.items():
+            torch.testing.assert_close(states[0][number][part], value, rtol=1e-6, atol=1e-7)

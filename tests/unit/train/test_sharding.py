@@ -30,7 +30,7 @@ model = nn.Linear{SIZE}
 model, optimizer = processes.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
 rows = torch.arange(28.0).reshape(4, 7) / 10
 processes.backward(model(rows[processes.rank :: 2]).square().sum() * 2)
-norm = processes.clip(model, 1.0)
+norm = float(processes.clip(model, 1.0))
 optimizer.step()
 local = [weight.to_local().numel() for weight in model.parameters()]
 weights = state_dicts.get_weights(processes.unwrap(model), {{}})
