@@ -53,8 +53,9 @@ class Launch(NamedTuple):
 def choose_launch(head_dim: int, value_dim: int, dtype: torch.dtype, target: Target) -> Launch:
     """Choose the launch of all kernels for heads of these sizes."""
     padded, padded_value = padded_size(head_dim), padded_size(value_dim)
-    size = max(padded, padded_value) * dtype.itemsize
-    side = 64 if size <= 256 else 32
+    side = 64 if max(padded, padded_value) <= 64 else 32
+    if dtype == torch.float32:
+        side //= 2  # the parts of three products of TF32 are in registers, too
     blocks = Blocks(side, side, head_dim, padded, value_dim, padded_value, target.precision)
     return Launch(blocks, num_warps=4, num_stages=2)
 

@@ -89,7 +89,7 @@ def _add_tile(
 ):
     """Add the cells of a tile to the maximum and the sums of some queries."""
     first = tile_at(tiles, entry) * 64
-    for part in tl.static_range(64 // blocks.columns):
+    for part in range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
         k, v, is_bad = load_keys_and_values(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)

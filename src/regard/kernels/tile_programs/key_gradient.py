@@ -61,7 +61,7 @@ def _add_tile(
     """Add the cells of a tile to the gradients of some keys and values."""
     k, v, is_bad_key = of_columns
     first = tile_at(tiles, entry) * 64
-    for part in tl.static_range(64 // blocks.rows):
+    for part in range(64 // blocks.rows):
         row = first + part * blocks.rows + tl.arange(0, blocks.rows)
         q, of_output, is_bad_query, largest, log_sum = load_rows(
             query, terms, normalizer, upstream, batch, head, row, sizes, blocks

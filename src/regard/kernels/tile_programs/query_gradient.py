@@ -50,7 +50,7 @@ def _add_tile(
     """Add the cells of a tile to the gradients of some queries."""
     q, of_output, is_bad_query, largest, log_sum = of_rows
     first = tile_at(tiles, entry) * 64
-    for part in tl.static_range(64 // blocks.columns):
+    for part in range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
         k, v, is_bad_key = load_keys_and_values(key, value, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)

@@ -51,7 +51,7 @@ def _add_tile(
 ):
     """Add the weights of a tile to the sums of some keys."""
     first = tile_at(tiles, entry) * 64
-    for part in tl.static_range(64 // blocks.rows):
+    for part in range(64 // blocks.rows):
         row = first + part * blocks.rows + tl.arange(0, blocks.rows)
         q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
         largest, log_sum = load_normalizers(normalizer, batch, head, row, sizes)

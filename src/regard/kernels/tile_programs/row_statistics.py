@@ -115,7 +115,7 @@ def _read_tile(
 ):
     """Add the cells of a tile to the sums of some queries, and take its largest scores."""
     first = tile_at(tiles, entry) * 64
-    for part in tl.static_range(64 // blocks.columns):
+    for part in range(64 // blocks.columns):
         column = first + part * blocks.columns + tl.arange(0, blocks.columns)
         k, is_bad = load_keys(key, terms, batch, head // sizes.group, column, sizes, blocks)
         allowed = allowed_cells(tiles, entry, row, column, sizes, is_partial)
