@@ -186,7 +186,7 @@ _TABLE = (
         equation="sum gamma^(i - j) q . k v / sqrt(d)",
         paper="Sun et al. 2023, Retentive network: a successor to Transformer for large language models, equation 5",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, documents, and several of them",
         bias=False,
     ),
     CatalogueRow(
@@ -195,7 +195,7 @@ _TABLE = (
         equation="S = diag(a) S + k v, a = sigmoid(forget)^(1/16); q . S / sqrt(d)",
         paper="Yang et al. 2024, Gated linear attention transformers with hardware-efficient training, equation 3",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, documents, and several of them",
         bias=False,
     ),
     CatalogueRow(
@@ -204,7 +204,7 @@ _TABLE = (
         equation="S = exp(-rate step) S + step k v; q . S",
         paper="Dao and Gu 2024, Transformers are SSMs, equation 1",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, documents, and several of them",
         bias=False,
     ),
     CatalogueRow(
@@ -213,7 +213,7 @@ _TABLE = (
         equation="S = (I - b k k) a S + b k v; q . S / sqrt(d)",
         paper="Yang et al. 2025, Gated delta networks: improving Mamba2 with delta rule, equation 10",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, documents, and several of them",
         bias=False,
     ),
     CatalogueRow(
@@ -222,7 +222,7 @@ _TABLE = (
         equation="S = (I - b k k) diag(a) S + b k v; q . S / sqrt(d)",
         paper="Kimi Team 2025, Kimi Linear: an expressive, efficient attention architecture, equation 1",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, documents, and several of them",
         bias=False,
     ),
     CatalogueRow(

@@ -1,6 +1,7 @@
 """impl "fla": requests as flash-linear-attention takes them, and its kernels in Triton's interpreter (by night)."""
 
 import dataclasses
+import itertools
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from docs.pages import ROOT
 from kernels.scan_inputs import VARIANTS, make_inputs
 from regard import masks
 from regard.conformance.oracles import scan as oracle
-from regard.errors import RefusedError
+from regard.errors import RefusedError, ShapeError
 from regard.kernels import select
 from regard.kernels.hardware import Hardware
 from regard.kernels.implementations import scan_fla
@@ -46,8 +47,19 @@ class StandIn:
         return self.compute
 
     @staticmethod
-    def compute(q, k, v, g, *, scale, output_final_state, beta=None, initial_state=None):
+    def compute(q, k, v, g, *, scale, output_final_state, beta=None, initial_state=None, cu_seqlens=None):
         assert output_final_state
+        if cu_seqlens is not None:
+            assert q.shape[0] == 1
+            assert cu_seqlens.dtype == torch.int64
+            assert initial_state is None or len(initial_state) == len(cu_seqlens) - 1
+            results = []
+            for text, (first, last) in enumerate(itertools.pairwise(cu_seqlens.tolist())):
+                parts = [None if part is None else part[:, first:last].contiguous() for part in (q, k, v, g, beta)]
+                state = None if initial_state is None else initial_state[text : text + 1]
+                options = {"beta": parts.pop(), "initial_state": state, "scale": scale, "output_final_state": True}
+                results.append(StandIn.compute(*parts, **options))
+            return torch.cat([output for output, _ in results], 1), torch.cat([state for _, state in results])
         assert all(part.is_contiguous() for part in (q, k, v))
         assert g is None or g.dtype == torch.float32
         assert initial_state is None or initial_state.dtype == torch.float32
@@ -91,6 +103,122 @@ def test_each_variant_is_passed_to_its_function(variant):
     for actual, expected in zip(result, oracle.scan(**arrays, scale=0.3), strict=True):
         assert actual.dtype == torch.float32
         np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=(17 + 5) * 2**-24 * np.abs(expected).max())
+
+
+STARTS = torch.zeros(2, 17, dtype=torch.bool)
+STARTS[0, [3, 4, 11]] = STARTS[1, [0, 16]] = True  # the second row begins with a text that continues none
+
+
+def scan_texts(inputs, starts, scale):
+    """The oracle of each text of each row: output, and the state after the last text of the row."""
+    outputs, states = [], []
+    for row, begins in enumerate(starts):
+        bounds = [0, *(begins.nonzero()[:, 0] + 0).tolist(), begins.shape[0]]
+        state = None if inputs.get("state") is None else inputs["state"][row : row + 1]
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            state = state if number == 0 else None
+            if first < last:
+                tokens = {name: part[row : row + 1, :, first:last] for name, part in inputs.items() if name != "state"}
+                output, final = oracle.scan(**tokens, state=state, scale=scale)
+                outputs.append(output)
+        states.append(final)
+    rows = np.split(np.concatenate(outputs, 2), len(starts), 2)
+    return np.concatenate(rows), np.concatenate(states)
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_several_texts_in_a_row(variant, has_state):
+    inputs = {name: None if part is None else part.float() for name, part in make_inputs(variant, 17, 5, 7).items()}
+    if not has_state:
+        inputs["state"] = None
+    arrays = {name: part.double().numpy() for name, part in inputs.items() if part is not None}
+    if "beta" in arrays:
+        arrays["beta"] = arrays["beta"][..., 0]
+    exact = scan_texts(arrays, STARTS, 0.3)
+    request = ScanRequest(**inputs, scale=0.3, starts=STARTS)
+    for result in (
+        run_fla(request, StandIn().find),
+        *(select.select("scan", impl, request).compute(request) for impl in ("native", "reference")),
+    ):
+        for actual, expected in zip(result, exact, strict=True):
+            assert actual.dtype == torch.float32
+            close = (17 + 5) * 2**-24 * np.abs(expected).max()
+            np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_earlier_texts_have_no_influence(variant):
+    inputs = {name: None if part is None else part.float() for name, part in make_inputs(variant, 17, 5, 7).items()}
+    first = run_fla(ScanRequest(**inputs, starts=STARTS), StandIn().find)
+    other = inputs | {"state": inputs["state"] * 3.0, "value": inputs["value"].clone()}
+    other["value"][0, :, :11] = torch.nan
+    result = run_fla(ScanRequest(**other, starts=STARTS), StandIn().find)
+    assert torch.equal(result.output[0, :, 11:], first.output[0, :, 11:])
+    assert torch.equal(result.output[1], first.output[1])
+    assert torch.equal(result.state, first.state)
+
+
+def test_starts_that_do_not_fit_are_refused():
+    inputs = {name: None if part is None else part.float() for name, part in make_inputs("linear", 17, 5, 7).items()}
+    for starts in (STARTS[:1], STARTS.long()):
+        with pytest.raises(ShapeError, match="starts do not fit the query"):
+            run_fla(ScanRequest(**inputs, starts=starts), StandIn().find)
+
+
+SCANS = ("retention", "gated_linear", "mamba2", "gated_delta", "kda")
+
+
+@pytest.mark.parametrize("impl", ["native", "reference", "fla"])
+@pytest.mark.parametrize("name", SCANS)
+def test_documents_are_texts_of_their_own(name, impl, stand_in):
+    """Each text alone is the oracle, also for gradients and with NaN in another text; the last text is padded."""
+    torch.default_generator.manual_seed(5)
+    lengths = (5, 1, 67, 64, 3)
+    total, size = sum(lengths), 5
+    layer = regard.mechanism(name, heads=2, head_dim=size, impl=impl)
+    tokens = [torch.randn(2, heads, total, size, requires_grad=True) for heads in (2, 1, 1)]
+    inputs = {extra.name: torch.randn(2, extra.heads, total, extra.size) for extra in layer.extra_inputs}
+    ids = torch.repeat_interleave(torch.tensor([4, 9, 2, 0, 7]), torch.tensor(lengths))
+    whole = layer(*tokens, masks.documents(ids) & masks.causal() & masks.padding([total, total - 2]), **inputs)
+    parts, first = [], 0
+    for length in lengths:
+        span = slice(first, first + length)
+        mask = masks.causal() & masks.padding([length, length - 2 if span.stop == total else length])
+        extras = {label: tensor[:, :, span] for label, tensor in inputs.items()}
+        parts.append(layer(*(side[:, :, span] for side in tokens), mask, **extras))
+        first = span.stop
+    alone = torch.cat(parts, 2)
+    close = 5e-6 * float(alone.detach().abs().max())
+    torch.testing.assert_close(whole, alone, rtol=0, atol=close)
+    upstream = torch.randn(whole.shape)
+    for ours, theirs in zip(*(torch.autograd.grad(part, tokens, upstream) for part in (whole, alone)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5 * float(theirs.abs().max()))
+    key = tokens[1].detach().clone()
+    key[:, :, 3] = torch.nan
+    mask = masks.documents(ids) & masks.padding([total, total - 2])  # a scan hides later keys itself
+    poisoned = layer(tokens[0], key, tokens[2], mask, **inputs)
+    assert poisoned[:, :, 3:5].isnan().all()
+    clean = torch.cat([poisoned[:, :, :3], poisoned[:, :, 5:]], 2)
+    expected = torch.cat([whole[:, :, :3], whole[:, :, 5:]], 2)
+    torch.testing.assert_close(clean, expected, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        masks.documents([0, 0, 1, 1, 0]),
+        masks.documents([0, 0, 1, 1, 2], query_ids=[0, 0, 1, 1, 2]),
+        masks.documents([0, 0, 1, 1, 2]) & masks.window(1, None),
+    ],
+    ids=str,
+)
+def test_documents_that_are_no_runs_are_refused(mask):
+    query = torch.randn(1, 2, 5, 3)
+    with pytest.raises(RefusedError, match="several documents must be runs of tokens"):
+        regard.mechanism("retention", heads=2, head_dim=3)(query, query, query, mask)
+    with pytest.raises(RefusedError, match="a mask must be causal"):
+        regard.mechanism("linear", heads=2, head_dim=3)(query, query, query, masks.documents([0, 0, 1, 1, 2]))
 
 
 def test_a_decay_of_0_resets_the_state():
@@ -202,7 +330,7 @@ def test_the_kernels_of_fla_agree_with_the_oracle():
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found.keys() == VARIANTS.keys()
+    assert found.keys() == {*VARIANTS, *(f"{variant}, several texts" for variant in VARIANTS)}
     for variant, errors in found.items():
         assert len(errors) >= 6
         for name, error in errors.items():

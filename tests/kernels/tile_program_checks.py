@@ -57,6 +57,30 @@ def test_statistics_agree_with_the_oracle(mask, lengths):
     assert_agrees(seen, exact, torch.float32, terms=sum(lengths) + 10)
 
 
+def test_packed_texts_are_observed_as_each_alone():
+    """Also where texts begin within tiles; tokens of NaN in one text change no bit of another."""
+    lengths = (5, 59, 1, 66)
+    arrays = [part[:1] for part in tokens(sum(lengths), sum(lengths))]
+    mask = masks.from_cu_seqlens(np.cumsum([0, *lengths])) & masks.causal()
+    seen = observe(*tensors(arrays, torch.float32), mask=mask, top=2)
+    first = 0
+    for length in lengths:
+        span = slice(first, first + length)
+        alone = exact_for([part[:, :, span] for part in arrays], masks.causal(), top=2)
+        for name in ("output", "lse", "entropy", "received", "top_weights"):
+            close = 4 * 150 * 2**-23 * max(1.0, np.abs(getattr(alone, name)).max())
+            ours = getattr(seen, name)[:, :, span].double().numpy()
+            np.testing.assert_allclose(ours, getattr(alone, name), rtol=0, atol=close, err_msg=name)
+        first = span.stop
+    poisoned = [part.copy() for part in arrays]
+    for part in poisoned:
+        part[:, :, 5:64] = np.nan
+    other = observe(*tensors(poisoned, torch.float32), mask=mask, top=2)
+    for name in ("output", "lse", "entropy", "received", "top_keys", "top_weights"):
+        for span in (slice(0, 5), slice(64, None)):
+            assert torch.equal(getattr(other, name)[:, :, span], getattr(seen, name)[:, :, span]), name
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(dtype):
     arrays = tokens(67, 71, batch=1)

@@ -724,6 +724,7 @@ def _masks() -> Iterator[PublicCall]:
         "random_blocks": {"count": 1, "block": 3, "seed": 1},
         "keep": {"tensor": torch.ones(5, 11, dtype=torch.bool)},
         "blocked": {"tensor": torch.ones(5, 11, dtype=torch.bool)},
+        "from_cu_seqlens": {"cu_seqlens_k": torch.tensor([0, 3, 11]), "cu_seqlens_q": torch.tensor([0, 2, 5])},
         "from_sdpa": {"attn_mask": torch.ones(5, 11, dtype=torch.bool)},
         "from_transformers": {"attention_mask": torch.ones(2, 11)},
         "from_multihead_attention": {"attn_mask": None, "key_padding_mask": torch.ones(2, 11) == 1},

@@ -2,7 +2,7 @@
 
 from regard.masks.band import causal, window
 from regard.masks.base import Mask
-from regard.masks.convert import from_multihead_attention, from_sdpa, from_transformers
+from regard.masks.convert import from_cu_seqlens, from_multihead_attention, from_sdpa, from_transformers
 from regard.masks.dense_mask import blocked, keep
 from regard.masks.documents import documents
 from regard.masks.global_tokens import global_tokens
@@ -16,6 +16,7 @@ __all__ = [
     "blocked",
     "causal",
     "documents",
+    "from_cu_seqlens",
     "from_multihead_attention",
     "from_sdpa",
     "from_transformers",

@@ -5,6 +5,9 @@
     scaled_dot_product_attention  may attend          added to the scores     (queries, keys)   top-left
     transformers                  may attend          added to the scores     (batch, keys)     -
 
+Kernels for sequences of different lengths, as those of FlashAttention, take no mask: texts are packed one behind the
+other, and ``cu_seqlens`` says where each begins.
+
 An additive mask counts as a mask if it contains only zeros and -inf (or the dtype's lowest value, as ``transformers``
 writes); other values are a bias, and are refused here: pass them as ``bias=``.
 """
@@ -14,15 +17,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, OptionError, ShapeError, check_count, check_flag
-from regard.masks.as_tensor import as_tensor
+from regard.errors import DtypeError, OptionError, ShapeError, check_count, check_flag, short_repr
+from regard.masks.as_tensor import as_tensor, is_integer_tensor
 from regard.masks.band import causal
 from regard.masks.base import Mask
 from regard.masks.dense_mask import blocked, keep
+from regard.masks.documents import documents
 from regard.tensors import has_values
 
 
@@ -93,6 +97,37 @@ def from_transformers(attention_mask: Any) -> Mask:
             do="from token ids use masks.padding_of(ids, pad_id)",
         )
     return keep((numbers != 0)[:, None, None, :])
+
+
+@explain_arguments
+def from_cu_seqlens(cu_seqlens_k: Any, cu_seqlens_q: Any = None) -> Mask:
+    """Convert the ``cu_seqlens`` of FlashAttention's kernels for sequences of different lengths: ``documents``.
+
+    ``cu_seqlens_k`` (texts + 1,) integers that do not fall: 0, where the next texts begin among the keys, and the
+    number of keys, in a batch of 1. ``cu_seqlens_q`` is the same of the queries, if they are other tokens.
+    FlashAttention's ``causal`` is ``masks.causal()`` only if they are the same.
+    """
+    ids, *of_queries = (
+        _number_texts(side, name)
+        for name, side in (("cu_seqlens_k", cu_seqlens_k), ("cu_seqlens_q", cu_seqlens_q))
+        if side is not None
+    )
+    return documents(ids, query_ids=of_queries[0] if of_queries else None)
+
+
+def _number_texts(ends: Any, name: str) -> Int[Tensor, "1 tokens"]:
+    """The number of each token's text."""
+    tensor = as_tensor(ends, name, "0, where the next texts begin, and the number of tokens")
+    _check_dim(tensor, 1, name, "(texts + 1,)")
+    lengths = tensor.diff()
+    if not is_integer_tensor(tensor) or len(tensor) < 2 or int(tensor[0]) != 0 or bool((lengths < 0).any()):
+        raise OptionError(
+            f"{name} does not say where texts begin",
+            expected="integers that begin with 0 and do not fall: where texts begin, and the number of tokens",
+            got=short_repr(ends),
+            do="for texts of 5 and 3 tokens: [0, 5, 8]",
+        )
+    return torch.repeat_interleave(torch.arange(len(lengths), device=tensor.device), lengths.long())[None]
 
 
 def _additive_to_bool(additive: Tensor) -> Bool[Tensor, "..."]:

@@ -91,8 +91,14 @@ class FeatureMechanism(LinearStateMechanism):
         return Factors("features", feature_map.map_queries(request.query.to(dtype)), of_key, is_divided=True)
 
     @final
-    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
+    def make_states(
+        self,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        starts: Bool[Tensor, "batch keys"] | None = None,
+    ) -> States:
         """Return the features of ``weight_factors``, and values with a 1 appended: the sums of all earlier tokens."""
+        del starts  # None: its masks have one text in each row
         tokens, factors = self._clean_tokens(request, visible_keys), self.weight_factors(request)
         key = fill_zeros(factors.of_key, tokens.excluded)
         return States(factors.of_query, key, tokens.value, is_divided=True)
@@ -116,8 +122,10 @@ class FeatureMechanism(LinearStateMechanism):
         visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
         last_key: int | None,
         impl: str,
+        starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Sum the new keys that a query sees; the next state adds those that none sees yet."""
+        del starts  # None: its masks have one text in each row
         whole = self._request_of_whole_text(state, request, visible_keys, last_key)
         if impl not in ("reference", "fla") and whole is not None and refuses_features(whole) is None:
             output, *of_keys = attend_by_features(whole)

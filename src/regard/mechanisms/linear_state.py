@@ -92,3 +92,12 @@ def any_visible(
     prefixes = torch.cat([known[..., None], flags], dim=2).cumsum(2) > 0
     last = torch.arange(high + 1, high + 1 + queries, device=flags.device).clamp(min=0, max=flags.shape[2])
     return prefixes[..., last]
+
+
+def any_visible_in_text(
+    flags: Bool[Tensor, "batch heads tokens"], starts: Bool[Tensor, "batch tokens"]
+) -> Bool[Tensor, "batch heads tokens"]:
+    """Whether a token, or an earlier one of its text, has the flag; ``starts`` is True where texts begin."""
+    counts = flags.cumsum(2)
+    earlier = (counts - flags.long()).masked_fill(~starts[:, None], 0)  # tokens of earlier texts with the flag
+    return counts > earlier.cummax(2).values

@@ -2,7 +2,8 @@
 
     o_i = read(q_i, S_i),    S_i = update(S_(i-1), k_i, v_i)
 
-All queries share the state, so a mask is causal, hides keys from every query (padding), or both. A key that is hidden
+All queries share the state, so a mask is causal, hides keys from every query (padding), or both. In subclasses whose
+state can begin again, a row may have several texts (``masks.documents``), each a run of tokens. A key that is hidden
 from every query does not change the state. There are no scores, so there is no bias of scores and no dropout of
 weights. A subclass computes the outputs for new tokens after a state, and the next state (``continue_from``); the
 call for a whole text is a step from the empty state, whose next state is not computed.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -24,7 +25,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import impl_names
 from regard.masks.base import Mask
-from regard.masks.causal_parts import CausalParts, causal_parts
+from regard.masks.causal_parts import CausalParts, causal_parts, causal_parts_of_texts
 from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.state import State, wrong_state_error
@@ -45,6 +46,8 @@ class LinearStateMechanism(Mechanism):
     """
 
     traits = Traits(implementations=impl_names("scan"), ignores_hidden_keys=True)
+    begins_again: ClassVar[bool] = False
+    """Whether the state can begin again within a row, for several texts in it."""
 
     def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
@@ -66,11 +69,13 @@ class LinearStateMechanism(Mechanism):
         visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
         last_key: int | None,
         impl: str,
+        starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Compute the output for the tokens of a request, which come after those in ``state``.
 
         ``visible_keys`` is False for keys that are hidden from every query; None if none is. ``last_key`` is the last
-        new key that query 0 may attend to. The output may have another dtype than the query.
+        new key that query 0 may attend to. The output may have another dtype than the query. ``starts`` is True where
+        the state begins again, if ``begins_again``.
         """
 
     @final
@@ -78,7 +83,12 @@ class LinearStateMechanism(Mechanism):
         """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
         if request.bias is not None:
             return "a bias is added to scores, and attention with a state of constant size has no scores"
-        if causal_parts(request.mask, request.frame) is None:
+        if self._split(request) is None:
+            if self.begins_again:
+                return (
+                    "all queries share one state, so a mask must be causal, hide keys from all queries, or both, and "
+                    "several documents must be runs of tokens that are both queries and keys"
+                )
             return "all queries share one state, so a mask must be causal, hide keys from all queries, or both"
         return None
 
@@ -93,25 +103,39 @@ class LinearStateMechanism(Mechanism):
         return self._attend(request, "reference")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
-        frame, parts = request.frame, causal_parts(request.mask, request.frame)
+        frame, parts = request.frame, self._split(request)
         assert parts is not None
         with disable_autocast(request.device):
-            visible = parts.visible_keys(frame, request.device)
-            output, _ = self.continue_from(LinearState(), request, visible, self.last_key(parts, frame), impl)
+            visible, starts = parts.visible_keys(frame, request.device), self._starts(parts, request)
+            last = self.last_key(parts, frame)
+            output, _ = self.continue_from(LinearState(), request, visible, last, impl, starts)
             return output.to(request.query.dtype)
 
     @final
     def states(self, request: Request) -> States | None:
         """Return the updates of the state; None unless each query reads it after its own token."""
-        frame, parts = request.frame, causal_parts(request.mask, request.frame)
+        frame, parts = request.frame, self._split(request)
         if frame.queries != frame.keys or parts is None or self.last_key(parts, frame) != 0:
             return None
         with disable_autocast(request.device):
-            return self.make_states(request, parts.visible_keys(frame, request.device))
+            visible, starts = parts.visible_keys(frame, request.device), self._starts(parts, request)
+            return self.make_states(request, visible, starts)
 
     @abstractmethod
-    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
-        """Compute what ``states`` returns for finite tokens of a causal call."""
+    def make_states(
+        self,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        starts: Bool[Tensor, "batch keys"] | None = None,
+    ) -> States:
+        """Compute what ``states`` returns for finite tokens of a causal call; ``starts`` as in ``continue_from``."""
+
+    def _split(self, request: Request) -> CausalParts | None:
+        """Split the mask of a request; None if it has another form than those that the mechanism supports."""
+        return (causal_parts_of_texts if self.begins_again else causal_parts)(request.mask, request.frame)
+
+    def _starts(self, parts: CausalParts, request: Request) -> Bool[Tensor, "batch keys"] | None:
+        return parts.starts(request.query.shape[0], request.device)
 
     @final
     def empty_state(self) -> LinearState:

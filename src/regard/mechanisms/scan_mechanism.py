@@ -7,7 +7,8 @@ A subclass computes the decays, the rates beta, and what else it does to its tok
 the decoding state and the promises follow. The scan kernels compute chunks of tokens at once, in time and memory linear
 in the length; one token after the other, the same equations are the steps of decoding.
 
-Later keys are hidden by the mechanism itself; ``LinearStateMechanism`` says which masks it supports. A token that is
+Later keys are hidden by the mechanism itself; ``LinearStateMechanism`` says which masks it supports. The state begins
+again with each of several texts in a row. A token that is
 hidden from every query, such as padding, neither updates the state nor lets it decay.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), S (batch, heads, head_dim, value_dim).
@@ -33,7 +34,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_norm_below, is_false
-from regard.mechanisms.linear_state import LinearState, any_visible
+from regard.mechanisms.linear_state import LinearState, any_visible, any_visible_in_text
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.mechanisms.steps import States
 from regard.validation import check_scale
@@ -61,6 +62,7 @@ class ScanMechanism(LinearStateMechanism):
     """
 
     traits = replace(LinearStateMechanism.traits, weights_are="signed", hides_later_keys=True)
+    begins_again = True
 
     def __init__(self, *, heads: int, head_dim: int, scale: float | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, impl=impl)
@@ -104,31 +106,47 @@ class ScanMechanism(LinearStateMechanism):
         visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
         last_key: int | None,
         impl: str,
+        starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Scan the new tokens."""
         assert last_key is not None
         tokens = _clean_tokens(request, visible_keys)
-        output, matrix = self._scan(tokens, state, last_key, impl, request.query.dtype)
+        output, matrix = self._scan(tokens, state, last_key, impl, request.query.dtype, starts)
         return output, partial(state.extended, request.frame.keys, matrix, tokens.bad_key, tokens.visible_keys)
 
     @final
-    def make_states(self, request: Request, visible_keys: Bool[Tensor, "#batch #heads keys"] | None) -> States:
+    def make_states(
+        self,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        starts: Bool[Tensor, "batch keys"] | None = None,
+    ) -> States:
         """Return what is scanned, with the factor that ``make_scan`` gives a value."""
         tokens = _clean_tokens(request, visible_keys)
         scan = self.make_scan(tokens.query, tokens.key, torch.ones_like(tokens.value[..., :1]), tokens.inputs)
         hidden = tokens.excluded[..., None]
+        decay = None if scan.log_decay is None else scan.log_decay.masked_fill(hidden, 0.0).exp()
+        if starts is not None:
+            decay = torch.ones_like(scan.key[..., :1]) if decay is None else decay
+            decay = decay.masked_fill(starts[:, None, :, None], 0.0)
         return States(
             query=scan.query,
             key=scan.key,
             value=tokens.value,
             scale=self.scale,
-            decay=None if scan.log_decay is None else scan.log_decay.masked_fill(hidden, 0.0).exp(),
+            decay=decay,
             beta=None if scan.beta is None else scan.beta.masked_fill(hidden, 0.0),
             gain=None if bool((scan.value == 1).all()) else scan.value,
         )
 
     def _scan(
-        self, tokens: _CleanTokens, state: LinearState, high: int, impl: str, dtype: torch.dtype
+        self,
+        tokens: _CleanTokens,
+        state: LinearState,
+        high: int,
+        impl: str,
+        dtype: torch.dtype,
+        starts: Bool[Tensor, "batch keys"] | None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads head_dim value_dim"]]:
         """Compute the output, and the matrix after all keys; ``high`` is the last key visible to query 0.
 
@@ -150,14 +168,19 @@ class ScanMechanism(LinearStateMechanism):
                 None if tensor is None else tensor.masked_fill(tokens.excluded[..., None], 0.0)
                 for tensor in (log_decay, beta)
             )
-        request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale)
+        request = scan._replace(log_decay=log_decay, beta=beta, state=state.sums, scale=self.scale, starts=starts)
         output, matrix = compute_scan(impl, request, dtype)
         if rows.shape[2] != keys:
             output = output[:, :, before : before + rows.shape[2]]
         if first:
             output = torch.nn.functional.pad(output, (0, 0, first, 0))
-        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
-        bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
+        if starts is None:
+            visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
+            bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high)
+        else:  # of the empty state, and high is 0
+            visible = any_visible_in_text(tokens.visible_keys, starts)
+            bad = any_visible_in_text(tokens.bad_key, starts)
+        bad = bad | tokens.bad_query
         # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
         return fill_nan(fill_zeros(output, ~visible), bad & visible), matrix
 

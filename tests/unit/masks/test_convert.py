@@ -214,3 +214,33 @@ class TestOtherInputs:
             before = mask.dense(QUERIES, KEYS).clone()
             tensor.fill_(0)
             assert torch.equal(mask.dense(QUERIES, KEYS), before)
+
+
+class TestCuSeqlens:
+    """Each text alone, in torch's function, is the oracle."""
+
+    @pytest.mark.parametrize("is_causal", [False, True])
+    @pytest.mark.parametrize("lengths", [(7,), (3, 0, 1, 7), (1, 2)])
+    def test_texts_attend_to_themselves(self, lengths, is_causal):
+        ends = torch.tensor([0, *lengths]).cumsum(0).int()
+        tokens = [torch.randn(1, HEADS, sum(lengths), WIDTH) for _ in range(3)]
+        texts = zip(*(side.split(lengths, dim=2) for side in tokens), strict=True)
+        alone = [scaled_dot_product_attention(*text, is_causal=is_causal) for text in texts if text[0].shape[2]]
+        mask = masks.from_cu_seqlens(ends)
+        ours = regard.attention(*tokens, mask=mask & masks.causal() if is_causal else mask)
+        assert_close(ours, torch.cat(alone, 2), rtol=0, atol=1e-6)
+
+    def test_queries_of_other_tokens(self):
+        of_queries, of_keys = (2, 1, 4), (3, 5, 1)
+        query, key = torch.randn(1, HEADS, 7, WIDTH), torch.randn(1, HEADS, 9, WIDTH)
+        parts = zip(query.split(of_queries, 2), key.split(of_keys, 2), strict=True)
+        alone = [scaled_dot_product_attention(part, of_part, of_part) for part, of_part in parts]
+        mask = masks.from_cu_seqlens([0, 3, 8, 9], [0, 2, 3, 7])
+        assert_close(regard.attention(query, key, key, mask=mask), torch.cat(alone, 2), rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize("ends", [[1, 3], [0, 3, 2], [0], [0.0, 3.0]])
+    def test_others_are_refused(self, ends):
+        with pytest.raises(OptionError, match=r"(?s)cu_seqlens_k does not say where texts begin.*\[0, 5, 8\]"):
+            masks.from_cu_seqlens(ends)
+        with pytest.raises(ShapeError, match="cu_seqlens_k has the wrong shape"):
+            masks.from_cu_seqlens([[0, 3]])

@@ -49,7 +49,8 @@ def _native(request: ScanRequest) -> ScanResult:
     Raises ShapeError or DtypeError if the tensors do not fit, OptionError if a log_decay is above 0.
     """
     request.check()
-    return ScanResult(*SCAN.call(request.tensors, *request))
+    request = request.with_resets
+    return ScanResult(*SCAN.call(request.tensors, *request[:7]))
 
 
 def _reference(request: ScanRequest) -> ScanResult:
@@ -89,7 +90,7 @@ def _scan(*inputs: Any) -> tuple[Tensor, Tensor]:
     output, final_state = _empty_results(*inputs)
     if output.shape[3] == 0 or final_state.shape[2] == 0:
         return output.zero_(), final_state
-    query, key, value, log_decay, beta, state, scale = request
+    query, key, value, log_decay, beta, state, scale, _ = request
     if not native.scan(
         query, key, value, log_decay, beta, state, output, final_state, scale=scale, threads=torch.get_num_threads()
     ):

@@ -8,8 +8,10 @@
 Yang and Zhang 2024, "FLA: a Triton-based library for hardware-efficient implementations of linear attention mechanism",
 https://github.com/fla-org/flash-linear-attention; tried with fla-core 0.6.0. Their tokens are (batch, length, heads,
 size), their gates natural logarithms, and their states (batch, heads, head_dim, value_dim) in float32, as here. The
-scale is always passed, since theirs depends on the kernel. Hidden tokens arrive as zeros that neither update the state
-nor let it decay, so padding is exact.
+scale is always passed, since theirs depends on the kernel. Several texts in a row are sequences of their own
+(``cu_seqlens``), of a batch of 1: each begins with an initial state, of which those behind the first of a row are 0, so
+resets are exact, where a decay of 0 would leave few digits of the decays that are summed with it. Hidden tokens arrive
+as zeros that neither update the state nor let it decay, so padding is exact.
 
 What differs from the other implementations:
 
@@ -32,6 +34,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.hardware import Hardware, describe_hardware
 from regard.kernels.implementation import Implementation
 from regard.kernels.implementations.second_derivative_guard import refuse_create_graph
+from regard.kernels.packed_texts import PackedTexts, find_texts
 from regard.kernels.reference.scan import ScanRequest, ScanResult
 from regard.kernels.tracing import in_functorch
 
@@ -85,15 +88,22 @@ def run_fla(request: ScanRequest, find_kernel: FindKernel | None = None) -> Scan
     """
     request.check()
     find_kernel = _find_kernel if find_kernel is None else find_kernel
-    query, key, value = (_token_major(side) for side in request[:3])
+    texts = None if request.starts is None else find_texts(request.starts)
+    query, key, value = (_token_major(side, texts) for side in request[:3])
     options: dict[str, Any] = {"scale": request.scale, "output_final_state": True}
-    if request.state is not None:
-        options["initial_state"] = refuse_create_graph("fla", request.state.float()).contiguous()
-    decay = None if request.log_decay is None else _token_major(request.log_decay.float().clamp(min=_MIN_LOG_DECAY))
+    state = None if request.state is None else refuse_create_graph("fla", request.state.float()).contiguous()
+    if texts is not None:
+        options["cu_seqlens"] = texts.ends
+        state = None if state is None else texts.initial_states(state)
+    if state is not None:
+        options["initial_state"] = state
+    decay = (
+        None if request.log_decay is None else _token_major(request.log_decay.float().clamp(min=_MIN_LOG_DECAY), texts)
+    )
     by_channel = decay is not None and decay.shape[3] > 1
     with disable_autocast(request.query.device):
         if request.beta is not None:
-            options["beta"] = _token_major(request.beta.to(query.dtype))[..., 0]
+            options["beta"] = _token_major(request.beta.to(query.dtype), texts)[..., 0]
             if by_channel:
                 output, state = find_kernel("kda", "chunk_kda")(query, key, value, g=decay, **options)
             else:
@@ -105,12 +115,15 @@ def run_fla(request: ScanRequest, find_kernel: FindKernel | None = None) -> Scan
         else:
             gates = None if decay is None else decay[..., 0]
             output, state = find_kernel("simple_gla", "chunk_simple_gla")(query, key, value, g=gates, **options)
+    if texts is not None:
+        output, state = output[0].unflatten(0, request.query.shape[0::2][:2]), state[texts.last]
     return ScanResult(output.transpose(1, 2).to(request.query.dtype), state.float())
 
 
-def _token_major(side: Tensor) -> Tensor:
-    """Convert (batch, heads, length, size) to (batch, length, heads, size)."""
-    return refuse_create_graph("fla", side).transpose(1, 2).contiguous()
+def _token_major(side: Tensor, texts: PackedTexts | None) -> Tensor:
+    """Convert (batch, heads, length, size) to (batch, length, heads, size), with texts to (1, tokens, heads, size)."""
+    tokens = refuse_create_graph("fla", side).transpose(1, 2).contiguous()
+    return tokens if texts is None else tokens.flatten(0, 1)[None]
 
 
 def _find_kernel(module: str, function: str) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.errors import DtypeError, ShapeError
@@ -35,7 +35,7 @@ _MIN_LOG = {torch.float32: -200.0, torch.float64: -1000.0}
 
 @final
 class ScanRequest(NamedTuple):
-    """One call of the scan: its tensors and numbers, in the order of the operator's schema.
+    """One call of the scan: its tensors and numbers, in the order of the operator's schema, and ``starts``.
 
     Args:
         query: (batch, heads, length, head_dim).
@@ -46,6 +46,8 @@ class ScanRequest(NamedTuple):
         beta: (batch, heads, length, 1), the rate of the delta rule; None: without the delta rule.
         state: (batch, heads, head_dim, value_dim), the state before the first token; None is 0.
         scale: factor of the queries.
+        starts: (batch, length), True for the first token of each of several texts in a row: the state before it is 0.
+            None: each row is one text.
 
     log_decay, beta and state are in the dtype of the tokens or of sums (float64 for float64, else float32).
     """
@@ -57,11 +59,20 @@ class ScanRequest(NamedTuple):
     beta: Float[Tensor, "batch heads length 1"] | None = None
     state: Float[Tensor, "batch heads head_dim value_dim"] | None = None
     scale: float = 1.0
+    starts: Bool[Tensor, "batch length"] | None = None
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """All but the scale."""
+        """The tensors of the operator."""
         return self[:6]
+
+    @property
+    def with_resets(self) -> ScanRequest:
+        """The same request without ``starts``: the state decays to 0 before the first token of a text."""
+        if self.starts is None:
+            return self
+        decay = self.query.new_zeros(*self.query.shape[:3], 1) if self.log_decay is None else self.log_decay
+        return self._replace(log_decay=decay.masked_fill(self.starts[:, None, :, None], -torch.inf), starts=None)
 
     def check(self) -> None:
         """Raise ShapeError or DtypeError unless the tensors fit together."""
@@ -86,11 +97,18 @@ class ScanRequest(NamedTuple):
                 expected = " or ".join(str(dtype) for dtype in dict.fromkeys(allowed))
                 raise DtypeError(f"{name} does not fit the query", expected=expected, got=str(tensor.dtype))
 
+        if self.starts is not None and (tuple(self.starts.shape), self.starts.dtype) != ((batch, length), torch.bool):
+            raise ShapeError(
+                "starts do not fit the query",
+                expected=f"bools of shape {(batch, length)}",
+                got=f"{self.starts.dtype} of shape {tuple(self.starts.shape)}",
+            )
+
     def to(self, dtype: torch.dtype) -> ScanRequest:
         """Return the request with all of its tensors in ``dtype``."""
         log_decay, beta, state = (None if tensor is None else tensor.to(dtype) for tensor in self.tensors[3:])
         tokens = (self.query.to(dtype), self.key.to(dtype), self.value.to(dtype))
-        return ScanRequest(*tokens, log_decay, beta, state, self.scale)
+        return ScanRequest(*tokens, log_decay, beta, state, self.scale, self.starts)
 
     def describe(self) -> str:
         """The request in one line, for messages."""
@@ -153,7 +171,7 @@ class ScanResult(NamedTuple):
 
 def scan_tokens(request: ScanRequest) -> ScanResult:
     """Compute the output and the final state, one token after the other, in the dtype of the tokens."""
-    query, key, value, log_decay, beta, state, scale = request
+    query, key, value, log_decay, beta, state, scale, _ = request.with_resets
     if state is None:
         state = _zero_state(key, value)
     outputs = []
@@ -175,7 +193,7 @@ def scan_chunks(request: ScanRequest) -> ScanResult:
     A token with NaN or Inf (in log_decay: NaN or +Inf) makes its own and all later rows NaN, and the final state; a
     query with NaN or Inf makes its own row NaN. Such rows have no gradients.
     """
-    query, key, value, log_decay, beta, state, scale = request
+    query, key, value, log_decay, beta, state, scale, _ = request = request.with_resets
     if state is None:
         state = _zero_state(key, value)
     bad_query, bad = _find_bad_tokens(request)
