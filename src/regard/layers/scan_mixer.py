@@ -28,7 +28,7 @@ from regard.fields import repr_of_fields
 from regard.kernels.operators.activation_op import activate
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
-from regard.masks.causal_parts import causal_parts
+from regard.masks.causal_parts import causal_parts, causal_parts_of_texts
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.scan_mechanism import ScanMechanism
@@ -246,6 +246,13 @@ class ScanMixer(nn.Module, ABC):
         frame = Frame(tokens.shape[1], known + tokens.shape[1])
         mask.check(tokens.shape[0], self.mechanism.heads, frame.queries, frame.keys)
         parts = causal_parts(mask, frame)
+        if parts is None and causal_parts_of_texts(mask, frame) is not None:
+            raise RefusedError(
+                f"{type(self).__name__} refuses several texts in a row",
+                expected="a mask that is causal, hides keys from all queries, or both",
+                got=repr(mask),
+                do="pad the texts instead of packing them: the convolution before the heads would mix them",
+            )
         visible = None if parts is None else parts.visible_keys(frame, tokens.device)
         if visible is None:
             return None  # a mask of another form is refused by the mechanism

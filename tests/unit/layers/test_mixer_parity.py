@@ -194,3 +194,12 @@ def test_other_calls_are_refused(kind):
         Mamba2Mixer(WIDTH, 4, value_dim=11, groups=3)
     with pytest.raises(OptionError, match=r"(?s)does not divide heads"):
         GatedDeltaNet(WIDTH, 4, head_dim=5, key_heads=3)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: GatedDeltaNet(WIDTH, 2, head_dim=5), lambda: Mamba2Mixer(WIDTH, 4, value_dim=11)]
+)
+def test_several_texts_in_a_row_are_refused(make):
+    """The mechanism would keep them apart, and the convolution before it would not."""
+    with pytest.raises(RefusedError, match=r"(?s)refuses several texts in a row.*the convolution"):
+        make()(torch.randn(1, 5, WIDTH), mask=masks.documents([0, 0, 0, 1, 1]) & masks.causal())
