@@ -7,7 +7,7 @@ every layer, of zeros where it has no bias. It is quadratic in length, and the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -161,6 +161,19 @@ class RecordedWeights(Mechanism):
     def observe_request(self, request: Request, top: int, rows: Int[Tensor, " rows"] | None) -> Observation:
         """Compute the statistics of the weights; the largest scores were kept."""
         return replace(super().observe_request(request, top, rows), max_score=self.max_score)
+
+
+def join_kept_weights(calls: Sequence[Mechanism]) -> RecordedWeights | None:
+    """The kept weights of calls with the same keys, as those of one with all queries; None if not all are kept."""
+    parts = [call for call in calls if isinstance(call, RecordedWeights)]
+    if len(parts) < len(calls):
+        return None
+    scores = [part.max_score for part in parts if part.max_score is not None]
+    return RecordedWeights(
+        torch.cat([part.kept for part in parts], dim=2),
+        head_dim=parts[0].head_dim,
+        max_score=torch.cat(scores, dim=2) if len(scores) == len(parts) else None,
+    )
 
 
 def make_kept_call(

@@ -164,8 +164,8 @@ def _is_composite(operation: Any) -> bool:
 def _nothing_error(model: nn.Module, layers: list[str]) -> RefusedError:
     return RefusedError(
         f"no attention was seen while {type(model).__name__} ran",
-        expected="scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, or a softmax of products of "
-        "queries and keys that is multiplied by values",
+        expected="scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, or weights that sum to 1 (a "
+        "softmax of products of queries and keys, or of a score of each token) and are multiplied by values (`@`)",
         got=f"a softmax of scores with another use in {abbreviate_names(layers)}" if layers else "none of these",
         do="compute attention in one of these ways, or by regard.MultiHeadAttention",
     )

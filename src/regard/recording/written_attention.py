@@ -1,41 +1,63 @@
 """Attention that a module writes by hand: a softmax of products of queries and keys, multiplied by values.
 
-    scores   = a product of two tensors, neither of them weights of the model
-    softmax  of a tensor that was computed from scores, along its last axis
-    output   = a product of what was computed from the softmax, such as after dropout, with values
+    scores   = a product of two tensors, neither of them weights of the model; or, of additive attention (Bahdanau et
+               al. 2015) and of pooling by a learned vector, a product with one column of weights
+    weights  = a softmax of what was computed from scores; or what was computed from scores otherwise, if it is not
+               below 0 and its rows sum to 1, such as exponentials divided by their sum
+    output   = a product of what was computed from the weights, such as after dropout, with values, over the axis along
+               which the weights sum to 1
 
 Each product, softmax and step between them is an operation that torch calls. What a tensor is, is kept for its memory,
 so that views have it too. What happens to the scores on the way to the softmax (scale, mask, bias, another product by
 position) is not followed: if the scores are found to be scaled dot products with a mask, the weights are computed again
-on request (``recomputed_call``); else the weights (.., queries, keys) are kept as the model computed them.
+on request (``recomputed_call``); else the weights (.., queries, keys) are kept as the model computed them. Scores of
+one column have no queries and keys: in their place the call has NaN.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional
 from torch.utils._pytree import tree_iter
 
 from regard.recording.calls import LayerCall
 from regard.recording.recomputed_call import make_recomputed_call
 from regard.recording.recorded_call import make_kept_call
+from regard.recording.weight_layout import find_weights, has_factor, head_layouts
 
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.bmm.default: 0, _aten.mm.default: 0, _aten.baddbmm.default: 1}
 """Operations that multiply matrices, with the place of the left one among the arguments."""
+_LINEAR_MAPS = {**_PRODUCTS, _aten.addmm.default: 1, _aten.mv.default: 0}
+"""The same, and those that may multiply by one column of weights."""
 _CAST = _aten._to_copy.default
 _SOFTMAXES = (_aten._softmax.default, _aten._safe_softmax.default)
-_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nheads", "nhead", "num_head")
+_HEADS = (
+    "num_heads",
+    "num_attention_heads",
+    "n_heads",
+    "n_head",
+    "heads",
+    "nheads",
+    "nhead",
+    "num_head",
+    "head_count",
+    "h",
+)
 """Names by which modules know their number of heads."""
 
 _MAX_ENTRIES = 1024
 """Number of tensors in memory from which on those that were freed are forgotten."""
+_SUM_TOLERANCE = 1e-3
+"""How far the sum of weights in float32 may be from 1."""
 
 
 @final
@@ -47,10 +69,20 @@ class _Parameter:
 @final
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """Products of queries (.., queries, head_dim) and keys (.., keys, head_dim)."""
+    """Products of queries (.., queries, head_dim) and keys (.., keys, head_dim), or what was computed from them.
+
+    ``shape`` is that of the tensor before it was viewed otherwise.
+    """
 
     query: Tensor
     key: Tensor
+    shape: torch.Size
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Energies:
+    """A product with one column of weights, or what was computed from it: a score of each token or pair of tokens."""
 
 
 @final
@@ -65,16 +97,18 @@ class _Softmax:
 @final
 @dataclass(eq=False)
 class _Weights:
-    """The result of a softmax, (.., queries, keys), its scores, and the product that they were computed from.
+    """The result of a softmax, (.., keys), its scores, and the product that they were computed from, if of two tensors.
 
-    As soon as they are described by a call, its mechanism has them, and they are let go.
+    ``axis_is_last`` says that the softmax was along the last axis, so that the one before it are the queries. As soon
+    as they are described by a call, its mechanism has them, and they are let go.
     """
 
     shape: torch.Size
     values: Tensor | None
     final_scores: Tensor | None
-    scores: _Scores
+    scores: _Scores | None
     softmax: _Softmax
+    axis_is_last: bool
     call: LayerCall | None = None
 
     def read(self) -> Tensor:
@@ -88,12 +122,13 @@ class _Weights:
         """Whether the weights are kept and share memory with a tensor."""
         return self.values is not None and _address(self.values) == _address(tensor)
 
-    def let_go(self, call: LayerCall) -> None:
-        """Keep the call in place of weights and scores."""
+    def let_go(self, call: LayerCall, shape: torch.Size) -> None:
+        """Keep the call in place of weights and scores; its weights have this shape."""
         self.values, self.final_scores, self.call = None, None, call
+        self.shape, self.axis_is_last = shape, True
 
 
-_Origin: TypeAlias = _Parameter | _Scores | _Weights
+_Origin: TypeAlias = _Parameter | _Scores | _Energies | _Weights
 
 
 @final
@@ -122,21 +157,31 @@ class WrittenAttention:
         self, operation: Any, arguments: Sequence[Any], output: Any, running: Sequence[nn.Module], layer: str
     ) -> LayerCall | None:
         """Follow an operation that a layer has called; returns the call if it multiplies weights and values."""
-        place = _PRODUCTS.get(operation)
-        if place is not None:
+        place = _LINEAR_MAPS.get(operation)
+        if place is not None and self._is_column(arguments[place], arguments[place + 1], output):
+            self._set(output, _Energies())
+            return None
+        if operation in _PRODUCTS:
+            place = _PRODUCTS[operation]
             return self._follow_product(arguments[place], arguments[place + 1], output, running)
         if operation in _SOFTMAXES:
             self._follow_softmax(arguments[0], arguments[1], output, layer)
             return None
         known = [self._get(tensor) for tensor in tree_iter(arguments) if isinstance(tensor, Tensor)]
-        origin: _Origin | None = next((found for found in known if isinstance(found, _Scores | _Weights)), None)
-        if origin is None and operation is _CAST:
-            origin = known[0]
+        origin = next((found for found in known if isinstance(found, _Scores | _Energies | _Weights)), None)
+        if origin is None and operation is _CAST and isinstance(known[0], _Parameter):
+            self._set(output, known[0])
         if origin is not None:
             for tensor in tree_iter(output):
                 if isinstance(tensor, Tensor):
-                    self._set(tensor, origin)
+                    self._set_computed(tensor, origin)
         return None
+
+    def _is_column(self, left: Tensor, right: Tensor, output: Tensor) -> bool:
+        """Whether a product is one with a column of weights, or with a row from the left."""
+        if right.dim() == 1 or output.shape[-1] == 1:
+            return isinstance(self._get(right), _Parameter) and not isinstance(self._get(left), _Parameter)
+        return output.shape[-2] == 1 and isinstance(self._get(left), _Parameter)
 
     def _follow_product(
         self, left: Tensor, right: Tensor, output: Tensor, running: Sequence[nn.Module]
@@ -144,38 +189,46 @@ class WrittenAttention:
         origins = self._get(left), self._get(right)
         mixed = _find_mixed_heads(origins, (left, right), running)
         if mixed is not None:
-            self._set(output, mixed)
+            self._set_computed(output, mixed)
             return None
-        for weights, product, values in ((origins[0], left, right), (origins[1], right.mT, left.mT)):
-            if not isinstance(weights, _Weights):
+        for weights, of_values, product, values in (
+            (*origins, left, right),
+            (*origins[::-1], right.mT, left.mT),
+        ):
+            if isinstance(of_values, _Parameter):
                 continue
-            used = _match_weights(product, weights.read())
-            if used is not None:
-                is_softmax = _has_factor(product.reshape(used.shape), used)
-                if not is_softmax:  # such as after a gate, or mixed across heads
-                    used = product.detach().clone().reshape(used.shape)
-                scores = weights.final_scores if is_softmax and used.shape == weights.shape else None
-                call = _make_call(used, weights.scores, scores, values, running)
-                weights.softmax.is_used |= call is not None
-                if call is not None and scores is not None:
-                    weights.let_go(call)
-                return call
+            if isinstance(weights, _Scores) and _are_weights(product):
+                shape = weights.shape if weights.shape[-2:] == product.shape[-2:] else product.shape
+                return _make_call(product.detach().clone().reshape(shape), weights, None, values, running)
+            if isinstance(weights, _Weights):
+                found = find_weights(product, weights.read(), _head_counts(running))
+                if found is not None:
+                    return _make_softmax_call(found, weights, product, values, running)
         if not any(isinstance(origin, _Parameter | _Weights) for origin in origins):
-            self._set(output, _Scores(left.detach(), right.mT.detach()))
+            self._set(output, _Scores(left.detach(), right.mT.detach(), output.shape))
         return None
 
     def _follow_softmax(self, scores: Tensor, dim: int, output: Tensor, layer: str) -> None:
         origin = self._get(scores)
-        if not isinstance(origin, _Scores):
+        if not isinstance(origin, _Scores | _Energies) or output.shape[dim] == 1 or output.dim() < 2:
             return
-        softmax = _Softmax(layer)
-        self._softmaxes.append(softmax)
-        if dim in (-1, scores.dim() - 1):
-            self._set(output, _Weights(output.shape, output.detach(), scores.detach(), origin, softmax))
+        softmax, product = _Softmax(layer), origin if isinstance(origin, _Scores) else None
+        if product is not None:
+            self._softmaxes.append(softmax)
+        weights, ordered = (side.detach().movedim(dim, -1) for side in (output, scores))
+        is_last = dim in (-1, output.dim() - 1)
+        self._set(output, _Weights(weights.shape, weights, ordered, product, softmax, is_last))
 
     def _get(self, tensor: Tensor) -> _Origin | None:
         found = self._known.get(_address(tensor))
         return None if found is None or found[0].expired() else found[1]
+
+    def _set_computed(self, tensor: Tensor, origin: _Origin) -> None:
+        """Set what a tensor was computed from. A view of scores keeps the shape that they had before it."""
+        found = self._get(tensor)
+        if isinstance(origin, _Scores) and not (isinstance(found, _Scores) and found.query is origin.query):
+            origin = replace(origin, shape=tensor.shape)
+        self._set(tensor, origin)
 
     def _set(self, tensor: Tensor, origin: _Origin) -> None:
         address = _address(tensor)
@@ -218,71 +271,112 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _match_weights(product: Tensor, weights: Tensor) -> Tensor | None:
-    """The weights on the left side of a product, before dropout and in their own shape; None if it has others.
-
-    They are all of them, or those without the first or the last columns, which belong to sinks. The transposed weights
-    have columns that are sums over queries, which differ from 1.
-    """
-    keys, computed = product.shape[-1], weights.shape[-1]
-    if product.numel() == 0 or keys > computed or product.numel() * computed != weights.numel() * keys:
-        return None
-    if keys < computed:
-        parts = weights[..., :keys], weights[..., -keys:]
-        return next((part for part in parts if _has_factor(product.reshape(part.shape), part)), None)
-    if product.shape[-1] != product.shape[-2]:
-        return weights
-    of_rows, of_columns = (product.float().nan_to_num().sum(axis) for axis in (-1, -2))
-    if bool((of_rows - 1).abs().mean() <= (of_columns - 1).abs().mean()):
-        return weights
-    # Weights that were mixed across heads have sums that are equal in a head, but not 1.
-    spreads = [(sums - sums.mean(-1, keepdim=True)).abs().mean() for sums in (of_rows, of_columns)]
-    return weights if bool(spreads[0] < spreads[1]) else None
+@torch.no_grad()
+def _are_weights(product: Tensor) -> bool:
+    """Whether the left factor of a product is not below 0, and its rows sum to 1, or to 0 where nothing is visible."""
+    if product.shape[-1] < 2 or not product.is_floating_point():
+        return False
+    sums = product.sum(-1, dtype=torch.float32)
+    tolerance = max(_SUM_TOLERANCE, 4 * torch.finfo(product.dtype).eps)
+    return bool((((sums - 1).abs() <= tolerance) | (sums == 0)).all() and sums.any() and (product >= 0).all())
 
 
-def _has_factor(product: Tensor, weights: Tensor) -> bool:
-    """Whether a tensor is the weights times one number, as after dropout, or 0."""
-    if product.dtype == weights.dtype and product.data_ptr() == weights.data_ptr():
-        return True
-    kept = (product != 0).flatten()
-    scaled, plain = product.flatten()[kept].float().nan_to_num(), weights.flatten()[kept].float().nan_to_num()
-    if not scaled.numel():
-        return True
-    largest = plain.argmax()
-    expected = scaled[largest] / plain[largest].clamp(min=1e-30) * plain
-    return bool(((scaled - expected).abs() <= 0.02 * expected.abs() + 1e-5).all())
+def _make_softmax_call(
+    found: tuple[int, ...] | Tensor, weights: _Weights, product: Tensor, values: Tensor, running: Sequence[nn.Module]
+) -> LayerCall | None:
+    """The call of a layer whose softmax was found in the left factor of a product: see ``find_weights``."""
+    scores = None
+    if isinstance(found, tuple):
+        used = weights.read().permute(found)
+        if weights.final_scores is not None:
+            scores = weights.final_scores.permute(found)
+        if used.dim() == 2 and product.dim() == 3:  # one query of each text
+            used = used.reshape(product.shape)
+    else:
+        used = found
+        if not has_factor(product.reshape(used.shape), used):  # such as after a gate, or mixed across heads
+            used = product.detach().clone().reshape(used.shape)
+    call = _make_call(used, weights.scores, scores, values, running, is_swapped=not weights.axis_is_last)
+    weights.softmax.is_used |= call is not None
+    if call is not None and scores is not None:
+        weights.let_go(call, used.shape)
+    return call
 
 
 def _make_call(
-    weights: Tensor, origin: _Scores, scores: Tensor | None, values: Tensor, running: Sequence[nn.Module]
+    weights: Tensor,
+    origin: _Scores | None,
+    scores: Tensor | None,
+    values: Tensor,
+    running: Sequence[nn.Module],
+    *,
+    is_swapped: bool = False,
 ) -> LayerCall | None:
     """The call of a layer, without a name; None if queries, keys and values do not fit its weights.
 
     The weights are kept only if they cannot be computed again from queries and keys. ``scores`` are those of which they
-    are the softmax; None if they are no softmax of all scores.
+    are the softmax; None if they are no softmax of all scores. Without an origin there are no queries and keys.
+    ``is_swapped`` says that keys were probably on the left side of the product.
     """
     batch, heads = _batch_and_heads(weights, running)
     queries, keys = weights.shape[-2:]
-    query, key = origin.query, origin.key
-    if query.shape[-2] != queries and key.shape[-2] == queries:
-        query, key = key, query
-    of_queries = _to_heads(query, batch, queries)
-    of_keys, of_values = _to_heads(key, batch, keys), _to_heads(values.detach(), batch, keys)
-    if of_queries is None or of_keys is None or of_values is None or of_queries.shape[1] != heads:
+    of_values = next(iter(head_layouts(values.detach(), batch, keys)), None)
+    if of_values is None or heads % of_values.shape[1]:
         return None
-    groups = max(of_keys.shape[1], of_values.shape[1])
-    if heads % groups or groups % of_keys.shape[1] or groups % of_values.shape[1]:
-        return None
-    of_keys, of_values = (
-        side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
-        for side in (of_keys, of_values)
-    )
     kept = weights.reshape(batch, heads, queries, keys)
-    if scores is None:
-        return make_kept_call(of_queries, of_keys, of_values, kept, max_score=None)
-    scores = scores.reshape(kept.shape)
-    call = make_recomputed_call(of_queries, of_keys, of_values, scores, kept)
-    return call or make_kept_call(of_queries, of_keys, of_values, kept, max_score=scores.amax(-1))
+    if scores is not None:
+        scores = scores.reshape(kept.shape)
+    largest = None if scores is None else scores.amax(-1)
+    if origin is None:
+        unknown = torch.full((), torch.nan, dtype=kept.dtype, device=kept.device)
+        of_keys = unknown.expand(batch, of_values.shape[1], keys, 1)
+        return make_kept_call(unknown.expand(batch, heads, queries, 1), of_keys, of_values, kept, max_score=largest)
+    sides = (origin.key, origin.query) if is_swapped else (origin.query, origin.key)
+    pairs = _fitting_pairs(*sides, kept) or _fitting_pairs(*sides[::-1], kept)
+    pairs = [(*pair, of_values) for pair in pairs]
+    layouts = [layout for pair in pairs if (layout := _share_groups(*pair)) is not None]
+    if scores is not None:
+        for layout in layouts:
+            call = make_recomputed_call(*layout, scores, kept)
+            if call is not None:
+                return call
+    if not layouts:
+        return None
+    best = layouts[0] if len(layouts) == 1 else max(layouts, key=partial(_likeness, kept))
+    return make_kept_call(*best, kept, max_score=largest)
+
+
+def _fitting_pairs(query: Tensor, key: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The queries and keys (batch, heads, length, head_dim) that may belong to weights, in each order of their rows."""
+    batch, heads, queries, keys = weights.shape
+    return [
+        (of_queries, of_keys)
+        for of_queries in head_layouts(query, batch, queries)
+        if of_queries.shape[1] == heads
+        for of_keys in head_layouts(key, batch, keys)
+        if heads % of_keys.shape[1] == 0
+    ]
+
+
+def _share_groups(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Queries, keys and values with one number of groups; None if there is none."""
+    groups = max(key.shape[1], value.shape[1])
+    if groups % key.shape[1] or groups % value.shape[1]:
+        return None
+    key, value = (
+        side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
+        for side in (key, value)
+    )
+    return query, key, value
+
+
+@torch.no_grad()
+def _likeness(weights: Tensor, layout: tuple[Tensor, Tensor, Tensor]) -> float:
+    """The correlation of weights with the products of queries and keys in a layout."""
+    query, key, _ = layout
+    products = (query @ key.repeat_interleave(query.shape[1] // key.shape[1], dim=1).mT).float()
+    centred = products - products.mean(-1, keepdim=True)
+    return float(functional.cosine_similarity(centred.flatten(), weights.float().flatten(), dim=0))
 
 
 def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int, int]:
@@ -305,9 +399,3 @@ def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int
 def _head_counts(running: Sequence[nn.Module]) -> set[Any]:
     """Numbers of heads that the running modules state."""
     return {getattr(module, name, None) for module in running for name in _HEADS}
-
-
-def _to_heads(tokens: Tensor, batch: int, length: int) -> Tensor | None:
-    """Tokens (.., length, size) as (batch, heads, length, size); None if they do not fit."""
-    heads, rest = divmod(tokens.numel(), max(batch * length * tokens.shape[-1], 1))
-    return None if rest or not heads else tokens.reshape(batch, heads, length, tokens.shape[-1])

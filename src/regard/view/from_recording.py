@@ -23,6 +23,7 @@ from regard.masks import Mask
 from regard.mechanisms.steps import Branches, Factors, MixedHeads, States, Steps
 from regard.positions.base import DistanceTerms, PairBias
 from regard.recording import LayerCall
+from regard.recording.recorded_call import join_kept_weights
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading, RelativeVectors
 from regard.view.layer_weights import LayerWeights
@@ -86,6 +87,7 @@ def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
         )
     joined = replace(
         first,
+        mechanism=join_kept_weights([call.mechanism for call in calls]) or first.mechanism,
         query=torch.cat([call.query for call in calls], dim=2),
         inputs=dict(first.inputs) | _join_query_inputs(calls),
     )
@@ -109,12 +111,17 @@ def _is_exact(joined: LayerCall, calls: Sequence[LayerCall]) -> bool:
     """Whether each query of a call has the same keys, mask and bias in the joined one."""
     return (
         joined.bias is None
-        and all(torch.equal(call.key, joined.key) and torch.equal(call.value, joined.value) for call in calls)
+        and all(_have_same_keys(call, joined) for call in calls)
         and all(_have_same_key_inputs(call, joined) for call in calls)
         and torch.equal(
             torch.cat([_dense_mask(call, call.mask) for call in calls], dim=1), _dense_mask(joined, joined.mask)
         )
     )
+
+
+def _have_same_keys(call: LayerCall, joined: LayerCall) -> bool:
+    """Whether keys and values are the same. Keys that are not known are NaN."""
+    return torch.equal(call.key.nan_to_num(), joined.key.nan_to_num()) and torch.equal(call.value, joined.value)
 
 
 def _have_same_key_inputs(call: LayerCall, joined: LayerCall) -> bool:

@@ -82,7 +82,6 @@ def read_layers(layers: Sequence[AttentionLayer], tokens: Any, key_tokens: Any) 
     Raises ShapeError for other numbers of tokens.
     """
     sizes = layers[0].queries, layers[0].keys
-    own = name_tokens("tokens", tokens, sizes[0])
     if key_tokens is None and sizes[0] != sizes[1]:
         raise ShapeError(
             f"{layers[0].name or 'the layer'} has other numbers of queries and keys: it is attention to another text",
@@ -90,6 +89,7 @@ def read_layers(layers: Sequence[AttentionLayer], tokens: Any, key_tokens: Any) 
             got=f"{sizes[0]} queries and {sizes[1]} keys",
             do="pass `key_tokens`; the tokens of the queries are `tokens`",
         )
+    own = name_tokens("tokens", tokens, sizes[0])
     others = None if key_tokens is None else name_tokens("key_tokens", key_tokens, sizes[1])
     return Reading(own, tuple(layers), keys=others, sink=find_sink(layers, len(own)) if others is None else None)
 

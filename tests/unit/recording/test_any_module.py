@@ -579,7 +579,7 @@ class TestWhatIsNotAttention:
     def test_a_softmax_over_queries_is_named(self, caplog):
         class Slots(nn.Module):
             def forward(self, query, key):
-                return (query @ key.mT).softmax(-2).mT @ query
+                return (query @ key.mT).softmax(-2) @ key
 
         class Both(nn.Module):
             def __init__(self):
@@ -602,7 +602,7 @@ class TestWhatIsNotAttention:
     def test_many_layers_that_are_not_understood_are_counted(self):
         class Slots(nn.Module):
             def forward(self, query):
-                return (query @ query.mT).softmax(-2).mT @ query
+                return (query @ query.mT).softmax(-2) @ query
 
         model = nn.Sequential(*(Slots() for _ in range(11)))
         with pytest.raises(RefusedError, match="another use in 0, 1, 2, 3, 4, 5 and 5 more"), regard.record(model):

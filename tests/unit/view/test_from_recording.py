@@ -212,3 +212,31 @@ def test_calls_that_cannot_be_joined_are_refused(key: int, mask: Mask | None, bi
             mechanism(torch.randn(1, HEADS, 1, HEAD_DIM), call_keys, call_keys, mask, bias=bias)
     with pytest.raises(RefusedError, match="cannot be shown as one"):
         layers_of(recording)
+
+
+def test_steps_of_a_recurrent_decoder_are_rows() -> None:
+    """Bahdanau et al. 2015: one call for each step; the weights of each are kept, without queries and keys."""
+
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_state, self.of_source, self.column = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+            self.kept: list[torch.Tensor] = []
+
+        def forward(self, state: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+            for _ in range(3):
+                weights = self.column(torch.tanh(self.of_state(state) + self.of_source(source))).squeeze(-1).softmax(-1)
+                self.kept.append(weights[0])
+                state = weights[:, None] @ source
+            return state
+
+    torch.manual_seed(7)
+    decoder, state, source = Decoder(), torch.randn(1, 1, 4), torch.randn(1, 5, 4)
+    with torch.no_grad(), regard.record(decoder) as seen:
+        decoder(state, source)
+    (layer,) = layers_of(seen)
+    assert (layer.heads, layer.queries, layer.keys) == (1, 3, 5)
+    np.testing.assert_allclose(layer.weights()[0], torch.stack(decoder.kept))
+    with pytest.raises(ShapeError, match="other numbers of queries and keys"):
+        regard.show(seen, tokens=["a", "b", "c", "d", "e"])
+    regard.show(seen, tokens=["x", "y", "z"], key_tokens=["a", "b", "c", "d", "e"])
