@@ -331,10 +331,7 @@ def _make_call(
         unknown = torch.full((), torch.nan, dtype=kept.dtype, device=kept.device)
         of_keys = unknown.expand(batch, of_values.shape[1], keys, 1)
         return make_kept_call(unknown.expand(batch, heads, queries, 1), of_keys, of_values, kept, max_score=largest)
-    sides = (origin.key, origin.query) if is_swapped else (origin.query, origin.key)
-    pairs = _fitting_pairs(*sides, kept) or _fitting_pairs(*sides[::-1], kept)
-    pairs = [(*pair, of_values) for pair in pairs]
-    layouts = [layout for pair in pairs if (layout := _share_groups(*pair)) is not None]
+    layouts = _fitting_layouts(origin, of_values, kept, is_swapped=is_swapped)
     if scores is not None:
         for layout in layouts:
             call = make_recomputed_call(*layout, scores, kept)
@@ -344,6 +341,16 @@ def _make_call(
         return None
     best = layouts[0] if len(layouts) == 1 else max(layouts, key=partial(_likeness, kept))
     return make_kept_call(*best, kept, max_score=largest)
+
+
+def _fitting_layouts(
+    origin: _Scores, values: Tensor, weights: Tensor, *, is_swapped: bool
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The queries, keys and values (batch, heads, length, size) that may belong to weights."""
+    sides = (origin.key, origin.query) if is_swapped else (origin.query, origin.key)
+    pairs = _fitting_pairs(*sides, weights) or _fitting_pairs(*sides[::-1], weights)
+    shared = (_share_groups(query, key, values) for query, key in pairs)
+    return [layout for layout in shared if layout is not None]
 
 
 def _fitting_pairs(query: Tensor, key: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
