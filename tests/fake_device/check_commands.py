@@ -69,9 +69,12 @@ def test_a_device_without_float64(command, arguments, folder, monkeypatch):
     assert_same_output(there.stdout, here.stdout)
 
 
-def test_bfloat16_where_the_device_has_it(folder, monkeypatch):
+HALF = [["embed", *CASES["embed"][0]], *(["classify", *arguments] for arguments in CASES["classify"])]
+
+
+@pytest.mark.parametrize("words", HALF, ids=lambda words: " ".join(map(str, words[:3])))
+def test_bfloat16_where_the_device_has_it(words, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    words = ["embed", "--model", "encoder", "the old oak"]
     assert "multiplying" not in run(*words).stderr
     monkeypatch.setattr(device._BackendModule, "multiplies_bf16", True)
     result = run(*words)
@@ -82,6 +85,22 @@ def test_bfloat16_where_the_device_has_it(folder, monkeypatch):
     assert rounded == pytest.approx(exact, abs=0.05)
     assert run(*words, "--device", "cpu").stdout == run(*words, "--device", "cpu", "--dtype", "float32").stdout
     assert_same_output(run(*words, "--dtype", "float32").stdout, run(*words, "--device", "cpu").stdout)
+
+
+@pytest.mark.parametrize("command", ["translate", "transcribe", "generate"])
+def test_texts_are_written_in_bfloat16_where_the_device_has_it(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(device._BackendModule, "multiplies_bf16", True)
+    made = []
+    kept = DeviceTensor.__new__
+    monkeypatch.setattr(DeviceTensor, "__new__", lambda cls, tensor: (made.append(tensor.dtype), kept(cls, tensor))[1])
+    result = run(command, *CASES[command][0])
+    assert result.exit_code == 0, result.exception
+    assert "multiplying in bfloat16" in result.stderr
+    assert made.count(torch.bfloat16) > 9
+    made.clear()
+    assert run(command, *CASES[command][0], "--dtype", "float32").exit_code == 0
+    assert torch.bfloat16 not in made
 
 
 def test_audit(folder, monkeypatch):

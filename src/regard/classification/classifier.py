@@ -106,15 +106,18 @@ class Classifier(Predictor):
         folder: FolderOrName,
         *,
         device: str | None = None,
+        dtype: torch.dtype | None = None,
         weights: str | None = None,
         tokens: int = BATCH_TOKENS,
         threshold: float = THRESHOLD,
     ) -> Classifier:
-        """Load a classifier from a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+        """Load a classifier from a model folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
 
         Raises CheckpointError if the folder holds no classifier.
         """
-        return cls(TextClassifier.load(folder, device=device, weights=weights), tokens=tokens, threshold=threshold)
+        return cls(
+            TextClassifier.load(folder, device=device, dtype=dtype, weights=weights), tokens=tokens, threshold=threshold
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -105,13 +105,19 @@ class MediaClassifier(FilePredictor):
 
     @classmethod
     def load(
-        cls, folder: FolderOrName, *, device: str | None = None, weights: str | None = None, batch: int | None = None
+        cls,
+        folder: FolderOrName,
+        *,
+        device: str | None = None,
+        dtype: torch.dtype | None = None,
+        weights: str | None = None,
+        batch: int | None = None,
     ) -> MediaClassifier:
-        """Load a classifier from a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+        """Load a classifier from a model folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
 
         Raises CheckpointError if the folder holds no classifier of files.
         """
-        return cls(MediaEncoder.load(folder, device=device, weights=weights), batch=batch)
+        return cls(MediaEncoder.load(folder, device=device, dtype=dtype, weights=weights), batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

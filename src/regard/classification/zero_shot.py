@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
@@ -56,14 +57,17 @@ class ZeroShotClassifier(FilePredictor):
         *,
         templates: Sequence[str] = (PLACE,),
         device: str | None = None,
+        dtype: torch.dtype | None = None,
         weights: str | None = None,
         batch: int | None = None,
     ) -> ZeroShotClassifier:
-        """Load the CLIP of a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+        """Load the CLIP of a model folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
 
         Raises CheckpointError if the folder holds another model.
         """
-        return cls(Clip.load(folder, device=device, weights=weights), labels, templates=templates, batch=batch)
+        return cls(
+            Clip.load(folder, device=device, dtype=dtype, weights=weights), labels, templates=templates, batch=batch
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

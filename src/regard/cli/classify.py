@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.loaded_model import load_classifier, open_model
+from regard.cli.loaded_model import choose_numbers, load_classifier, open_model
 from regard.cli.media_input import MediaInput, open_media, read_media, refuse_options, write_answers
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file
@@ -18,6 +18,7 @@ from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Data,
     Device,
+    Dtype,
     Field,
     OutputFile,
     Overwrite,
@@ -126,6 +127,7 @@ def classify(
     ] = False,
     weights: Weights = None,
     device: Device = AUTO,
+    dtype: Dtype = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Classify texts, pictures or sounds with a trained model."""
@@ -142,14 +144,14 @@ def classify(
         refuse_options(list(of_texts), medium.plural, "texts")
     if medium.singular != "picture":
         refuse_options(zero_shot.list_given(), medium.plural, "a CLIP")
-    truncated = TruncationCounts()
+    truncated, numbers = TruncationCounts(), choose_numbers(device, dtype)
     classifier: Predictor
     read: Callable[[Any, str], Any]
     if medium is TEXTS:
-        classifier = loaded = load_classifier(opened, device, weights, batch_tokens, threshold)
+        classifier = loaded = load_classifier(opened, numbers, weights, batch_tokens, threshold)
         read = partial(read_text, loaded, truncate=truncate, truncated=truncated)
     else:
-        classifier = files = _load_file_classifier(opened, kind, zero_shot, device, weights)
+        classifier = files = _load_file_classifier(opened, kind, zero_shot, numbers, weights)
         read = files.read
 
     def answer(inputs: list[MediaInput]) -> list[str]:
@@ -177,7 +179,7 @@ def _load_file_classifier(
     model: str | ModelFolder,
     kind: ModelKind | None,
     zero_shot: _ZeroShotOptions,
-    device: str,
+    numbers: Mapping[str, Any],
     weights: str | None,
 ) -> FilePredictor:
     """Load a classifier of files. Raises OptionError for a CLIP without labels, and for templates without labels."""
@@ -186,7 +188,7 @@ def _load_file_classifier(
     if zero_shot.labels is not None:
         labels = [label.strip() for label in zero_shot.labels.split(",")]
         templates = zero_shot.template or ("{}",)
-        return ZeroShotClassifier.load(model, labels, templates=templates, device=device, weights=weights)
+        return ZeroShotClassifier.load(model, labels, templates=templates, **numbers, weights=weights)
     if zero_shot.template or (kind is not None and kind.texts):
         raise OptionError(
             "a CLIP classifies pictures into labels that are texts, and none is given",
@@ -194,7 +196,7 @@ def _load_file_classifier(
             got="--template alone" if zero_shot.template else "no --labels",
             do='for example --labels "a cat,a dog"',
         )
-    return MediaClassifier.load(model, device=device, weights=weights)
+    return MediaClassifier.load(model, **numbers, weights=weights)
 
 
 def _classify(classifier: Predictor, inputs: list[MediaInput]) -> list[Prediction]:

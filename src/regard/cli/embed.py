@@ -21,7 +21,7 @@ from regard.cli.embed_output import (
     report_summary,
     start_or_resume,
 )
-from regard.cli.loaded_model import open_model
+from regard.cli.loaded_model import choose_numbers, open_model
 from regard.cli.media_input import are_picture_paths, open_media, refuse_options
 from regard.cli.option_group import expand_option_groups
 from regard.cli.progress import line_progress
@@ -164,14 +164,10 @@ class _Options:
 
         Raises DeviceError for a device that cannot be used.
         """
-        from regard.devices import resolve_device
-        from regard.layers.precision import choose_dtype
-
         if self.ray is not None:
             return replace(self, dtype="float32" if self.dtype == AUTO else self.dtype)
-        device = resolve_device(self.device)
-        dtype = str(choose_dtype(self.dtype, device)).removeprefix("torch.")
-        return replace(self, device=str(device), dtype=dtype)
+        numbers = choose_numbers(self.device, self.dtype)
+        return replace(self, device=numbers["device"], dtype=str(numbers["dtype"]).removeprefix("torch."))
 
     @property
     def embedding(self) -> EmbeddingOptions:

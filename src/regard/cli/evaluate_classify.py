@@ -105,7 +105,7 @@ def classify(
     if medium is TEXTS:
         refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
         LabelFormat(parsed)  # raises before the model is loaded
-        loaded = load_classifier(opened, device, weights, batch_tokens, threshold)
+        loaded = load_classifier(opened, {"device": device}, weights, batch_tokens, threshold)
         classifier, entries, read = _read_texts(loaded, data, parsed, truncate=truncate)
     else:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, final
 
 import typer
 
-from regard.cli.loaded_model import require_model
+from regard.cli.loaded_model import choose_numbers, require_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.shared_options import (
     CacheFormat,
@@ -104,11 +104,7 @@ class _Computation:
 
     def load(self, load: Callable[..., AnyModel], model: str) -> AnyModel:
         """Call ``load`` on a model's name, and report a dtype that is slower on this machine."""
-        from regard.devices import resolve_device
-        from regard.layers.precision import choose_dtype
-
-        target = resolve_device(self.device)
-        return load(model, device=target, dtype=choose_dtype(self.dtype, target), weights=self.weights)
+        return load(model, **choose_numbers(self.device, self.dtype), weights=self.weights)
 
     def measure(self, texts: list[str], score: Callable[..., Any], **options: Any) -> Any:
         """Call ``score`` on the texts, with a progress bar."""

@@ -90,7 +90,7 @@ def transcribe(
 
     check_columns(parsed, ("path", "text"))
     load_jiwer()  # raises before the model is loaded
-    transcriber = load_transcriber(model, device, weights)
+    transcriber = load_transcriber(model, {"device": device}, weights)
     sounds = read_and_report_files_with_texts(data, SOUNDS, parsed)
     measure, used = _measure(transcriber, sounds, skip_bad=skip_bad)
     scores = measure.score()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.loaded_model import require_model
+from regard.cli.loaded_model import choose_numbers, require_model
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
@@ -181,19 +181,16 @@ class _LoadingOptions:
 
     def load(self, model: str, device: str) -> TextGenerator:
         """Load the model."""
-        from regard.devices import resolve_device
         from regard.generation import load_generator
         from regard.generation.text_generator import BATCH_TOKENS
-        from regard.layers.precision import choose_dtype
         from regard.train.allocator import keep_freed_memory
 
-        target = resolve_device(device)
+        numbers = choose_numbers(device, self.dtype)
         keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
         with renamed_arguments(tokens="batch_tokens"):
             return load_generator(
                 model,
-                device=str(target),
-                dtype=choose_dtype(self.dtype, target),
+                **numbers,
                 weights=self.weights,
                 cache_format=self.cache_format,
                 tokens=self.batch_tokens or BATCH_TOKENS,

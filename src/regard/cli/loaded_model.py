@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.shared_options import Device, Weights, drop_none
 from regard.cli.stderr import say
@@ -50,15 +51,33 @@ def open_model(model: str | ModelFolder) -> tuple[str | ModelFolder, ModelKind |
         return model, None
 
 
+def choose_numbers(device: str, dtype: str) -> dict[str, Any]:
+    """The device and the dtype that two options stand for, as arguments of a model's ``load``.
+
+    Raises DeviceError for a device that cannot be used.
+    """
+    from regard.devices import resolve_device
+    from regard.layers.precision import choose_dtype
+
+    target = resolve_device(device)
+    return {"device": str(target), "dtype": choose_dtype(dtype, target)}
+
+
 def load_classifier(
-    folder: str | ModelFolder, device: str, weights: str | None, tokens: int | None, threshold: float | None
+    folder: str | ModelFolder,
+    numbers: Mapping[str, Any],
+    weights: str | None,
+    tokens: int | None,
+    threshold: float | None,
 ) -> Classifier:
-    """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
+    """Load a classifier; ``numbers`` are those of ``choose_numbers``, or a device alone.
+
+    Raises OptionError without a folder, and for a threshold that has no effect."""
     require_model(folder, example="regard train classify --data texts.csv --out model/")
     from regard.classification import Classifier
 
     given = drop_none({"tokens": tokens, "threshold": threshold})
-    classifier = Classifier.load(folder, device=device, weights=weights, **given)
+    classifier = Classifier.load(folder, **numbers, weights=weights, **given)
     if threshold is not None and not classifier.model.config.several:
         raise OptionError(
             "--threshold has no effect: this model gives each text its most probable label",

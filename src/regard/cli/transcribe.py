@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.loaded_model import require_model
+from regard.cli.loaded_model import choose_numbers, require_model
 from regard.cli.media_input import MediaInput, open_media, read_media, write_answers
 from regard.cli.output_file import check_output_file
-from regard.cli.shared_options import Device, OutputFile, Overwrite, Weights, format_option, model_option, option
+from regard.cli.shared_options import Device, Dtype, OutputFile, Overwrite, Weights, format_option, model_option, option
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
@@ -73,6 +74,7 @@ def transcribe(
     ] = False,
     weights: Weights = None,
     device: Device = AUTO,
+    dtype: Dtype = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Write the texts of sounds with a trained model."""
@@ -80,7 +82,7 @@ def transcribe(
     check_choice("format of transcriptions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     _check_sounds(sounds, data, field)
-    transcriber = load_transcriber(model, device, weights)
+    transcriber = load_transcriber(model, choose_numbers(device, dtype), weights)
     from regard.audio.sound_file import SOUNDS
 
     def answer(files: list[MediaInput]) -> list[str]:
@@ -104,12 +106,15 @@ def _check_sounds(sounds: list[str], data: str | None, field: str | None) -> Non
     check_text_options(sounds, data, field)
 
 
-def load_transcriber(folder: str, device: str, weights: str | None) -> Transcriber:
-    """Load a transcriber. Raises OptionError without a folder."""
+def load_transcriber(folder: str, numbers: Mapping[str, Any], weights: str | None) -> Transcriber:
+    """Load a transcriber; ``numbers`` are those of ``choose_numbers``, or a device alone.
+
+    Raises OptionError without a folder.
+    """
     require_model(folder, example="regard train transcribe --data speech/ --out model/")
     from regard.transcription import Transcriber
 
-    return Transcriber.load(folder, device=device, weights=weights)
+    return Transcriber.load(folder, **numbers, weights=weights)
 
 
 def format_transcription(transcription: Transcription, form: str, unit: str) -> str:

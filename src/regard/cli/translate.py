@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.interactive import check_interactive_options, run_interactive
-from regard.cli.loaded_model import report_prefix
+from regard.cli.loaded_model import choose_numbers, report_prefix
 from regard.cli.option_group import expand_option_groups
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
@@ -20,6 +20,7 @@ from regard.cli.shared_options import (
     CacheFormat,
     Data,
     Device,
+    Dtype,
     Field,
     OutputFile,
     Overwrite,
@@ -101,6 +102,7 @@ def translate(
     weights: Weights = None,
     cache_format: CacheFormat = None,
     device: Device = AUTO,
+    dtype: Dtype = AUTO,
     overwrite: Overwrite = False,
 ) -> None:
     """Translate sentences with a trained model."""
@@ -117,7 +119,8 @@ def translate(
 
     keep_freed_memory()
     given = drop_none({"tokens": batch_tokens, "prefix": prefix})
-    translator = Translator.load(model, device=device, weights=weights, cache_format=cache_format, **given)
+    numbers = choose_numbers(device, dtype)
+    translator = Translator.load(model, **numbers, weights=weights, cache_format=cache_format, **given)
     report_prefix(translator.prefix, prefix)
     if form == "pharaoh":
         translator.check_attention()

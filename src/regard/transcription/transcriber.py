@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -72,13 +73,19 @@ class Transcriber:
 
     @classmethod
     def load(
-        cls, folder: str | Path, *, device: str | None = None, weights: str | None = None, batch: int = SOUNDS.batch
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        dtype: torch.dtype | None = None,
+        weights: str | None = None,
+        batch: int = SOUNDS.batch,
     ) -> Transcriber:
-        """Load a model folder; ``device`` and ``weights`` are those of ``regard.load``.
+        """Load a model folder; ``device``, ``dtype`` and ``weights`` are those of ``regard.load``.
 
         Raises CheckpointError if it holds no model that writes texts.
         """
-        return cls(AudioEncoder.load(folder, device=device, weights=weights), batch=batch)
+        return cls(AudioEncoder.load(folder, device=device, dtype=dtype, weights=weights), batch=batch)
 
     def read(self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
         """The features of a sound. Raises DataError for one that cannot be read."""

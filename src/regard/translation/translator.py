@@ -149,16 +149,17 @@ class Translator:
         folder: str | Path,
         *,
         device: str | None = None,
+        dtype: torch.dtype | None = None,
         weights: str | None = None,
         cache_format: str | None = None,
         tokens: int = BATCH_TOKENS,
         prefix: str | None = None,
     ) -> Translator:
-        """Load a translator from a model folder; ``device``, ``weights`` and ``cache_format`` as for ``regard.load``.
+        """Load a translator from a model folder; the other arguments are as for ``regard.load``.
 
         Raises CheckpointError if the folder holds no translation model.
         """
-        model = EncoderDecoder.load(folder, device=device, weights=weights, cache_format=cache_format)
+        model = EncoderDecoder.load(folder, device=device, dtype=dtype, weights=weights, cache_format=cache_format)
         return cls(model, tokens=tokens, prefix=prefix)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
