@@ -10,8 +10,12 @@ from regard.cli.app import app
 from regard.layers import precision
 from regard.train import numeric_backends as precision_of_training
 from regard.train import training
+from small_audio_models import audio_model
+from small_classifiers import classifier
 from small_language_models import language_model
 from small_masked_language_models import masked_language_model
+from small_translators import transformer
+from sound_files import sound_bytes, tone
 
 REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
@@ -21,6 +25,10 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("precision")
     language_model().save(folder / "lm")
     masked_language_model().save(folder / "mlm")
+    classifier().save(folder / "classifier")
+    transformer().model.save(folder / "translator")
+    audio_model(labels=(" ", "a", "b"), head="ctc").save(folder / "sounds")
+    (folder / "tone.wav").write_bytes(sound_bytes(tone(0.4)))
     (folder / "t.txt").write_text("a horse")
     for empty in ("none.tsv", "none.txt"):  # no training reads them (``run_with_dtype``)
         (folder / empty).touch()
@@ -49,6 +57,9 @@ def run_with_dtype(folder, monkeypatch, tiny_model):
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
             "train mlm": ["train", "mlm", "--data", "none.txt", "--out", "m"],
             "train gato": ["train", "gato", "--text", "none.txt", "--out", "m"],
+            "classify": ["classify", "a", "--model", "classifier"],
+            "translate": ["translate", "a", "--model", "translator"],
+            "transcribe": ["transcribe", "tone.wav", "--model", "sounds"],
             "generate": ["generate", "a", "--model", "lm", "--max-tokens", "1"],
             "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "lm"],
             "evaluate mlm": ["evaluate", "mlm", "--data", "t.txt", "--model", "mlm"],
