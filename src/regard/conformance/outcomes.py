@@ -66,7 +66,10 @@ def _try_case(kernel: Kernel, case: Case, dtype: str, *, name_faults: bool = Tru
         Finding(name, np.inf, 0.0, cause=f"the function changes its argument {name}") for name in results.changed
     )
     findings = (*changed, *_wrong_results(kernel, case, results, dtype, name_faults=name_faults))
+    has_gradients = any(part is not None for part in results.gradients.values())
     reason = results.backward_error and f"the backward pass is refused: {results.backward_error}"
+    if case.inputs and not (findings or reason or has_gradients):
+        reason = "the function has no backward pass"
     if findings and not name_faults:
         reason = f"after {NAMED} wrong cases, faults are not looked for"
     return Outcome(case.name, dtype, "wrong" if findings else "right", findings, reason)
