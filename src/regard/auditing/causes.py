@@ -25,6 +25,7 @@ from regard.auditing.properties.packed import leaks_without_ones, reads_no_other
 from regard.auditing.properties.sounds import explain_sounds
 from regard.auditing.reach import is_attention, measure_reach
 from regard.auditing.results import NoiseFloor
+from regard.auditing.row_causes import explain_other_rows, explain_rows
 from regard.auditing.subject import Row, Subject
 from regard.language import count_noun
 
@@ -40,7 +41,8 @@ def find_cause(name: str, subject: Subject, outcome: Outcome, found: LeakingModu
     family = name.removeprefix("source ").split()[0]
     explain = _EXPLANATIONS.get(family, _no_cause)
     try:
-        return _explain_class(module, outcome) or explain(subject, module, outcome, noise)
+        rows = explain_other_rows(subject, outcome, noise) if family in ("causal", "padding") else ""
+        return _explain_class(module, outcome) or rows or explain(subject, module, outcome, noise)
     # An experiment calls the model in other ways, for which its code may raise errors of any kind.
     except Exception:
         return ""
@@ -245,7 +247,7 @@ def _explain_batch(subject: Subject, module: nn.Module | None, outcome: Outcome,
         outputs, others = subject.run(call), subject.run(replace(call, seed=11))
         if difference(outputs, others) > noise.threshold(largest(outputs)):
             return "random numbers are drawn for all rows together, also in eval mode"
-    return "the rows of the batch are mixed: an operation runs over the dimension of the batch"
+    return explain_rows(subject, noise)
 
 
 def _explain_random(subject: Subject, module: nn.Module | None, outcome: Outcome, noise: NoiseFloor) -> str:

@@ -6,9 +6,10 @@ compared with as many of the padded one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from regard.auditing.subject import Row, Subject, read_output
 
 _SOUNDS = ("input_values", "input_features")
 _MASK = "attention_mask"
+MAX_CONVOLUTIONS = 16
+"""Convolutions that are tried as the first that reads hidden frames."""
 
 
 def _cannot_ask(subject: Subject) -> str | None:
@@ -65,19 +68,55 @@ def explain_sounds(subject: Subject, module: nn.Module | None, outcome: Outcome,
     """The cause by experiments: leave out norms over time, pad with silence alone; and by the class of the module."""
     if outcome.comparison is None:
         return ""
-    norms = _norms_over_time(subject)
+    norms, convolutions = _norms_over_time(subject), _convolutions_over_time(subject)
     pairs = _comparisons(subject)
-    if norms and not compare_all(subject, [_without(pair, list(norms.values())) for pair in pairs], noise).is_leak:
-        name, norm = next(iter(norms.items()))
-        cause = f"{name} ({type(norm).__name__}) computes its statistics over all of the time, hidden samples too"
+
+    def holds(norms: Mapping[str, nn.Module], convolutions: Mapping[str, nn.Module]) -> bool:
+        changed = [_without(pair, list(norms.values()), list(convolutions.values())) for pair in pairs]
+        return not compare_all(subject, changed, noise).is_leak
+
+    if norms and holds(norms, {}):
+        cause = _describe_norm(norms)
         if getattr(getattr(subject.module, "config", None), "feat_extract_norm", "") == "group":
             return f'{cause}: models with feat_extract_norm="group" were made to be called without attention_mask'
         return cause
+    if convolutions and holds({}, convolutions):
+        return _describe_convolution(convolutions, holds, {})
+    if norms and convolutions and holds(norms, convolutions):
+        return f"{_describe_norm(norms)}; and {_describe_convolution(convolutions, holds, norms)}"
     if not compare_all(subject, [pairs[0]], noise).is_leak:
         return "hidden samples are read: silence in them changes nothing, and noise does"
     if isinstance(module, nn.Conv1d | nn.Conv2d):
         return f"{type(module).__name__} reads hidden frames beside visible ones: they are not set to 0 before it"
     return ""
+
+
+def _describe_norm(norms: Mapping[str, nn.Module]) -> str:
+    name, norm = next(iter(norms.items()))
+    return f"{name} ({type(norm).__name__}) computes its statistics over all of the time, hidden samples too"
+
+
+def _describe_convolution(
+    convolutions: Mapping[str, nn.Module],
+    holds: Callable[[Mapping[str, nn.Module], Mapping[str, nn.Module]], bool],
+    norms: Mapping[str, nn.Module],
+) -> str:
+    """The first convolution without whose change the leak is there again."""
+    names = list(convolutions)[:MAX_CONVOLUTIONS]
+    needed = (
+        name
+        for name in names
+        if not holds(norms, {other: convolutions[other] for other in convolutions if other != name})
+    )
+    name = next(needed, names[0])
+    kind = type(convolutions[name]).__name__
+    return f"{name} ({kind}) reads hidden frames beside visible ones: they are not set to 0 before it"
+
+
+def _convolutions_over_time(subject: Subject) -> dict[str, nn.Module]:
+    """The convolutions of more than one frame."""
+    modules = [] if subject.module is None else subject.module.named_modules()
+    return {name: part for name, part in modules if isinstance(part, nn.Conv1d) and part.kernel_size[0] > 1}
 
 
 def _norms_over_time(subject: Subject) -> dict[str, nn.Module]:
@@ -91,18 +130,37 @@ def _norms_over_time(subject: Subject) -> dict[str, nn.Module]:
     }
 
 
-def _without(pair: Comparison, norms: Sequence[nn.Module]) -> Comparison:
-    """The comparison with modules that return their input."""
+def _without(pair: Comparison, norms: Sequence[nn.Module], convolutions: Sequence[nn.Module]) -> Comparison:
+    """The comparison with norms that return their input, and convolutions that read 0 in hidden frames.
 
-    @contextmanager
-    def around() -> Iterator[None]:
-        with ExitStack() as stack:
-            for norm in norms:
-                stack.enter_context(norm.register_forward_hook(lambda module, arguments, result: arguments[0]))
-            yield
+    The frames of the sound alone, which is run first, are those that are visible.
+    """
+    frames: dict[nn.Module, int] = {}
 
-    base, other = (replace(span, call=replace(span.call, around=around)) for span in (pair.base, pair.other))
-    return replace(pair, base=base, other=other)
+    def note_frames(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        frames[module] = arguments[0].shape[-1]
+
+    def hide_frames(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden = arguments[0].clone()
+        hidden[pair.other.row, ..., frames.get(module, hidden.shape[-1]) :] = 0
+        return (hidden, *arguments[1:])
+
+    def around(before: Callable[..., Any]) -> Callable[[], AbstractContextManager[None]]:
+        @contextmanager
+        def run() -> Iterator[None]:
+            with ExitStack() as stack:
+                for norm in norms:
+                    stack.enter_context(norm.register_forward_hook(lambda module, arguments, result: arguments[0]))
+                for convolution in convolutions:
+                    stack.enter_context(convolution.register_forward_pre_hook(before))
+                yield
+
+        return run
+
+    base = replace(pair.base, call=replace(pair.base.call, around=around(note_frames)))
+    return replace(
+        pair, base=base, other=replace(pair.other, call=replace(pair.other.call, around=around(hide_frames)))
+    )
 
 
 SOUNDS = (
