@@ -5,7 +5,7 @@
     weights  = a softmax of what was computed from scores; or what was computed from scores otherwise, if it is not
                below 0 and its rows sum to 1, such as exponentials divided by their sum
     output   = a product of what was computed from the weights, such as after dropout, with values, over the axis along
-               which the weights sum to 1
+               which the weights sum to 1; or their products, element by element, summed along it
 
 Each product, softmax and step between them is an operation that torch calls. What a tensor is, is kept for its memory,
 so that views have it too. What happens to the scores on the way to the softmax (scale, mask, bias, another product by
@@ -16,44 +16,26 @@ one column have no queries and keys: in their place the call has NaN.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn import functional
 from torch.utils._pytree import tree_iter
 
 from regard.recording.calls import LayerCall
-from regard.recording.recomputed_call import make_recomputed_call
-from regard.recording.recorded_call import make_kept_call
-from regard.recording.weight_layout import find_weights, has_factor, head_layouts
+from regard.recording.weight_layout import find_weights, has_factor
+from regard.recording.written_call import head_counts, make_written_call
 
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.bmm.default: 0, _aten.mm.default: 0, _aten.baddbmm.default: 1}
 """Operations that multiply matrices, with the place of the left one among the arguments."""
 _LINEAR_MAPS = {**_PRODUCTS, _aten.addmm.default: 1, _aten.mv.default: 0}
 """The same, and those that may multiply by one column of weights."""
-_CAST = _aten._to_copy.default
+_CAST, _MULTIPLY, _SUM = _aten._to_copy.default, _aten.mul.Tensor, _aten.sum.dim_IntList
 _SOFTMAXES = (_aten._softmax.default, _aten._safe_softmax.default)
-_HEADS = (
-    "num_heads",
-    "num_attention_heads",
-    "n_heads",
-    "n_head",
-    "heads",
-    "nheads",
-    "nhead",
-    "num_head",
-    "head_count",
-    "h",
-)
-"""Names by which modules know their number of heads."""
-
 _MAX_ENTRIES = 1024
 """Number of tensors in memory from which on those that were freed are forgotten."""
 _SUM_TOLERANCE = 1e-3
@@ -128,7 +110,17 @@ class _Weights:
         self.shape, self.axis_is_last = shape, True
 
 
-_Origin: TypeAlias = _Parameter | _Scores | _Energies | _Weights
+@final
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    """Values (.., keys, .., size), each multiplied by a weight; ``factors`` are the weights, with a last size of 1."""
+
+    weights: _Weights
+    factors: Tensor
+    values: Tensor
+
+
+_Origin: TypeAlias = _Parameter | _Scores | _Energies | _Weights | _Weighted
 
 
 @final
@@ -167,6 +159,15 @@ class WrittenAttention:
         if operation in _SOFTMAXES:
             self._follow_softmax(arguments[0], arguments[1], output, layer)
             return None
+        if operation is _MULTIPLY:
+            weighted = self._find_weighted(*arguments)
+            if weighted is not None:
+                self._set(output, weighted)
+                return None
+        if operation is _SUM:
+            added = self._get(arguments[0])
+            if isinstance(added, _Weighted):
+                return _follow_sum(added, arguments[0], arguments[1], running)
         known = [self._get(tensor) for tensor in tree_iter(arguments) if isinstance(tensor, Tensor)]
         origin = next((found for found in known if isinstance(found, _Scores | _Energies | _Weights)), None)
         if origin is None and operation is _CAST and isinstance(known[0], _Parameter):
@@ -175,6 +176,21 @@ class WrittenAttention:
             for tensor in tree_iter(output):
                 if isinstance(tensor, Tensor):
                     self._set_computed(tensor, origin)
+        return None
+
+    def _find_weighted(self, left: Tensor, right: Any) -> _Weighted | None:
+        """What a product element by element is, if it weights values."""
+        if not isinstance(right, Tensor):
+            return None
+        for factors, values in ((left, right), (right, left)):
+            found = self._get(factors)
+            if (
+                isinstance(found, _Weights)
+                and not isinstance(self._get(values), _Parameter | _Weights)
+                and factors.dim() == values.dim() > 2
+                and factors.shape[-1] == 1 < values.shape[-1]
+            ):
+                return _Weighted(found, factors.detach(), values.detach())
         return None
 
     def _is_column(self, left: Tensor, right: Tensor, output: Tensor) -> bool:
@@ -199,9 +215,11 @@ class WrittenAttention:
                 continue
             if isinstance(weights, _Scores) and _are_weights(product):
                 shape = weights.shape if weights.shape[-2:] == product.shape[-2:] else product.shape
-                return _make_call(product.detach().clone().reshape(shape), weights, None, values, running)
+                return make_written_call(
+                    product.detach().clone().reshape(shape), (weights.query, weights.key), None, values, running
+                )
             if isinstance(weights, _Weights):
-                found = find_weights(product, weights.read(), _head_counts(running))
+                found = find_weights(product, weights.read(), head_counts(running))
                 if found is not None:
                     return _make_softmax_call(found, weights, product, values, running)
         if not any(isinstance(origin, _Parameter | _Weights) for origin in origins):
@@ -254,7 +272,7 @@ def _find_mixed_heads(
             and isinstance(other, _Parameter)
             and matrix.shape[-2:] == (heads, heads)
             and matrix.numel() == heads**2
-            and heads in _head_counts(running)
+            and heads in head_counts(running)
         ):
             return origin
     return None
@@ -296,113 +314,28 @@ def _make_softmax_call(
         used = found
         if not has_factor(product.reshape(used.shape), used):  # such as after a gate, or mixed across heads
             used = product.detach().clone().reshape(used.shape)
-    call = _make_call(used, weights.scores, scores, values, running, is_swapped=not weights.axis_is_last)
+    factors = None if weights.scores is None else (weights.scores.query, weights.scores.key)
+    call = make_written_call(used, factors, scores, values, running, is_swapped=not weights.axis_is_last)
     weights.softmax.is_used |= call is not None
     if call is not None and scores is not None:
         weights.let_go(call, used.shape)
     return call
 
 
-def _make_call(
-    weights: Tensor,
-    origin: _Scores | None,
-    scores: Tensor | None,
-    values: Tensor,
-    running: Sequence[nn.Module],
-    *,
-    is_swapped: bool = False,
+def _follow_sum(
+    weighted: _Weighted, products: Tensor, axes: Sequence[int], running: Sequence[nn.Module]
 ) -> LayerCall | None:
-    """The call of a layer, without a name; None if queries, keys and values do not fit its weights.
-
-    The weights are kept only if they cannot be computed again from queries and keys. ``scores`` are those of which they
-    are the softmax; None if they are no softmax of all scores. Without an origin there are no queries and keys.
-    ``is_swapped`` says that keys were probably on the left side of the product.
-    """
-    batch, heads = _batch_and_heads(weights, running)
-    queries, keys = weights.shape[-2:]
-    of_values = next(iter(head_layouts(values.detach(), batch, keys)), None)
-    if of_values is None or heads % of_values.shape[1]:
+    """The call of a layer that sums weighted values along the keys; None if the sum is along other axes."""
+    axis = axes[0] % products.dim() if len(axes) == 1 else products.dim() - 1
+    factors, values = weighted.factors, weighted.values
+    if products.shape != torch.broadcast_shapes(factors.shape, values.shape) or factors.shape[axis] == 1:
         return None
-    kept = weights.reshape(batch, heads, queries, keys)
-    if scores is not None:
-        scores = scores.reshape(kept.shape)
-    largest = None if scores is None else scores.amax(-1)
-    if origin is None:
-        unknown = torch.full((), torch.nan, dtype=kept.dtype, device=kept.device)
-        of_keys = unknown.expand(batch, of_values.shape[1], keys, 1)
-        return make_kept_call(unknown.expand(batch, heads, queries, 1), of_keys, of_values, kept, max_score=largest)
-    layouts = _fitting_layouts(origin, of_values, kept, is_swapped=is_swapped)
-    if scores is not None:
-        for layout in layouts:
-            call = make_recomputed_call(*layout, scores, kept)
-            if call is not None:
-                return call
-    if not layouts:
+    rows, values = factors[..., 0].movedim(axis, -1), values.movedim(axis, -2)
+    if rows.dim() == 2:
+        rows = rows[:, None]
+    elif values.shape[-3] == 1:  # the axis of the queries
+        values = values.squeeze(-3)
+    else:
         return None
-    best = layouts[0] if len(layouts) == 1 else max(layouts, key=partial(_likeness, kept))
-    return make_kept_call(*best, kept, max_score=largest)
-
-
-def _fitting_layouts(
-    origin: _Scores, values: Tensor, weights: Tensor, *, is_swapped: bool
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The queries, keys and values (batch, heads, length, size) that may belong to weights."""
-    sides = (origin.key, origin.query) if is_swapped else (origin.query, origin.key)
-    pairs = _fitting_pairs(*sides, weights) or _fitting_pairs(*sides[::-1], weights)
-    shared = (_share_groups(query, key, values) for query, key in pairs)
-    return [layout for layout in shared if layout is not None]
-
-
-def _fitting_pairs(query: Tensor, key: Tensor, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The queries and keys (batch, heads, length, head_dim) that may belong to weights, in each order of their rows."""
-    batch, heads, queries, keys = weights.shape
-    return [
-        (of_queries, of_keys)
-        for of_queries in head_layouts(query, batch, queries)
-        if of_queries.shape[1] == heads
-        for of_keys in head_layouts(key, batch, keys)
-        if heads % of_keys.shape[1] == 0
-    ]
-
-
-def _share_groups(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Queries, keys and values with one number of groups; None if there is none."""
-    groups = max(key.shape[1], value.shape[1])
-    if groups % key.shape[1] or groups % value.shape[1]:
-        return None
-    key, value = (
-        side.repeat_interleave(groups // side.shape[1], dim=1) if side.shape[1] < groups else side
-        for side in (key, value)
-    )
-    return query, key, value
-
-
-@torch.no_grad()
-def _likeness(weights: Tensor, layout: tuple[Tensor, Tensor, Tensor]) -> float:
-    """The correlation of weights with the products of queries and keys in a layout."""
-    query, key, _ = layout
-    products = (query @ key.repeat_interleave(query.shape[1] // key.shape[1], dim=1).mT).float()
-    centred = products - products.mean(-1, keepdim=True)
-    return float(functional.cosine_similarity(centred.flatten(), weights.float().flatten(), dim=0))
-
-
-def _batch_and_heads(weights: Tensor, running: Sequence[nn.Module]) -> tuple[int, int]:
-    """The sizes of batch and heads: from the axes of the weights, and from what the running modules say of heads."""
-    leading = weights.shape[:-2]
-    total = math.prod(leading)
-    head_counts = _head_counts(running)
-    if len(leading) == 2:
-        return leading[0], leading[1]
-    for axes in range(1, len(leading) + 1):  # windows before the heads, or groups of queries beside them
-        heads = math.prod(leading[-axes:])
-        if heads in head_counts:
-            return total // heads, heads
-    if len(leading) == 1:
-        heads = next((size for size in head_counts if isinstance(size, int) and size > 0 and total % size == 0), 1)
-        return total // heads, heads
-    return (total // leading[-1], leading[-1]) if leading else (1, 1)
-
-
-def _head_counts(running: Sequence[nn.Module]) -> set[Any]:
-    """Numbers of heads that the running modules state."""
-    return {getattr(module, name, None) for module in running for name in _HEADS}
+    found = find_weights(rows, weighted.weights.read(), head_counts(running))
+    return None if found is None else _make_softmax_call(found, weighted.weights, rows, values, running)

@@ -80,7 +80,14 @@ EINSUMS = [
     tokens_first("bijh"),
     tokens_first("bihj"),
 ]
-LAYOUTS = [*EINSUMS, keys_on_the_left, values_on_the_left]
+
+
+def summed(layer, query, key, value):
+    layer.kept = (scaled(query) @ key.mT).softmax(-1)
+    return (layer.kept[..., None] * value[:, :, None]).sum(-2)
+
+
+LAYOUTS = [*EINSUMS, keys_on_the_left, values_on_the_left, summed]
 
 
 def divided(layer, query, key, value):
@@ -117,7 +124,14 @@ def sparsemax(layer, query, key, value):
     return layer.kept @ value
 
 
-NORMALISED = [divided, masked_and_divided, log_sum_exp, log_softmax, sparsemax]
+def summed_scores(layer, query, key, value):
+    """Scores that are a sum of two parts, along an axis of its own."""
+    parts = torch.stack((scaled(query) @ key.mT, torch.zeros(2, HEADS, QUERIES, KEYS)))
+    layer.kept = parts.sum(0).exp() / parts.sum(0).exp().sum(-1, keepdim=True)
+    return layer.kept @ value
+
+
+NORMALISED = [summed_scores, divided, masked_and_divided, log_sum_exp, log_softmax, sparsemax]
 
 
 def make_inputs(key_heads=HEADS):
@@ -218,7 +232,7 @@ def test_additive_attention(queries, bias):
     assert_close(observation.max_score.isnan(), torch.zeros(2, 1, queries, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("form", ["squeezed", "column", "vector", "matrix of one column"])
+@pytest.mark.parametrize("form", ["squeezed", "column", "vector", "matrix of one column", "summed", "weights last"])
 def test_scores_of_tokens(form):
     """A decoder's step with one query, and pooling by a learned vector: weights (batch, keys), as in many tutorials."""
 
@@ -237,6 +251,10 @@ def test_scores_of_tokens(form):
                 weights = self.column(hidden).softmax(1)
                 self.kept = weights[..., 0]
                 return torch.bmm(weights.mT, tokens)[:, 0]
+            if form in ("summed", "weights last"):
+                weights = self.column(hidden).softmax(1)
+                self.kept = weights[..., 0]
+                return (weights * tokens if form == "summed" else tokens * weights).sum(dim=1)
             scores = hidden @ (self.vector if form == "vector" else self.vector[:, None])
             weights = scores.reshape(len(tokens), 1, -1).softmax(-1)
             self.kept = weights[:, 0]
@@ -264,6 +282,20 @@ def test_one_query_by_products():
 
 
 class TestWhatIsNotAttention:
+    def test_sums_along_other_axes_and_gates_are_not_recorded(self):
+        class Gates(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.column = nn.Linear(SIZE, 1)
+
+            def forward(self, tokens):
+                weighted = self.column(tokens).softmax(1) * tokens
+                return weighted.sum(-1), weighted.sum(0), weighted.sum((0, 1)), weighted.mean(1)
+
+        layer = Gates()
+        with torch.no_grad(), pytest.raises(RefusedError, match="no attention was seen"), regard.record(layer):
+            layer(torch.randn(2, KEYS, SIZE))
+
     @pytest.mark.parametrize("form", ["features of queries", "features of keys", "both"])
     def test_linear_attention_by_softmax_is_not_recorded(self, form):
         """Shen et al. 2021, "Efficient attention": softmax over features, or along the tokens of keys."""
