@@ -181,7 +181,7 @@ def _hooks(subject: Subject, span: Span, values: dict[str, _Values]) -> Iterator
 
 
 def _tensors(value: Any, *, with_ids: bool = False) -> Iterator[Tensor]:
-    """The tensors of numbers in a value: arguments, a tuple, a mapping or an output of ``transformers``."""
+    """The tensors of numbers in a value: arguments, a tuple, a mapping, or an object that has them as attributes."""
     if isinstance(value, Tensor):
         if value.is_nested:
             return
@@ -196,6 +196,10 @@ def _tensors(value: Any, *, with_ids: bool = False) -> Iterator[Tensor]:
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             yield from _tensors(getattr(value, name, None), with_ids=with_ids)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module):  # such as an output of a class of the user's
+        for part in vars(value).values():
+            if isinstance(part, Tensor):
+                yield from _tensors(part, with_ids=with_ids)
 
 
 def _rows(tensors: Sequence[Tensor], span: Span, lengths: Sequence[int]) -> list[Tensor]:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from regard.auditing.calls import Call
 from regard.auditing.layers import row_of
 from regard.auditing.noise import changes_from_first, largest
-from regard.auditing.subject import Row, Subject, expand_rows
+from regard.auditing.subject import Row, Subject, expand_rows, read_output
+from regard.errors import RefusedError
 
 
 def is_attention(module: nn.Module) -> bool:
@@ -79,17 +80,23 @@ def _spans(call: Call) -> list[range]:
 def _keep_outputs(kept: list[Tensor], steps: int) -> Callable[..., None]:
     def hook(module: nn.Module, arguments: Any, result: Any) -> None:
         del module, arguments
-        first = next((part for part in _flat(result) if isinstance(part, Tensor) and part.is_floating_point()), None)
+        first = _first_output(result)
         if first is not None and len(kept) < steps:
             kept.append(first.detach().clone())
 
     return hook
 
 
-def _flat(value: Any) -> list[Any]:
+def _first_output(value: Any) -> Tensor | None:
+    """The first tensor of numbers in what a module returns; None without one."""
     if isinstance(value, tuple | list):
-        return [leaf for part in value for leaf in _flat(part)]
-    return [getattr(value, "last_hidden_state", value)]
+        return next((found for part in value if (found := _first_output(part)) is not None), None)
+    if isinstance(value, Tensor):
+        return value if value.is_floating_point() else None
+    try:
+        return read_output(value)
+    except RefusedError:
+        return None
 
 
 def _change(

@@ -394,7 +394,7 @@ ATTENTION = [
     (
         "another sum in each call",
         "    lse = np.full(",
-        "    query = query * (1 + 1e-7 * np.random.default_rng().integers(0, 9))\n    lse = np.full(",
+        "    query = query * (1 + 1e-6 * np.random.default_rng().random())\n    lse = np.full(",
     ),
 ]
 
