@@ -48,7 +48,14 @@ def test_retention_is_a_scan_with_the_decays_of_its_heads():
     np.testing.assert_allclose(case.expected.output, case.arguments["scale"] * parallel, atol=1e-12)
 
 
-DRAWN_OR_CONVERTED = {"random_blocks", "padding_of", "from_sdpa", "from_transformers", "from_multihead_attention"}
+DRAWN_OR_CONVERTED = {
+    "random_blocks",
+    "padding_of",
+    "from_sdpa",
+    "from_transformers",
+    "from_multihead_attention",
+    "from_cu_seqlens",
+}
 """Masks that an oracle cannot know (drawn blocks), and converters to the others, which have tests of their own."""
 
 

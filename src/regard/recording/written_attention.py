@@ -179,7 +179,7 @@ class WrittenAttention:
         return None
 
     def _find_weighted(self, left: Tensor, right: Any) -> _Weighted | None:
-        """What a product element by element is, if it weights values."""
+        """Find the weights and values of a product element by element; None if it is of others."""
         if not isinstance(right, Tensor):
             return None
         for factors, values in ((left, right), (right, left)):
