@@ -81,8 +81,8 @@ class _Softmax:
 class _Weights:
     """The result of a softmax, (.., keys), its scores, and the product that they were computed from, if of two tensors.
 
-    ``axis_is_last`` says that the softmax was along the last axis, so that the one before it are the queries. As soon
-    as they are described by a call, its mechanism has them, and they are let go.
+    ``is_order_known`` says that the softmax was along the last axis: then the left factor of the scores was that of the
+    queries. As soon as they are described by a call, its mechanism has them, and they are let go.
     """
 
     shape: torch.Size
@@ -90,7 +90,7 @@ class _Weights:
     final_scores: Tensor | None
     scores: _Scores | None
     softmax: _Softmax
-    axis_is_last: bool
+    is_order_known: bool
     call: LayerCall | None = None
 
     def read(self) -> Tensor:
@@ -107,7 +107,7 @@ class _Weights:
     def let_go(self, call: LayerCall, shape: torch.Size) -> None:
         """Keep the call in place of weights and scores; its weights have this shape."""
         self.values, self.final_scores, self.call = None, None, call
-        self.shape, self.axis_is_last = shape, True
+        self.shape = shape
 
 
 @final
@@ -315,7 +315,7 @@ def _make_softmax_call(
         if not has_factor(product.reshape(used.shape), used):  # such as after a gate, or mixed across heads
             used = product.detach().clone().reshape(used.shape)
     factors = None if weights.scores is None else (weights.scores.query, weights.scores.key)
-    call = make_written_call(used, factors, scores, values, running, is_swapped=not weights.axis_is_last)
+    call = make_written_call(used, factors, scores, values, running, is_order_known=weights.is_order_known)
     weights.softmax.is_used |= call is not None
     if call is not None and scores is not None:
         weights.let_go(call, used.shape)

@@ -42,14 +42,13 @@ def make_written_call(
     values: Tensor,
     running: Sequence[nn.Module],
     *,
-    is_swapped: bool = False,
+    is_order_known: bool = True,
 ) -> LayerCall | None:
     """The call of a layer, without a name; None if queries, keys and values do not fit its weights.
 
     The weights are kept only if they cannot be computed again from queries and keys. ``scores`` are those of which they
-    are the softmax; None if they are no softmax of all scores. ``factors`` are those of the product of which
-    they were computed; without them there are no queries and keys.
-    ``is_swapped`` says that keys were probably on the left side of the product.
+    are the softmax; None if they are no softmax of all scores. ``factors`` are those of the product that they were
+    computed from, queries on the left if ``is_order_known``; without factors there are no queries and keys.
     """
     batch, heads = _batch_and_heads(weights, running)
     queries, keys = weights.shape[-2:]
@@ -64,7 +63,7 @@ def make_written_call(
         unknown = torch.full((), torch.nan, dtype=kept.dtype, device=kept.device)
         of_keys = unknown.expand(batch, of_values.shape[1], keys, 1)
         return make_kept_call(unknown.expand(batch, heads, queries, 1), of_keys, of_values, kept, max_score=largest)
-    layouts = _fitting_layouts(factors, of_values, kept, is_swapped=is_swapped)
+    layouts = _fitting_layouts(factors, of_values, kept, is_order_known=is_order_known)
     if scores is not None:
         for layout in layouts:
             call = make_recomputed_call(*layout, scores, kept)
@@ -77,11 +76,12 @@ def make_written_call(
 
 
 def _fitting_layouts(
-    factors: tuple[Tensor, Tensor], values: Tensor, weights: Tensor, *, is_swapped: bool
+    factors: tuple[Tensor, Tensor], values: Tensor, weights: Tensor, *, is_order_known: bool
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """The queries, keys and values (batch, heads, length, size) that may belong to weights."""
-    sides = factors[::-1] if is_swapped else factors
-    pairs = _fitting_pairs(*sides, weights) or _fitting_pairs(*sides[::-1], weights)
+    pairs = _fitting_pairs(*factors, weights)
+    if not (pairs and is_order_known):
+        pairs += _fitting_pairs(*factors[::-1], weights)
     shared = (_share_groups(query, key, values) for query, key in pairs)
     return [layout for layout in shared if layout is not None]
 

@@ -210,8 +210,7 @@ class Trainer:
         if self._watcher is not None:
             self._watcher.step()
         if self.progress.step % _REPORT_EVERY == 0:
-            self._check_finite()
-            self._report(rate)
+            self._report(rate, self._check_finite())
 
     def _forward_backward(self, batch: Any, tokens: int) -> Tensor:
         """Add the gradient of this process's shard of a batch, and return the sum of its losses."""
@@ -230,14 +229,15 @@ class Trainer:
         """Clip the gradient to the norm ``clip``, and return its norm before clipping."""
         return self._processes.clip(self.model, self.settings.clip or math.inf)
 
-    def _check_finite(self) -> None:
-        """Raise DataError after too many consecutive steps with a NaN or infinite gradient; a single one is skipped.
+    def _check_finite(self) -> Totals:
+        """Return the sums, or raise DataError after too many consecutive steps with a NaN or infinite gradient.
 
-        It waits for the device, so on a GPU it is called once for each report.
+        A single such step is skipped. It waits for the device, so on a GPU it is called once for each report.
         """
         totals = self._totals.read()
         if totals.nonfinite_steps >= _MAX_NONFINITE_STEPS:
             raise self._divergence_error(totals)
+        return totals
 
     def _divergence_error(self, totals: Totals) -> DataError:
         return DataError(
@@ -247,8 +247,8 @@ class Trainer:
             do="lower the learning rate, lengthen the warm-up, or train in float32",
         )
 
-    def _report(self, rate: float) -> None:
-        totals, report_time = self._totals.read(), time.monotonic()
+    def _report(self, rate: float, totals: Totals) -> None:
+        report_time = time.monotonic()
         loss = self._processes.sum(totals.loss) / totals.tokens if totals.tokens else math.nan
         done, left = self._estimate_remaining()
         numbers = {

@@ -134,12 +134,12 @@ def summed_scores(layer, query, key, value):
 NORMALISED = [summed_scores, divided, masked_and_divided, log_sum_exp, log_softmax, sparsemax]
 
 
-def make_inputs(key_heads=HEADS):
+def make_inputs(key_heads=HEADS, keys=KEYS):
     torch.manual_seed(3)
     return (
         torch.randn(2, HEADS, QUERIES, SIZE),
-        torch.randn(2, key_heads, KEYS, SIZE),
-        torch.randn(2, key_heads, KEYS, SIZE + 1),
+        torch.randn(2, key_heads, keys, SIZE),
+        torch.randn(2, key_heads, keys, SIZE + 1),
     )
 
 
@@ -151,10 +151,11 @@ def record(layer, *inputs):
     return seen
 
 
+@pytest.mark.parametrize("keys", [QUERIES, KEYS])
 @pytest.mark.parametrize("form", LAYOUTS, ids=lambda form: form.__name__)
-def test_orders_of_axes(form):
+def test_orders_of_axes(form, keys):
     key_heads = 1 if form in EINSUMS[:8] else HEADS
-    query, key, value = make_inputs(key_heads)
+    query, key, value = make_inputs(key_heads, keys)
     layer = Layer(form)
     (call,) = record(layer, query, key, value)
     assert_close(call.weights(), layer.kept, atol=1e-6, rtol=0)
@@ -173,6 +174,23 @@ def test_weights_that_are_kept_have_their_order_too(form):
     assert torch.equal(call.weights(), layer.kept.float())
     assert_close(call.query, scaled(query))
     assert_close(call.key, key)
+
+
+def test_two_products_of_weights_with_keys_on_the_left():
+    """The second one finds weights that were let go, and the same queries and keys."""
+
+    def attend(layer, query, key, value):
+        weights = (key @ scaled(query).mT).softmax(-2)
+        layer.kept = weights.mT
+        return weights.mT @ value + weights.mT @ value.flip(2)
+
+    query, key, value = make_inputs(keys=QUERIES)
+    layer = Layer(attend)
+    first, second = record(layer, query, key, value)
+    for call, values in ((first, value), (second, value.flip(2))):
+        assert_close(call.weights(), layer.kept, atol=1e-6, rtol=0)
+        assert_close(call.key, key)
+        assert_close(call.value, values)
 
 
 @pytest.mark.parametrize("training", [False, True])
