@@ -1,6 +1,8 @@
 """``regard audit``: models of a folder and of a user's function, what it prints, and its exit codes."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -70,6 +72,18 @@ def test_a_sound_model_ends_with_0_and_its_certificate_is_the_same_each_time(run
     assert len(certificate["fingerprint"]["weights"]) == 64
     again = run("sound_model:build", "--certificate", "first.json", "--quick")
     assert "already exists" in str(again.exception)
+
+
+def test_files_are_written_though_nobody_reads_the_table(run, tmp_path):
+    del run  # it writes the modules
+    words = ["wrong_model:build", "--only", "causal", "-o", "audit.html", "--certificate", "audit.json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "audit", *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    process.wait(60)
+    assert "<title>" in (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))["verdict"] == "leaks"
 
 
 def test_json_and_a_choice_of_properties(run):

@@ -10,7 +10,7 @@ other arguments                            constants; with a batch, their first 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -32,8 +32,11 @@ _BLOCKED = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", 
 _HIDING = ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask")
 """Arguments that may hide tokens of the first sequence, beside those that begin with its name."""
 
-_MEDIA = ("pixel_values", "pixels", "images", "input_features", "input_values")
-"""Names of pictures and sounds, which have no positions of tokens."""
+_PICTURES = ("pixel_values", "pixels", "images")
+"""Names of pictures, which have no positions of tokens, as sounds have none."""
+
+SOUND_NAMES = ("input_values", "input_features")
+"""Names of sounds in models of ``transformers``."""
 
 _SOURCES = ("memory", "context", "encoder_hidden_states", "source", "src", "encoder_outputs")
 """Names of sequences that are read beside the one to whose tokens outputs belong."""
@@ -101,8 +104,14 @@ def _check_tensor(name: str, value: Any) -> None:
         )
 
 
-def read_example(function: Callable[..., Any], module: nn.Module | None, inputs: Mapping[str, Any]) -> Example:
-    """Read example inputs. Raises OptionError if no argument is a sequence."""
+def read_example(
+    function: Callable[..., Any],
+    module: nn.Module | None,
+    inputs: Mapping[str, Any],
+    *,
+    sounds: Sequence[str] = SOUND_NAMES,
+) -> Example:
+    """Read example inputs, of which ``sounds`` are sounds. Raises OptionError if no argument is a sequence."""
     takes = set(parameters_of(function))
     batch_first = _is_batch_first(module)
     tensors = {
@@ -110,12 +119,13 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
         for name, value in inputs.items()
         if isinstance(value, Tensor)
         and name not in _FOLLOWING
-        and (_is_media(name, value) or _is_sequence(name, value))
+        and (_is_media(name, value, sounds) or _is_sequence(name, value))
     }
     groups: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
         is_source = name in _SOURCES and len(tensors) > 1
-        key = "media" if _is_media(name, tensor) else "source" if is_source else str(_length(tensor, batch_first))
+        is_media = _is_media(name, tensor, sounds)
+        key = "media" if is_media else "source" if is_source else str(_length(tensor, batch_first))
         groups.setdefault(key, []).append(name)
     if not groups:
         raise OptionError(
@@ -130,7 +140,7 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
     length = 0 if ordered[0][0] == "media" else _length(first, batch_first)
     constants, fixed, is_causal = _make_constants(rest, length)
     streams = tuple(
-        _make_media({name: tensors[name] for name in names})
+        make_media({name: tensors[name] for name in names}, takes, sounds)
         if key == "media"
         else _make_stream(
             {name: tensors[name] for name in names}, module, takes, batch_first, fixed, number == 0, inputs
@@ -140,16 +150,22 @@ def read_example(function: Callable[..., Any], module: nn.Module | None, inputs:
     return Example(streams, constants, is_causal)
 
 
-def _is_media(name: str, tensor: Tensor) -> bool:
+def _is_media(name: str, tensor: Tensor, sounds: Sequence[str]) -> bool:
     """Whether a tensor is pictures or sounds: by its name, or by 4 dimensions that are not those of attention."""
     if not tensor.is_floating_point() or "mask" in name:
         return False
-    return name in _MEDIA or (tensor.dim() == 4 and name not in ("query", "key", "value", "q", "k", "v"))
+    return name in (*_PICTURES, *sounds) or (tensor.dim() == 4 and name not in ("query", "key", "value", "q", "k", "v"))
 
 
-def _make_media(tensors: Mapping[str, Tensor]) -> Stream:
-    """Pictures or sounds: drawn at random in the size of the example."""
+def make_media(
+    tensors: Mapping[str, Tensor], takes: Collection[str] = (), sounds: Sequence[str] = SOUND_NAMES
+) -> Stream:
+    """Pictures or sounds: drawn at random in the size of the example.
+
+    A sound may be hidden in part by an argument of those that the model ``takes``.
+    """
     name = next(iter(tensors))
+    masks = ("attention_mask", "mask") if name in sounds else ()
     batch_dims = dict.fromkeys(tensors, 0)
     return Stream(
         name,
@@ -158,6 +174,7 @@ def _make_media(tensors: Mapping[str, Tensor]) -> Stream:
         False,
         {},
         batch_dims,
+        next((mask for mask in masks if mask in takes), ""),
         fixed="pictures and sounds have no positions of tokens",
     )
 

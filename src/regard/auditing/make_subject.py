@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.example import bind_inputs, is_triangle, parameters_of, read_example
+from regard.auditing.example import SOUND_NAMES, bind_inputs, is_triangle, parameters_of, read_example
 from regard.auditing.media_inputs import find_media_inputs
 from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
-from regard.auditing.own_decoder import layer_function, step_function
-from regard.auditing.properties.prefix import TOKEN_TYPES, TokenTypes
-from regard.auditing.subject import Row, Stream, Subject, Text
+from regard.auditing.own_decoder import layer_function
+from regard.auditing.own_subject import describe_own, model_function
+from regard.auditing.subject import Row, Stream, Subject
+from regard.auditing.transformers_subject import describe_transformers, reads_ids
 from regard.errors import OptionError, RefusedError, RegardError, class_and_line, short_repr
 
 LENGTH = 13
@@ -131,10 +130,12 @@ def _copy_module(model: Any, *, is_copied: bool) -> tuple[nn.Module | None, tupl
 def _describe(
     function: Callable[..., Any], module: nn.Module | None, inputs: Any, causal: bool | None, length: int | None
 ) -> Subject:
-    if module is not None and _is_from(module, "transformers", "PreTrainedModel") and _reads_ids(module):
-        return _describe_transformers(module, causal, length or _length_of(inputs) or LENGTH)
-    if module is not None and _is_from(module, "regard.models", "Model") and _is_text_model(module):
-        return _describe_regard(module, causal, length or _length_of(inputs) or LENGTH)
+    if module is not None and _is_from(module, "transformers", "PreTrainedModel") and reads_ids(module):
+        return describe_transformers(module, causal, length or _length_of(inputs) or LENGTH)
+    if module is not None and _is_from(module, "regard.models", "Model"):
+        subject = describe_own(module, causal, length or _length_of(inputs), LENGTH)
+        if subject is not None:
+            return subject
     if inputs is None and module is not None:
         inputs = find_media_inputs(module)
     if inputs is None:
@@ -146,17 +147,19 @@ def _describe(
         )
     forward = function if module is None else module.forward
     arguments = bind_inputs(forward, inputs)
-    example = read_example(forward, module, arguments)
+    is_of_sounds = module is not None and _is_from(module, "regard.models", "AudioEncoder")
+    example = read_example(forward, module, arguments, sounds=("features",) if is_of_sounds else SOUND_NAMES)
     parameters = parameters_of(forward)
     first = example.streams[0]
     streams = example.streams if first.fixed else (replace(first, length=length or first.length), *example.streams[1:])
     # The mask of a layer of regard is an object over queries and keys, and no tensor that hides tokens.
     is_layer = module is not None and type(module).__module__.startswith("regard.") and hasattr(module, "empty_cache")
     streams = tuple(replace(stream, mask="") for stream in streams) if is_layer else streams
+    wrap = layer_function if is_layer else model_function if is_of_sounds else None
     return Subject(
         type(module).__name__ if module is not None else getattr(function, "__name__", "function"),
         _kind_of(example.streams, module),
-        layer_function(module) if is_layer else function,
+        function if wrap is None else wrap(module),
         module,
         streams,
         frozenset(parameters) | ({"use_cache"} if is_layer else set()),
@@ -164,6 +167,7 @@ def _describe(
         causal if causal is not None else _find_causal(module, example.is_causal),
         constants=example.constants,
         family="regard" if is_layer else "torch",
+        wrap=wrap,
         cache="state" if is_layer else "past_key_values" if {"past_key_values", "use_cache"} <= set(parameters) else "",
     )
 
@@ -200,171 +204,6 @@ def _find_causal(module: nn.Module | None, has_causal_mask: bool) -> bool | None
         if any(is_triangle(buffer, smallest=3, corner=64) for buffer in part.buffers(recurse=False)):
             return True
     return None
-
-
-def _draw_ids(names: tuple[str, ...], allowed: Tensor) -> Callable[[int, torch.Generator], Text]:
-    def draw(length: int, generator: torch.Generator) -> Text:
-        return {name: allowed[torch.randint(0, len(allowed), (1, length), generator=generator)] for name in names}
-
-    return draw
-
-
-def _allowed_ids(vocabulary: int, special: set[int]) -> Tensor:
-    """Ids that are words: no special ones, if enough others are left."""
-    words = [token for token in range(min(vocabulary, 200_000)) if token not in special]
-    return torch.tensor(words if len(words) > 1 else list(range(vocabulary)))
-
-
-# transformers
-
-
-def _reads_ids(module: Any) -> bool:
-    return getattr(module, "main_input_name", "") == "input_ids"
-
-
-def _describe_transformers(model: Any, causal: bool | None, length: int) -> Subject:
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    parameters = inspect.signature(model.forward).parameters
-    special = {
-        value for name, value in config.to_dict().items() if name.endswith("token_id") and isinstance(value, int)
-    }
-    special |= {0, 1, 2}
-    vocabulary = _vocabulary_of(model, config)
-    pads = tuple(token for token in _padding_ids(config) if token < vocabulary) or (0,)
-    allowed = _allowed_ids(vocabulary, special)
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    takes = frozenset(parameters)
-
-    def stream(name: str, mask: str, tokens: int, *, is_aligned: bool = True) -> Stream:
-        hides = mask if mask in takes or takes_any else ""
-        return Stream(
-            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, Tensor.long, pads=pads
-        )
-
-    if model.config.is_encoder_decoder and "decoder_input_ids" in takes:
-        target = stream("decoder_input_ids", "decoder_attention_mask", max(length - 4, 2))
-        streams: tuple[Stream, ...] = (target, stream("input_ids", "attention_mask", length, is_aligned=False))
-        kind, is_causal = "encoder-decoder of token ids", True
-    else:
-        streams = (stream("input_ids", "attention_mask", length),)
-        is_causal = _is_causal_type(model, config)
-        kind = "decoder of token ids" if is_causal else "encoder of token ids"
-    cache = next((name for name in ("past_key_values", "cache_params", "state") if name in takes), "")
-    return Subject(
-        type(model).__name__,
-        kind,
-        model,
-        model,
-        streams,
-        takes,
-        takes_any,
-        is_causal if causal is None else causal,
-        model.config,
-        "transformers",
-        constants=functools.partial(_constants, takes, TOKEN_TYPES.get(model.config.model_type)),
-        cache=cache,
-    )
-
-
-def _constants(takes: Collection[str], types: TokenTypes | None, batch: int, length: int) -> dict[str, Any]:
-    """Arguments of each call. Where tokens are in a prefix unless their types say otherwise, the types say so."""
-    made: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
-    if types is not None and types.inside == 0:
-        made[types.argument] = torch.full((batch, length), types.outside)
-    return made
-
-
-def _vocabulary_of(model: Any, config: Any) -> int:
-    try:
-        return int(model.get_input_embeddings().weight.shape[0])
-    except (AttributeError, NotImplementedError):
-        return int(getattr(config, "vocab_size", 97))
-
-
-def _padding_ids(config: Any) -> tuple[int, ...]:
-    """The id of padding, and that of the end, which many use as padding."""
-    ids = [getattr(config, name, None) for name in ("pad_token_id", "eos_token_id")]
-    flat = [token[0] if isinstance(token, list | tuple) and token else token for token in ids]
-    return tuple(dict.fromkeys(token for token in flat if isinstance(token, int) and token >= 0))
-
-
-_BIDIRECTIONAL = {"xlnet", "bert-generation", "cpmant"}
-"""Types with a class for causal language models whose attention is bidirectional unless a call says otherwise."""
-
-
-def _is_causal_type(model: Any, config: Any) -> bool:
-    """Whether a model of ``transformers`` declares that it is causal: by its config, or by the use of its type."""
-    from transformers.models.auto import modeling_auto as auto
-
-    kind = config.model_type
-    if kind in _BIDIRECTIONAL or getattr(config, "is_causal", None) is False:
-        return False
-    for name in ("is_decoder", "causal", "is_causal"):
-        if getattr(config, name, None) is True:
-            return True
-    masked, writing = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    names = {kind, model.config.model_type}
-    return bool(names & set(writing)) and not names & set(masked)
-
-
-# regard
-
-
-def _is_text_model(module: Any) -> bool:
-    return (
-        "ids" in inspect.signature(module.forward).parameters
-        or "source" in inspect.signature(module.forward).parameters
-    )
-
-
-def _describe_regard(model: Any, causal: bool | None, length: int) -> Subject:
-    from regard import masks
-    from regard.models import CausalLanguageModel
-    from regard.models.base import Decoder
-
-    parameters = inspect.signature(model.forward).parameters
-    config = model.config
-    pad = getattr(model, "pad_id", None)
-    pads = (int(pad),) if isinstance(pad, int) and pad >= 0 else (0,)
-
-    def make_mask(visible: Tensor) -> Any:
-        return masks.keep(visible[:, None, None])
-
-    def stream(name: str, hides: str, tokens: int, vocabulary: int, *, is_aligned: bool = True) -> Stream:
-        allowed = _allowed_ids(vocabulary, {0, 1, 2, 3, *pads})
-        return Stream(
-            name, _draw_ids((name,), allowed), tokens, is_aligned, {name: 1}, {name: 0}, hides, make_mask, pads=pads
-        )
-
-    if "target" in parameters:
-        sizes = [_size(config, "vocabulary", "source_vocabulary"), _size(config, "vocabulary", "target_vocabulary")]
-        streams: tuple[Stream, ...] = (
-            stream("target", "", max(length - 4, 2), sizes[1]),
-            stream("source", "mask", length, sizes[0], is_aligned=False),
-        )
-        kind, is_causal = "encoder-decoder of token ids", True
-    else:
-        streams = (stream("ids", "mask", length, _size(config, "vocabulary")),)
-        is_causal = isinstance(model, CausalLanguageModel) or bool(getattr(model, "is_causal", False))
-        kind = "decoder of token ids" if is_causal else "encoder of token ids"
-    has_state = isinstance(model, Decoder)
-    return Subject(
-        type(model).__name__,
-        kind,
-        step_function(model) if has_state else model,
-        model,
-        streams,
-        frozenset(parameters) | ({"use_cache"} if has_state else set()),
-        False,
-        is_causal if causal is None else causal,
-        config,
-        "regard",
-        cache="state" if has_state else "",
-    )
-
-
-def _size(config: Any, *names: str) -> int:
-    return next((int(getattr(config, name)) for name in names if hasattr(config, name)), 32)
 
 
 # precision
@@ -420,17 +259,24 @@ def _find_positions(subject: Subject) -> Subject:
 
     RoBERTa and its kin count from the id of padding, and find hidden tokens by that id, so they are left to it.
     """
-    call = subject.call([_first_row(subject)])
-    places: Any = torch.arange(subject.stream.length)[None]
-    for name in {"position_ids", "positions"} & subject.takes:
-        try:
-            given = subject.run(subject.call([_first_row(subject)], **{name: places}))
-        # A model may take other places than one number for each token.
-        except Exception:
-            continue
-        if distance(subject.run(call), given) < 1e-6:
-            return replace(subject, positions=name)
-    return subject
+    usual = subject.run(subject.call([_first_row(subject)]))
+    streams = []
+    for stream in subject.streams:
+        names = ("position_ids", "positions") if stream is subject.stream else (f"{stream.name}_positions",)
+        found = [name for name in names if name in subject.takes and _counts_places(subject, stream, name, usual)]
+        streams.append(replace(stream, positions=found[0]) if found else stream)
+    return replace(subject, streams=tuple(streams))
+
+
+def _counts_places(subject: Subject, stream: Stream, name: str, usual: Tensor) -> bool:
+    """Whether places from 0 on, as the argument ``name``, give the usual outputs."""
+    places: Any = torch.arange(stream.length)[None]
+    try:
+        given = subject.run(subject.call([_first_row(subject)], **{name: places}))
+    # A model may take other places than one number for each token.
+    except Exception:
+        return False
+    return distance(usual, given) < 1e-6
 
 
 def _first_row(subject: Subject) -> Row:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ FRAMES = 25
 SAMPLES = 4000
 """Samples of a sound where no convolutions say how many make a frame."""
 TARGET_LENGTH = 9
+_NAMES = ("pixel_values", "pixels", "input_values", "input_features", "features")
 _BANDS = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins", "feature_size", "bands")
 
 
@@ -35,15 +36,32 @@ def find_media_inputs(model: nn.Module) -> dict[str, Tensor] | None:
     takes = inspect.signature(model.forward).parameters
     name = next((name for name in (getattr(model, "main_input_name", ""), "pixels", "features") if name in takes), "")
     config = getattr(model, "config", None)
-    if config is None or name not in ("pixel_values", "pixels", "input_values", "input_features", "features"):
+    if config is None or name not in _NAMES:
         return None
-    generator = torch.Generator().manual_seed(0)
     others: dict[str, Tensor] = {}
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
+        generator = torch.Generator().manual_seed(1)
         others["decoder_input_ids"] = torch.randint(3, _vocabulary(config), (1, TARGET_LENGTH), generator=generator)
-    for shape in _shapes(name, (config, model)):
-        inputs = {name: torch.randn(shape, generator=generator), **others}
-        if _takes(model, inputs):
+    found = _find_shape(model, name, (config, model), others)
+    return None if found is None else {**found, **others}
+
+
+def find_media_beside(model: nn.Module, text: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+    """Random pictures or sounds that a model of ``transformers`` reads beside a text, as CLIP does; else None."""
+    takes = inspect.signature(model.forward).parameters
+    config: Any = model.config
+    parts = [part for part in (getattr(config, f"{kind}_config", None) for kind in ("vision", "audio")) if part]
+    names = [name for name in _NAMES if name in takes]
+    return _find_shape(model, names[0], (*parts, config), text) if names and parts else None
+
+
+def _find_shape(
+    model: nn.Module, name: str, owners: Sequence[Any], others: Mapping[str, Tensor]
+) -> dict[str, Tensor] | None:
+    generator = torch.Generator().manual_seed(0)
+    for shape in _shapes(name, owners):
+        inputs = {name: torch.randn(shape, generator=generator)}
+        if _takes(model, {**inputs, **others}):
             return inputs
     return None
 

@@ -104,7 +104,7 @@ def _explain_number(
     for pad_id in stream.pads if _is_of_places(module) else ():
         if agrees(pad(subject, stream, text, side, stream.padding(4, 40, pad_id))):
             return f"hidden tokens are counted as places unless their id is that of padding, {pad_id}"
-    counted = "although position_ids are given " if positions_of(subject, stream, torch.ones(3)) else ""
+    counted = "although position_ids are given " if positions_of(stream, torch.ones(3)) else ""
     is_length = side == "right" or not agrees(pad(subject, stream, text, "right", stream.padding(4, 40)), start=0)
     what = "a number follows from the length of the row" if is_length else "places are counted from the padding"
     return f"only the number of hidden tokens counts, not what is in them: {counted}{what}"

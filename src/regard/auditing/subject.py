@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, TypeAlias, final
 
@@ -61,6 +61,8 @@ class Stream:
     other_masks: tuple[str, ...] = ()
     pads: tuple[int, ...] = ()
     """Ids that are used as padding, the usual one first; () for vectors."""
+    positions: str = ""
+    """The argument of the places of tokens, counted from 0; "" if there is none, or if they are counted otherwise."""
 
     def join(self, parts: Sequence[Text]) -> Text:
         """One text after another."""
@@ -109,6 +111,7 @@ class Subject:
     constants    makes the other arguments, for a batch and a length of the first stream
     takes        names of the arguments that it has
     takes_any    whether it takes any other argument as well, and may ignore it
+    wrap         makes ``function`` of the module, or of a copy of it; None if the module itself is called
     causal       whether it declares that no later token has an influence; None if it does not say
     config       hyperparameters of ``transformers`` or regard; None for others
     """
@@ -123,6 +126,7 @@ class Subject:
     causal: bool | None = None
     config: Any = None
     family: str = "torch"
+    wrap: Callable[[Any], Callable[..., Any]] | None = None
     precision: str = "float64"
     seed: int = 0
     constants: Callable[[int, int], Mapping[str, Any]] = lambda batch, length: {}
@@ -131,8 +135,6 @@ class Subject:
     """The number of first tokens that see one another in a causal model."""
     cache: str = ""
     """The argument that passes on a cache; "" without one."""
-    positions: str = ""
-    """The argument of the places of tokens, counted from 0; "" if there is none, or if they are counted otherwise."""
     unaligned: str = ""
     """Why no output belongs to a token, where tokens are read; "" if outputs belong to tokens."""
     draws_of_rows: frozenset[Place] | None = None
@@ -147,10 +149,19 @@ class Subject:
         return self.streams[0]
 
     @property
+    def positions(self) -> str:
+        """The argument of the places of the tokens to which the outputs belong; "" if there is none."""
+        return self.stream.positions
+
+    @property
     def device(self) -> torch.device:
         """The device of the module; the CPU for a function."""
         tensors = () if self.module is None else itertools.chain(self.module.parameters(), self.module.buffers())
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    def with_module(self, module: Any) -> Subject:
+        """The subject with a copy of its module, or a compiled one, in place of it."""
+        return replace(self, module=module, function=module if self.wrap is None else self.wrap(module))
 
     def accepts(self, *names: str) -> bool:
         """Whether it can be called with these arguments."""
@@ -195,7 +206,9 @@ class Subject:
                     arguments[self.cache] = cache
                 result = self.function(**arguments)
                 cache = read_cache(result)
-                outputs.append(align(read_output(result), call.batch, step.length).cpu())
+                output = read_output(result)
+                is_of_rows = self.unaligned and output.shape[0] == call.batch
+                outputs.append((_by_row(output) if is_of_rows else align(output, call.batch, step.length)).cpu())
         return torch.cat(outputs, 1)
 
     def prepare(self, value: Any) -> Any:
@@ -251,6 +264,12 @@ def _training_mode(module: nn.Module) -> Iterator[None]:
 
 
 _OUTPUTS = ("logits", "last_hidden_state", "hidden", "hidden_states", "output", "prediction_logits")
+_PAIRS = (
+    ("text_embeddings", "image_embeddings"),
+    ("text_embeds", "image_embeds"),
+    ("text_embeds", "audio_embeds"),
+)
+"""Outputs of models that embed texts beside pictures or sounds. Their logits compare all rows of a batch."""
 _CACHES = ("past_key_values", "cache_params", "state", "cache")
 
 
@@ -258,8 +277,16 @@ def read_output(result: Any) -> Tensor:
     """The tensor of outputs in the result of a model. Raises RefusedError if there is none."""
     if isinstance(result, Tensor):
         return result
+
+    def get(name: str) -> Any:
+        return result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
+
+    for pair in _PAIRS:
+        embeddings = [value for value in map(get, pair) if isinstance(value, Tensor)]
+        if len(embeddings) == len(pair) and embeddings[0].shape[0] == embeddings[1].shape[0]:
+            return torch.cat(embeddings, -1)
     for name in _OUTPUTS:
-        value = result.get(name) if isinstance(result, Mapping) else getattr(result, name, None)
+        value = get(name)
         if isinstance(value, Tensor) and value.is_floating_point():
             return value
     values = list(result.values()) if isinstance(result, Mapping) else list(result) if _is_sequence(result) else []
@@ -306,7 +333,7 @@ def align(output: Tensor, batch: int, length: int) -> Tensor:
     if output.dim() == 2 and shape[0] == batch * length and batch * length > batch:
         return output.unflatten(0, (batch, length))
     if shape and shape[0] == batch:
-        return output.flatten(1)[:, None]
+        return _by_row(output)
     if output.dim() == 2 and batch == 1 and shape[0] == length:
         return output[None]
     raise RefusedError(
@@ -315,6 +342,11 @@ def align(output: Tensor, batch: int, length: int) -> Tensor:
         got=short_repr(output),
         do="wrap the model in a module that returns (batch, positions, features)",
     )
+
+
+def _by_row(output: Tensor) -> Tensor:
+    """Outputs (batch, ..) as those of a single position."""
+    return output.flatten(1)[:, None]
 
 
 def failure(error: Exception) -> str:

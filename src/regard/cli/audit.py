@@ -108,19 +108,16 @@ def audit(
         strict=strict,
         device=device,
     )
+    _write_files(report, out, certificate, overwrite=overwrite)  # first: a reader such as `head` may close the pipe
     if as_json:
         print(report.to_json())
     else:
         from regard.cli.audit_tables import print_report
 
         print_report(report)
-    if out is not None:
-        report.save(out, overwrite=overwrite)
-        say(f"{out}: written")
-    if certificate is not None:
-        from regard.auditing.certificate import make_certificate
-
-        _write(certificate, make_certificate(report))
+    for file in (out, certificate):
+        if file is not None:
+            say(f"{file}: written")
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 
@@ -139,7 +136,11 @@ def _run(name: str, library: str, options: Mapping[str, Any], *, quick: bool, st
         return run_audit(opened.model, opened.inputs, chosen=chosen, progress=advance, is_copied=False, **arguments)
 
 
-def _write(file: Path, text: str) -> None:
-    with open_output_file(file) as output:
-        output.write(text)
-    say(f"{file}: written")
+def _write_files(report: AuditReport, out: Path | None, certificate: Path | None, *, overwrite: bool) -> None:
+    if out is not None:
+        report.save(out, overwrite=overwrite)
+    if certificate is not None:
+        from regard.auditing.certificate import make_certificate
+
+        with open_output_file(certificate) as output:
+            output.write(make_certificate(report))

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_flag
 from regard.masks import Mask
-from regard.models.check_token_ids import check_token_ids, check_token_positions
+from regard.models.add_positions import add_positions
+from regard.models.check_token_ids import check_token_ids
 from regard.models.masked_language_model import MaskedLanguageOutput
 from regard.models.post_norm_encoder import PostNormEncoder, PostNormEncoderConfig
 from regard.models.weight_names import Row
@@ -105,11 +105,7 @@ class Bert(PostNormEncoder):
 
     def _embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         self.check_ids(ids)
-        if positions is None:
-            words = self.token_embedding(ids) + self.positions(ids.shape[1])
-        else:
-            check_token_positions(positions, ids, self.config.max_length)
-            words = self.token_embedding(ids) + functional.embedding(positions, self.positions.weight)
+        words = add_positions(self.token_embedding(ids), self.positions, positions, max_length=self.config.max_length)
         if segments is None:
             segment = self.segments.weight[0]
         else:

@@ -79,14 +79,17 @@ def check_texts_of_ids(name: str, ids: object, vocabulary: int, *, do: str) -> N
         )
 
 
-def check_token_positions(positions: object, ids: Tensor, max_length: int) -> None:
-    """Raise DtypeError, ShapeError or OptionError unless ``positions``, below ``max_length``, have the shape of ids."""
+def check_token_positions(positions: object, tokens: Tensor, max_length: int) -> None:
+    """Raise DtypeError, ShapeError or OptionError unless each token of ``tokens`` (batch, length, ..) has a position.
+
+    Positions are (batch, length), 0 to ``max_length - 1``.
+    """
     check_token_ids("positions", positions, max_length)
     assert isinstance(positions, Tensor)
-    if positions.shape != ids.shape:
+    if positions.shape != tokens.shape[:2]:
         raise ShapeError(
             "ids and positions have different shapes",
-            expected=f"positions {tuple(ids.shape)}, like the ids",
+            expected=f"positions {tuple(tokens.shape[:2])}, like the ids",
             got=str(tuple(positions.shape)),
             do="pass a position for each token, any valid one for padding",
         )

@@ -180,7 +180,13 @@ class Clip(Model):
         self.logit_scale = nn.Parameter(torch.tensor([float(config.logit_scale)]))
 
     def forward(
-        self, ids: Tensor, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False
+        self,
+        ids: Tensor,
+        pixels: Tensor,
+        *,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+        keep_layers: bool = False,
     ) -> ClipOutput:
         """Compute the embeddings of texts and pictures, and the logits of each with each.
 
@@ -189,11 +195,12 @@ class Clip(Model):
             pixels: (pictures, channels, height, width), normalised; of any size in whole patches.
             mask: which tokens of texts may attend to which, beside the causal mask: for padded ids
                 ``masks.padding(lengths)``.
+            positions: positions of the tokens in their texts, (texts, length); None counts from the first column.
             keep_layers: return the hidden states of all layers of both towers too.
 
         Raises as ``ClipText.forward`` and ``ClipVision.forward``.
         """
-        text = self.text(ids, mask=mask, keep_layers=keep_layers)
+        text = self.text(ids, mask=mask, positions=positions, keep_layers=keep_layers)
         image = self.vision(pixels, keep_layers=keep_layers)
         texts, pictures = functional.normalize(text.embedding, dim=-1), functional.normalize(image.pooled, dim=-1)
         logits = self.compute_logits(texts, pictures)

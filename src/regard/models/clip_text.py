@@ -26,6 +26,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_flag, check_weights
 from regard.fields import repr_of_shapes
 from regard.masks import Mask, causal
+from regard.models.add_positions import add_positions
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
 from regard.models.clip_tower import LAYER_ROWS, ClipTowerConfig, make_layers, make_projection
@@ -34,6 +35,7 @@ from regard.models.hyperparameters import model_field, read_published, size_fiel
 from regard.models.model_folder import ModelFolder
 from regard.models.run_encoder import run_encoder
 from regard.models.weight_names import Origin, Row, WeightNames
+from regard.positions import Learned
 from regard.tensors import has_values
 from regard.text.pooling import OWN, Pooling
 from regard.validation import check_mask
@@ -152,20 +154,23 @@ class ClipText(Encoder):
     def __init__(self, config: ClipTextConfig) -> None:
         super().__init__(config)
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.max_length, config.width)
+        self.positions = Learned(config.max_length, config.width, deviation=0.01)
         nn.init.normal_(self.token_embedding.weight, std=0.02)
-        nn.init.normal_(self.positions.weight, std=0.01)
         self.layers = make_layers(config)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.projection = make_projection(config)
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ClipTextOutput:
+    def forward(
+        self, ids: Tensor, *, mask: Mask | None = None, positions: Tensor | None = None, keep_layers: bool = False
+    ) -> ClipTextOutput:
         """Compute the hidden states of token ids, and the embedding of each text.
 
         Args:
             ids: token ids (batch, length), 0 to vocabulary - 1, with an end token in each text.
             mask: which tokens may attend to which, beside the causal mask: for padded ids ``masks.padding(lengths)``.
                 A token that it hides from all tokens is no end token.
+            positions: positions of the tokens in their texts, (batch, length), for texts that are padded on the left or
+                packed behind one another; None counts from the first column.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError, DtypeError or OptionError for ids that do not fit; OptionError for a text without an end
@@ -174,7 +179,7 @@ class ClipText(Encoder):
         self._check_ids(ids)
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        tokens = self.token_embedding(ids) + self.positions.weight[: ids.shape[1]]
+        tokens = add_positions(self.token_embedding(ids), self.positions, positions, max_length=self.config.max_length)
         visible = causal() if mask is None else causal() & mask
         tokens, layers = run_encoder(tokens, self.layers, visible, keep=keep_layers)
         hidden = self.norm(tokens)

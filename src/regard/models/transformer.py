@@ -26,6 +26,7 @@ from regard.fields import repr_of_fields
 from regard.layers import DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
+from regard.models.add_positions import add_positions
 from regard.models.base import BlockDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
@@ -186,15 +187,26 @@ class Transformer(TokenModel, BlockDecoder):
         """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
         return self.config.max_tokens
 
-    def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``."""
-        hidden = self._decode(source, target, mask)
+    def forward(
+        self, source: Tensor, target: Tensor, *, mask: Mask | None = None, source_positions: Tensor | None = None
+    ) -> SequenceOutput:
+        """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``.
+
+        ``source_positions`` (batch, source length) count the tokens in their sources, where these are padded on the
+        left; None counts from the first column. Positions in the heads depend on distances alone, and need none.
+        """
+        hidden = self._decode(source, target, mask, source_positions)
         return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
-    def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
-        """Encode ``source`` (batch, length) into the memory that the decoder attends to, (batch, length, width)."""
+    def encode(
+        self, source: Tensor, *, mask: Mask | None = None, source_positions: Tensor | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        """Encode ``source`` (batch, length) into the memory that the decoder attends to, (batch, length, width).
+
+        Arguments as for ``forward``.
+        """
         check_token_ids("source ids", source, self.vocab_sizes[0])
-        tokens = self._embed(source, self.source_words, 0)
+        tokens = self._embed(source, self.source_words, positions=source_positions)
         for layer in self.encoder:
             tokens = layer(tokens, mask=mask)
         memory: Tensor = self.encoder_norm(tokens)
@@ -210,7 +222,7 @@ class Transformer(TokenModel, BlockDecoder):
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
         """Read ``tokens`` (rows,), and return the logits of the next token and the next state."""
         check_step(tokens, state, TransformerState, self.vocab_sizes[1])
-        hidden = self._embed(tokens[:, None], self.target_words, state.length)
+        hidden = self._embed(tokens[:, None], self.target_words, offset=state.length)
         mask, visible = state.next_step_mask()
         caches = []
         for block, known in zip(self._decoder_blocks, state.caches, strict=True):
@@ -226,11 +238,13 @@ class Transformer(TokenModel, BlockDecoder):
         logits = linear_activation(self.decoder_norm(hidden)[:, 0], self.output)
         return logits, replace(state, caches=tuple(caches), length=state.length + 1, visible_keys=visible)
 
-    def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
+    def _decode(
+        self, source: Tensor, target: Tensor, mask: Mask | None, source_positions: Tensor | None = None
+    ) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, before the output layer."""
         check_token_ids("target ids", target, self.vocab_sizes[1])
-        memory = self.encode(source, mask=mask)
-        tokens = self._embed(target, self.target_words, 0)
+        memory = self.encode(source, mask=mask, source_positions=source_positions)
+        tokens = self._embed(target, self.target_words)
         for block in self._decoder_blocks:
             tokens = block(tokens, memory, mask=masks.causal(), memory_mask=mask)
         hidden: Tensor = self.decoder_norm(tokens)
@@ -241,10 +255,9 @@ class Transformer(TokenModel, BlockDecoder):
         apart = self.config.position in HEAD_POSITIONS or self.config.decoder_self_attention[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
-    def _embed(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
+    def _embed(self, ids: Tensor, words: nn.Embedding, *, positions: Tensor | None = None, offset: int = 0) -> Tensor:
         tokens = words(ids) * math.sqrt(self.config.width)
-        if self.positions is not None:
-            tokens = tokens + self.positions(ids.shape[1], offset=offset)
+        tokens = add_positions(tokens, self.positions, positions, max_length=self.max_tokens, offset=offset)
         dropped: Tensor = self.dropout(tokens)
         return dropped
 

@@ -24,6 +24,7 @@ from regard.errors import ShapeError, check_flag, check_weights
 from regard.fields import SIZE, check_fields, declare
 from regard.layers import Dropout, encoder_block
 from regard.masks import Mask
+from regard.models.add_positions import add_positions
 from regard.models.base import Encoder, HiddenStates
 from regard.models.check_token_ids import check_token_ids
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
@@ -120,18 +121,30 @@ class TransformerEncoder(Encoder):
         with torch.no_grad():
             self.token_embedding.weight[config.pad_id] = 0
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> HiddenStates:
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+        keep_layers: bool = False,
+    ) -> HiddenStates:
         """Compute the hidden states of token ids.
 
         Args:
             ids: token ids (batch, length), 0 to vocabulary - 1.
             mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            positions: positions of the tokens in their texts, (batch, length), for texts that are padded on the left or
+                packed behind one another; None counts from the first column. Positions in the heads depend on distances
+                alone, and need none.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError for more tokens than learned positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        return HiddenStates(*run_encoder(self._embed(ids), self.layers, mask, keep=keep_layers, norm=self.norm))
+        return HiddenStates(
+            *run_encoder(self._embed(ids, positions), self.layers, mask, keep=keep_layers, norm=self.norm)
+        )
 
     @property
     def max_tokens(self) -> int | None:
@@ -144,7 +157,7 @@ class TransformerEncoder(Encoder):
         del config
         return WEIGHT_NAMES
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor, positions: Tensor | None) -> Tensor:
         check_token_ids("ids", ids, self.config.vocabulary)
         if ids.shape[1] == 0:
             raise ShapeError(
@@ -154,8 +167,7 @@ class TransformerEncoder(Encoder):
                 do="every text has at least a start token after model.tokenizer.encode(texts)",
             )
         tokens = self.token_embedding(ids) * math.sqrt(self.config.width)
-        if self.positions is not None:
-            tokens = tokens + self.positions(ids.shape[1])
+        tokens = add_positions(tokens, self.positions, positions, max_length=self.max_tokens)
         embedded: Tensor = self.dropout(tokens)
         return embedded
 

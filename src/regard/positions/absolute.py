@@ -3,7 +3,8 @@
     sinusoidal    P[p, 2i] = sin(p / 10000^(2i/width)),  P[p, 2i+1] = cos(p / 10000^(2i/width))
     learned       P[p] = a trained vector
 
-Vaswani et al. 2017, section 3.5; learned: Gehring et al. 2017, section 3.1. Both return (length, width).
+Vaswani et al. 2017, section 3.5; learned: Gehring et al. 2017, section 3.1. Both return (length, width), or (batch,
+length, width) at positions (batch, length) that differ from text to text.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_sizes
@@ -46,11 +48,17 @@ class Sinusoidal(AbsolutePosition):
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """Compute the vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
         check_positions(length, offset)
+        return self._compute(torch.arange(offset, offset + length))
+
+    def at(self, positions: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
+        """Compute the vectors of the position of each token, in the module's dtype."""
+        return self._compute(positions)
+
+    def _compute(self, positions: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
-        position = torch.arange(offset, offset + length, dtype=torch.float64)
-        exponents = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
-        angles = position[:, None] * self.base**-exponents
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.dtype_and_device)
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
+        angles = positions.double()[..., None] * self.base**-exponents
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.dtype_and_device)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
@@ -83,6 +91,10 @@ class Learned(AbsolutePosition):
                 do="shorten the text (truncation is never automatic), or build the model with a larger max_length",
             )
         return self.weight[offset : offset + length]
+
+    def at(self, positions: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
+        """Look up the vectors of the position of each token, 0 to ``max_length - 1``."""
+        return functional.embedding(positions.to(self.weight.device), self.weight)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

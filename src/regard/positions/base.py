@@ -27,6 +27,10 @@ class AbsolutePosition(nn.Module, ABC):
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """Return the vectors of positions ``offset`` to ``offset + length - 1``."""
 
+    @abstractmethod
+    def at(self, positions: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
+        """Return the vectors of the position of each token, 0 or more."""
+
 
 class Rotation(nn.Module, ABC):
     """Rotation of each query and key by its position."""

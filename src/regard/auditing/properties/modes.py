@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.auditing.calls import Call, Comparison, Span
 from regard.auditing.compare import Outcome
 from regard.auditing.noise import SAFETY, difference, largest, measure_noise
-from regard.auditing.own_decoder import layer_function, step_function
 from regard.auditing.properties.padding import pad
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
@@ -148,8 +147,8 @@ def _bfloat16(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
     )
     rounded = copy.deepcopy(subject.module).bfloat16()
     wide = copy.deepcopy(rounded).double()
-    same_weights = replace(subject, module=wide, function=wide)
-    half = replace(subject, module=rounded, function=rounded, precision="bfloat16")
+    same_weights = subject.with_module(wide)
+    half = replace(subject.with_module(rounded), precision="bfloat16")
     outcomes = []
     changes = ((call, "the model was run in bfloat16"), (padded, "the model was run in bfloat16, with padding"))
     for tried, change in changes:
@@ -172,10 +171,7 @@ def in_float32(subject: Subject, noise: NoiseFloor) -> tuple[Subject, NoiseFloor
         return subject, noise
     module = copy.deepcopy(subject.module)
     assert module is not None
-    is_whole = hasattr(module, "prefill")  # else a layer
-    function = step_function(module) if is_whole else layer_function(module)
-    function = function if subject.cache == "state" else module
-    single = replace(subject, module=module.float(), function=function, precision="float32")
+    single = replace(subject.with_module(module.float()), precision="float32")
     return single, measure_noise(single)
 
 
@@ -201,7 +197,7 @@ def _compiled(subject: Subject, noise: NoiseFloor) -> Sequence[Outcome]:
             calls["the model was compiled, with padding"] = pad(subject, stream, text, "right", stream.padding(3, 40))
     found = []
     try:
-        compiled = replace(eager, function=torch.compile(module, backend=BACKEND))
+        compiled = eager.with_module(torch.compile(module, backend=BACKEND))
         for change, call in calls.items():
             base, outputs = _visible(eager, call, length), _visible(compiled, call, length)
             found.append(Outcome(difference(base, outputs), floor.threshold(largest(base)), change))

@@ -45,7 +45,7 @@ def _takes_mask(index: int) -> Callable[[Subject], str | None]:
 def pad(subject: Subject, stream: Stream, text: Text, side: Side, hidden: Text) -> Call:
     """A call with one text and hidden tokens beside it."""
     row = _pad_row(stream, text, side, hidden)
-    return subject.call([row], stream, **positions_of(subject, stream, row.visible))
+    return subject.call([row], stream, **positions_of(stream, row.visible))
 
 
 def _pad_row(stream: Stream, text: Text, side: Side, hidden: Text) -> Row:
@@ -58,12 +58,12 @@ def _pad_row(stream: Stream, text: Text, side: Side, hidden: Text) -> Row:
     return Row(stream.join([text, hidden]), torch.cat([tokens, padding]))
 
 
-def positions_of(subject: Subject, stream: Stream, *rows: Tensor | None) -> dict[str, Any]:
+def positions_of(stream: Stream, *rows: Tensor | None) -> dict[str, Any]:
     """The argument by which places are counted from the first visible token; nothing if a model counts them itself."""
-    if not subject.positions or stream is not subject.stream or any(row is None for row in rows):
+    if not stream.positions or any(row is None for row in rows):
         return {}
     keep = torch.stack([row for row in rows if row is not None])
-    return {subject.positions: (keep.long().cumsum(-1) - 1).clamp(min=0)}
+    return {stream.positions: (keep.long().cumsum(-1) - 1).clamp(min=0)}
 
 
 def _comparisons(index: int, side: Side) -> Callable[[Subject], Sequence[Comparison]]:
@@ -112,7 +112,7 @@ def beside_a_longer_text(subject: Subject, stream: Stream, side: Side, alone: Ca
     longer = Row(subject.text(2, length, stream), torch.ones(length, dtype=torch.bool))
     start = number if side == "left" and stream is subject.stream else 0
     for row, rows in enumerate(([padded, longer], [longer, padded])):
-        call = subject.call(rows, stream, **positions_of(subject, stream, *(tokens.visible for tokens in rows)))
+        call = subject.call(rows, stream, **positions_of(stream, *(tokens.visible for tokens in rows)))
         change = f"{count_noun(number, 'hidden token')} of {stream.name} on the {side}, beside a longer text"
         yield _compare(subject, stream, side, Span(alone), Span(call, row, start), change)
 

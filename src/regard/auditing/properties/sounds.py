@@ -1,4 +1,4 @@
-"""Sounds of several lengths in a batch: a padded sound has the outputs that it has alone, by ``attention_mask``.
+"""Sounds of several lengths in a batch: a padded sound has the outputs that it has alone, by the mask.
 
 The mask is over samples, or over frames of a spectrogram; outputs are fewer. So the outputs of the sound alone are
 compared with as many of the padded one.
@@ -16,22 +16,39 @@ from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Comparison, Span, Step
 from regard.auditing.compare import Outcome, compare_all
+from regard.auditing.example import SOUND_NAMES
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
-from regard.auditing.subject import Row, Subject, read_output
+from regard.auditing.subject import Row, Stream, Subject, read_output
 
-_SOUNDS = ("input_values", "input_features")
-_MASK = "attention_mask"
 MAX_CONVOLUTIONS = 16
 """Convolutions that are tried as the first that reads hidden frames."""
 
 
 def _cannot_ask(subject: Subject) -> str | None:
-    if subject.streams[-1].name not in _SOUNDS:
+    sounds = subject.streams[-1]
+    if sounds.dims or sounds.name not in (*SOUND_NAMES, "features"):
         return "the model reads no sounds"
-    if _MASK not in subject.takes:
+    if not sounds.mask:
         return "the model has no argument that hides a part of a sound"
-    return None
+    return None if _takes_shorter(subject, sounds) else "the model reads sounds of a single length"
+
+
+def _takes_shorter(subject: Subject, sounds: Stream) -> bool:
+    """Whether the model reads a shorter sound: Whisper, for one, reads 30 seconds, and in them silence."""
+    sound = subject.text(3, stream=sounds)[sounds.name]
+    try:
+        subject.run(_call(subject, [(sound[:, : _visible_samples(sound)], _visible_samples(sound))]))
+    # Models raise errors of any kind for lengths that they do not read.
+    except Exception:
+        return False
+    return True
+
+
+def _visible_samples(sound: Tensor) -> int:
+    """The samples, or frames, of a sound (1, samples, ..) that are not padding."""
+    length = sound.shape[1]
+    return length - max(length // 4, 1)
 
 
 def _call(subject: Subject, sounds: Sequence[tuple[Tensor, int]]) -> Call:
@@ -39,7 +56,8 @@ def _call(subject: Subject, sounds: Sequence[tuple[Tensor, int]]) -> Call:
     values = torch.cat([sound for sound, _ in sounds])
     visible = torch.arange(values.shape[1]) < torch.tensor([count for _, count in sounds])[:, None]
     (step,) = subject.call([Row(subject.text(1))] * len(sounds)).steps
-    arguments = {**step.arguments, subject.streams[-1].name: values, _MASK: visible.long()}
+    stream = subject.streams[-1]
+    arguments = {**step.arguments, stream.name: values, stream.mask: stream.make_mask(visible)}
     call = Call((Step(arguments, step.length),), len(sounds))
     if subject.stream.dims:  # outputs belong to the tokens that are written, and not to frames
         return call
@@ -51,8 +69,7 @@ def _call(subject: Subject, sounds: Sequence[tuple[Tensor, int]]) -> Call:
 def _comparisons(subject: Subject) -> Sequence[Comparison]:
     stream = subject.streams[-1]
     first, second = (subject.text(seed, stream=stream)[stream.name] for seed in (3, 4))
-    length = first.shape[1]
-    count = length - max(length // 4, 1)
+    length, count = first.shape[1], _visible_samples(first)
     alone = _call(subject, [(first[:, :count], count)])
     silent = torch.cat([first[:, :count], torch.zeros_like(first[:, count:])], 1)
     noisy = torch.cat([first[:, :count], second[:, count:]], 1)
