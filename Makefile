@@ -93,11 +93,13 @@ kernels: $(VENV)/.test $(VENV)/.kernels  ## test the C++ kernels alone; REGARD_I
 operations: $(VENV)/.test $(VENV)/.kernels  ## each operation of the kernels against an oracle; UNDER="..." names an emulator
 	PYTHONPATH=tests $(UNDER) $(BIN)/python tests/kernels/compare_with_oracles.py
 
-# Built apart, and found before the usual one. Python itself is not built with the sanitizers, so they are loaded first.
+# Built apart, and found before the usual one, for the instruction sets that run here: a file of one takes minutes. Python
+# itself is not built with the sanitizers, so they are loaded first.
 sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and UndefinedBehaviorSanitizer
 	@echo "building the kernels with sanitizers into $(SANITIZED)"
 	@rm -rf $(SANITIZED)/site
 	@$(PIP) --no-deps --no-build-isolation --target $(SANITIZED)/site . --config-settings=build-dir=$(SANITIZED)/cmake \
+	  --config-settings=cmake.define.REGARD_ISAS=$$($(BIN)/python -c 'from regard.kernels.extension import native; print(*native.isas(), sep=",")') \
 	  --config-settings=cmake.build-type=RelWithDebInfo --config-settings=cmake.define.REGARD_SANITIZE=address,undefined
 	export LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site; \

@@ -68,7 +68,8 @@ def test_no_function_has_instructions_of_a_newer_instruction_set():
         if NOT_IN[own].search(text) or (not X86 and SVE.search(operands)):
             wrong.add(f"{function}: {mnemonic} {operands.strip()}")
     assert not wrong, "\n".join(sorted(wrong)[:10])
-    expected = NOT_IN if X86 else ["portable"]
+    # Where another set was not built, or lost its names, its functions count as portable ones, and are wrong.
+    expected = extension.native.isas() if X86 else ["portable"]
     assert all(counts[own] > 10_000 for own in expected), f"the names of functions are gone: {counts}"
 
 
