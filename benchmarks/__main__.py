@@ -1,7 +1,8 @@
 """``python -m benchmarks``: run the suites, print tables, write the results after each suite.
 
 ``--missing`` runs only suites that lack rows of this machine, or whose rows are of other kernels, in the order of
-``SUITES``: the most valuable first. Ctrl-C, or the end of ``--minutes``, loses the suite that is running and no other.
+``SUITES``: the most valuable first. Ctrl-C, or the end of ``--minutes``, loses the case that is running and no other:
+rows of an unfinished suite are kept (``unfinished``), and the next run with ``--missing`` goes on behind them.
 
 Exits with 1 if a result was wrong (its speed is then not reported), and with 0 otherwise, even if a target was missed.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import machine, missing, results, run_case, table
+from benchmarks import machine, missing, results, run_case, table, unfinished
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Case, Suite
 from benchmarks.scaling import ScalingResult, judge_time_scaling, measure_memory_scaling
@@ -53,7 +54,7 @@ def parse_options() -> argparse.Namespace:
         "--missing", action="store_true", help="only suites without all rows, or with rows of other kernels"
     )
     parser.add_argument(
-        "--minutes", type=float, metavar="N", help="stop after N minutes; suites that take longer are left out"
+        "--minutes", type=float, metavar="N", help="begin no case after N minutes; --missing goes on from there"
     )
     parser.add_argument("--list", action="store_true", help="list the cases without running them")
     return parser.parse_args()
@@ -89,18 +90,19 @@ def main() -> int:
     wrong, code = False, 0
     try:
         for name, cases in chosen.items():
-            if missing.estimate_seconds(name, cases, seconds) > deadline - time.monotonic():
-                console.print(f"{name}: left out, it takes longer than the minutes that remain", highlight=False)
-                continue
-            found = _run_suite(console, SUITES[name], cases, names, measured, deadline, whole=whole)
+            kept = None if target is None or not whole else unfinished.rows_path(target, name)
+            rows = unfinished.read_rows(kept, measured) if kept is not None and asked.missing else []
+            found = _run_suite(console, SUITES[name], cases, names, measured, deadline, kept=kept, rows=rows)
             table.show(console, SUITES[name], found)
             wrong |= any(case["wrong"] for case in found["cases"])
             if target is not None:
                 results.write(target, {name: found})
+            if kept is not None:
+                kept.unlink(missing_ok=True)
     except _OutOfTimeError:
-        console.print(f"{name}: not finished within {asked.minutes:g} minutes, and not written", highlight=False)
+        console.print(f"{name}: not finished within {asked.minutes:g} minutes; --missing goes on", highlight=False)
     except KeyboardInterrupt:
-        console.print(f"{name}: interrupted, and not written", highlight=False)
+        console.print(f"{name}: interrupted; --missing goes on", highlight=False)
         code = _INTERRUPTED
     if target is not None:
         console.print(f"results are in {target}", highlight=False)
@@ -140,21 +142,31 @@ def _run_suite(
     measured: dict[str, Any],
     deadline: float,
     *,
-    whole: bool,
+    kept: Path | None,
+    rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Run the cases of a suite. Raises _OutOfTimeError at the first case that would begin after the deadline."""
-    found, start = [], time.monotonic()
+    """Run the cases of a suite that have no row, and keep each row in a file; for a partial run (None) in none.
+
+    Raises _OutOfTimeError at the first case that would begin after the deadline.
+    """
+    found = {row["name"]: row for row in rows}
     for case in cases:
+        if case.name in found:
+            continue
         if time.monotonic() > deadline:
             raise _OutOfTimeError
         with console.status(f"{suite.name}: {case.name}"):
-            found.append(run_case.run(case, contestants=names, seconds=measured["seconds a case"]))
-    grown = list(_measure_scaling(console, suite, found)) if whole else []
-    return results.suite_to_json(found, grown, measured, time.monotonic() - start)
+            result = run_case.run(case, contestants=names, seconds=measured["seconds a case"])
+        found[case.name] = results.case_to_json(result)
+        if kept is not None:
+            unfinished.write_rows(kept, measured, list(found.values()))
+    ordered = [found[case.name] for case in cases]
+    grown = list(_measure_scaling(console, suite, ordered)) if kept is not None else []
+    return results.suite_to_json(ordered, grown, measured)
 
 
-def _measure_scaling(console: Console, suite: Suite, found: list[run_case.CaseResult]) -> Iterator[ScalingResult]:
-    medians = {one.name: {name: time.seconds for name, time in one.times.items()} for one in found}
+def _measure_scaling(console: Console, suite: Suite, rows: list[dict[str, Any]]) -> Iterator[ScalingResult]:
+    medians = {row["name"]: {name: one["seconds"] for name, one in row["times"].items()} for row in rows}
     for growth in suite.scaling:
         with console.status(f"{suite.name}: {growth.what} of {', '.join(growth.cases)}"):
             grown = (

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import results
 from benchmarks.case import Case
-
-_SECONDS_OF_PREPARATION = 3.0
-"""About how long a case takes beside its rounds: tensors, float64, peers that compile."""
 
 
 def why_missing(found: Mapping[str, Any] | None, cases: Sequence[Case], kernel_sources: str) -> str | None:
@@ -22,13 +18,3 @@ def why_missing(found: Mapping[str, Any] | None, cases: Sequence[Case], kernel_s
         return f"no row for {len(lacking)} of {len(cases)} cases"
     date = found["measured"]["date"]
     return None if found["measured"].get("kernel sources") == kernel_sources else f"older kernels, of {date}"
-
-
-def estimate_seconds(name: str, cases: Sequence[Case], seconds: float) -> float:
-    """About how long a suite takes: as long as on the slowest machine so far, else by its number of cases."""
-    taken = [
-        report["families"][name]["took"] / report["families"][name]["measured"]["seconds a case"]
-        for report in results.read_all()
-        if "took" in report["families"].get(name, {})
-    ]
-    return max(taken) * seconds if taken else len(cases) * (seconds + _SECONDS_OF_PREPARATION)

@@ -31,17 +31,19 @@ def describe_measurement(seconds: float) -> dict[str, Any]:
     }
 
 
-def suite_to_json(
-    results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any], took: float
-) -> dict[str, Any]:
-    """Convert a suite's results to JSON types, with the seconds that it took.
+def case_to_json(result: CaseResult) -> dict[str, Any]:
+    """Convert the result of a case to JSON types: a row."""
+    row: dict[str, Any] = _round_floats(asdict(result))
+    return row
 
-    The suite's texts are not stored: reports take them from the suite.
-    """
+
+def suite_to_json(
+    rows: Iterable[dict[str, Any]], grown: Iterable[ScalingResult], measured: dict[str, Any]
+) -> dict[str, Any]:
+    """The results of a suite as JSON types. Its texts are not stored: reports take them from the suite."""
     return {
         "measured": measured,
-        "took": took,
-        "cases": [asdict(result) for result in results],
+        "cases": list(rows),
         "growth": [asdict(one) for one in grown],
     }
 
