@@ -184,11 +184,15 @@ class Processes:
 
     def broadcast(self, number: float) -> float:
         """Return the main process's ``number`` in every process."""
+        return self.broadcast_all(number)[0]
+
+    def broadcast_all(self, *numbers: float) -> tuple[float, ...]:
+        """Return the main process's ``numbers`` in every process, by one collective operation."""
         if self.shard.of == 1:
-            return number
-        shared = torch.tensor([number], dtype=torch.float64, device=self.device)
+            return numbers
+        shared = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         torch.distributed.broadcast(shared, src=0)
-        return float(shared)
+        return tuple(shared.tolist())
 
     def sum(self, number: float) -> float:
         """Return the sum of ``number`` over all processes, in every process."""

@@ -8,7 +8,8 @@ So the loss does not depend on how batches are sharded. A step depends on the we
 number generators and the ``Progress``: a checkpoint holds all of them, and a run resumed from one gives the same bits
 as an uninterrupted run. Accelerate handles processes and machines: ``accelerate launch``, DDP or FSDP.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal closes): noted at once, acted on at the end of the step.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal closes): noted at once, acted on at the end of the step, or with
+several processes at their next common decision (``decisions``).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from regard.language import count_noun
 from regard.models.checkpoint_writer import recover_model
 from regard.recording import LayerStatistics, Watcher, watch
 from regard.train import state_dicts
+from regard.train.decisions import Decision, Decisions
 from regard.train.distributed import Processes
 from regard.train.numeric_backends import autocast_dtype
 from regard.train.optimizers import make_optimizer, skips_without_waiting, step_if_finite
@@ -97,6 +99,10 @@ class Trainer:
         self._watcher: Watcher | None = None
         self._previous_seconds, self._start_time = self.progress.seconds, time.monotonic()
         self._last_save_time = self._last_report_time = self._start_time
+        self._saved_step = -1
+        self._decisions = Decisions(
+            processes, every=_REPORT_EVERY, step=self.progress.step, seconds=self._previous_seconds
+        )
         self.meter = EnergyMeter(str(processes.device) if processes.shard.of == 1 else "several devices")
 
     def run(self) -> Progress:
@@ -133,13 +139,32 @@ class Trainer:
         self.report.numbers(rows[0].step, "attention", numbers)
 
     def _train(self, interruption: InterruptHandler) -> None:
-        while not self._is_over():
+        stop = self._decide(interruption).stop
+        while not (stop or self._is_over()):
             for step in self._group_batches(self.progress.epoch)[self.progress.batch :]:
                 self._train_step(step)
-                self._validate_or_save()
-                if self._processes.main_decides(interruption.stop_requested) or self._is_over():
+                if self.progress.step % self._validate_every == 0:
+                    self._validate()
+                if self._decisions.is_due(self.progress.step):
+                    stop = self._stop_or_save(interruption)
+                if stop or self._is_over():
                     return
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
+
+    def _stop_or_save(self, interruption: InterruptHandler) -> bool:
+        """Write a checkpoint if one is due, and return whether to stop."""
+        decision = self._decide(interruption)
+        if decision.save and not decision.stop:  # a run that stops writes one
+            self._save_checkpoint(self._gather_weights())
+            decision = self._decide(interruption)  # writing takes time
+        return decision.stop
+
+    def _decide(self, interruption: InterruptHandler) -> Decision:
+        """Return what the main process decides now."""
+        is_save_due = time.monotonic() - self._last_save_time >= self.settings.save_seconds
+        save = is_save_due and self._saved_step != self.progress.step
+        opinion = Decision(stop=interruption.stop_requested, save=save, seconds=self._seconds)
+        return self._decisions.share(self.progress.step, opinion)
 
     def _group_batches(self, epoch: int) -> list[Sequence[Any]]:
         """Group an epoch's batches into steps. Raises DataError for an epoch without batches, which would never end."""
@@ -163,7 +188,7 @@ class Trainer:
             return "steps"
         if settings.patience and progress.stale >= settings.patience:
             return "patience"
-        if settings.minutes is not None and self._processes.main_decides(self._seconds >= 60 * settings.minutes):
+        if settings.minutes is not None and self._decisions.seconds >= 60 * settings.minutes:
             return "minutes"
         return None
 
@@ -272,7 +297,7 @@ class Trainer:
         """The part of the epochs or minutes that is over, the same in every process."""
         shares = [self._part_of_epochs()]
         if self.settings.minutes:
-            shares.append(self._processes.broadcast(self._seconds / (60 * self.settings.minutes)))
+            shares.append(self._decisions.seconds / (60 * self.settings.minutes))
         return min(1.0, max(shares))
 
     def _part_of_epochs(self) -> float:
@@ -291,13 +316,6 @@ class Trainer:
             shares.append(self._seconds / (60 * settings.minutes))
         done = min(1.0, max(shares))
         return done, self._seconds * (1 - done) / done if done > 0 else None
-
-    def _validate_or_save(self) -> None:
-        """Validate, or write a checkpoint, if one of them is due."""
-        if self.progress.step % self._validate_every == 0:
-            self._validate()
-        elif self._processes.main_decides(time.monotonic() - self._last_save_time >= self.settings.save_seconds):
-            self._save_checkpoint(self._gather_weights())
 
     def _validate(self) -> None:
         """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
@@ -412,7 +430,7 @@ class Trainer:
         if self._processes.is_main:
             self.folder.save(checkpoint)
         self._processes.wait()
-        self._last_save_time = time.monotonic()
+        self._last_save_time, self._saved_step = time.monotonic(), self.progress.step
 
     def _load_checkpoint(self, checkpoint: TrainingState) -> None:
         """Load weights, optimizer state and random number generators from a checkpoint."""
