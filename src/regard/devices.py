@@ -22,8 +22,6 @@ from regard.log import log
 from regard.masks.as_tensor import as_device
 
 Result = TypeVar("Result")
-_PINNED = ("cuda", "xpu")
-"""Kinds of devices that copy from pinned memory while they compute."""
 _WITHOUT_FLOAT64 = ("mps",)
 _ERRORS = (RuntimeError, AssertionError, NotImplementedError)  # which torch raises for missing devices
 
@@ -109,16 +107,6 @@ def has_float64(device: torch.device) -> bool:
 def to_float64(tensor: Tensor) -> Tensor:
     """The tensor in float64, on its device, or on the CPU where the device has no float64."""
     return tensor.double() if has_float64(tensor.device) else tensor.cpu().double()
-
-
-def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on ``device``. From a CPU to a GPU it is copied from pinned memory, while both go on computing.
-
-    Later operations of the device wait for the copy; the CPU does not, and may make the next batch meanwhile.
-    """
-    if device.type not in _PINNED or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def launch_ahead(results: Iterable[Result], device: torch.device) -> Iterator[Result]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from regard import devices
+from regard.copy_to_device import copy_to
 from regard.devices import (
-    copy_to,
     counts_peak_bytes,
     describe_device,
     find_accelerator,
@@ -96,22 +96,32 @@ class TestCopies:
         assert copy_to(tensor, CPU) is tensor
 
     @pytest.mark.parametrize(("kind", "is_pinned"), [("cuda", True), ("xpu", True), ("mps", False), ("meta", False)])
-    def test_from_a_cpu_memory_is_pinned_where_the_device_copies_from_it(self, kind, is_pinned):
+    def test_from_a_cpu_memory_is_pinned_where_the_device_copies_from_it(self, kind, is_pinned, monkeypatch):
+        calls = self.watch_copies(monkeypatch)
+        copy_to(torch.arange(7), torch.device(kind))
+        assert calls == (["pinned", (kind, True)] if is_pinned else [(kind, False)])
+
+    def test_nothing_is_pinned_in_a_trace(self, monkeypatch):
+        calls = self.watch_copies(monkeypatch)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        copy_to(torch.arange(7), torch.device("cuda"))
+        assert calls == [("cuda", False)]
+
+    @staticmethod
+    def watch_copies(monkeypatch):
         calls = []
 
-        class Tensor:
-            device = CPU
+        def pin(tensor):
+            calls.append("pinned")
+            return tensor
 
-            def pin_memory(self):
-                calls.append("pinned")
-                return self
+        def move(tensor, device, non_blocking=False):
+            calls.append((device.type, non_blocking))
+            return tensor
 
-            def to(self, device, non_blocking=False):
-                calls.append((device.type, non_blocking))
-                return self
-
-        copy_to(Tensor(), torch.device(kind))
-        assert calls == (["pinned", (kind, True)] if is_pinned else [(kind, False)])
+        monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+        monkeypatch.setattr(torch.Tensor, "to", move)
+        return calls
 
 
 class TestLaunchAhead:

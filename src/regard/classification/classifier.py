@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.devices import copy_to, launch_ahead
+from regard.copy_to_device import copy_to
+from regard.devices import launch_ahead
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier

@@ -23,7 +23,8 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.devices import copy_to, to_float64
+from regard.copy_to_device import copy_to
+from regard.devices import to_float64
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.generation.scores import BATCH_TOKENS, perplexity_of
 from regard.kernels.operators.cross_entropy_op import cross_entropy

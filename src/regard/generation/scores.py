@@ -25,7 +25,8 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.devices import copy_to, to_float64
+from regard.copy_to_device import copy_to
+from regard.devices import to_float64
 from regard.errors import OptionError, check_count
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from regard.arrays import as_tensor as tensor_of_array
 from regard.arrays import is_foreign, tensor_from_numpy
+from regard.copy_to_device import copy_to
 from regard.errors import DeviceError, DtypeError, OptionError, short_repr
 from regard.tensors import check_dense, has_values, is_traced
 
@@ -81,7 +82,7 @@ def to_device(tensor: Tensor, device: torch.device | str | None) -> Tensor:
             tensor = mode.from_tensor(tensor)
     device = as_device(device)
     if device is None or not tensor.is_meta or device.type == "meta":
-        return tensor.to(device)
+        return tensor if device is None else copy_to(tensor, device)
     raise DeviceError(
         'the mask was made from a tensor on "meta", which has no values',
         expected='a mask made from values, or all tensors on "meta"',

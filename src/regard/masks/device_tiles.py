@@ -70,7 +70,7 @@ def move_tiles(tiles: TileMap, device: torch.device) -> DeviceTiles:
     by_row = _list_tiles(group * rows + row, column, tiles.bitmap, groups, rows)
     by_column = _list_tiles(group * tiles.key_tiles + column, row, tiles.bitmap, groups, tiles.key_tiles)
     parts = (*by_row, *by_column, tiles.bitmaps.flatten(1))
-    return DeviceTiles(tiles.batch, tiles.heads, *(part.to(device) for part in parts))
+    return DeviceTiles(tiles.batch, tiles.heads, *(copy_to(part, device) for part in parts))
 
 
 def _list_tiles(

@@ -26,7 +26,7 @@ from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor, pad_features
 from regard.audio.log_mel import band_centres
 from regard.audio.sound_file import Sound
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import DtypeError, ShapeError
 from regard.fields import repr_of_shapes
 from regard.layers.input_checks import check_same_device, check_same_dtype, find_visible_tokens

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.errors import OptionError, ShapeError, check_kind, check_number, check_size, short_repr
 from regard.layers import DecoderBlock, DecoderCache, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.models.base import SequenceOutput
@@ -34,6 +35,7 @@ from regard.models.initial_weights import init_from_normal
 from regard.models.kinds import GATO
 from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import ModelFolder
+from regard.models.select_tokens import select_tokens
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Rotary
 from regard.text import Tokenizer
@@ -82,8 +84,9 @@ class Gato(Model):
         """Compute the logits of the token after each position.
 
         With ``where``, bool (batch, length), the output has only the positions where it is True, in row-major order and
-        in one row, (1, positions, ..): most tokens of an observation predict nothing. Raises ShapeError, DtypeError or
-        OptionError for a batch that does not fit.
+        in one row, (1, positions, ..): most tokens of an observation predict nothing. A batch and ``where`` that are on
+        the CPU are read there, and copied to the device of the model, for which nothing waits. Raises ShapeError,
+        DtypeError or OptionError for a batch that does not fit.
         """
         self._check(batch)
         mask = self._mask & masks.padding(batch.lengths)
@@ -100,7 +103,7 @@ class Gato(Model):
         labels = batch.labels(IGNORED)
         predicts = labels != IGNORED
         logits = self(batch, where=predicts).logits[0]
-        total = functional.cross_entropy(logits, labels[predicts], reduction="sum")
+        total = functional.cross_entropy(logits, copy_to(labels[predicts], logits.device), reduction="sum")
         return total, int(predicts.sum())
 
     def empty_state(self, rows: int) -> GatoState:
@@ -196,7 +199,7 @@ class Gato(Model):
         return tokenizer_text(self.tokenizer)
 
     def _output(self, tokens: Tensor, where: Tensor | None = None) -> SequenceOutput:
-        hidden = self.norm(tokens if where is None else tokens[where][None])
+        hidden = self.norm(tokens if where is None else select_tokens(tokens, where)[None])
         return SequenceOutput(hidden, functional.linear(hidden, self.embedding.table.weight))
 
     def _check(self, batch: object) -> None:

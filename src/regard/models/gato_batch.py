@@ -22,7 +22,7 @@ from regard.control.patches import scale_pixels
 from regard.control.spaces import PATCH
 from regard.control.step_tokens import ACTION_POSITION
 from regard.control.token_sequence import TokenSequence
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import OptionError, ShapeError, check_kind, short_repr
 from regard.fields import repr_of_fields
 

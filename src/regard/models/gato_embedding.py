@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.control.spaces import PATCH
+from regard.copy_to_device import copy_to
 from regard.devices import to_float64
 from regard.errors import ShapeError
 from regard.kernels.operators.activation_op import activate
@@ -91,17 +92,18 @@ class GatoEmbedding(nn.Module):
         self.columns = PatchPlaces(config.places, config.width)
 
     def forward(self, batch: GatoBatch) -> Float[Tensor, "batch length width"]:
-        """Embed a checked batch. Padding is embedded as if it were token 0 of an observation."""
-        visible = batch.visible
+        """Embed a checked batch, on the device of the weights. Padding is embedded as token 0 of an observation."""
+        device, visible = self.table.weight.device, batch.visible
         is_patch = (batch.ids == self.config.ranges.patch_id) & visible
-        tokens = self.table(batch.ids.masked_fill(~visible | is_patch, 0))
+        tokens = self.table(copy_to(batch.ids.masked_fill(~visible | is_patch, 0), device))
         if torch.is_grad_enabled() or is_patch.any():  # without patches they get gradients of 0, which DDP waits for
-            pixels, places = self._visible_patches(batch, is_patch)
+            pixels, places = (copy_to(part, device) for part in self._visible_patches(batch, is_patch))
             vectors = self.patches(pixels) + self.rows(places[:, :2]) + self.columns(places[:, 2:])
-            tokens = tokens.index_put(is_patch.nonzero(as_tuple=True), vectors.to(tokens.dtype))
+            where = tuple(copy_to(index, device) for index in is_patch.nonzero(as_tuple=True))
+            tokens = tokens.index_put(where, vectors.to(tokens.dtype))
         local = batch.local.masked_fill(~visible, 0)
         observation = self.config.max_observation
-        return tokens + self.local(torch.where(local < 0, observation, local))
+        return tokens + self.local(copy_to(torch.where(local < 0, observation, local), device))
 
     def _visible_patches(self, batch: GatoBatch, is_patch: Tensor) -> tuple[Tensor, Tensor]:
         """The pixels and places of patches that are not padding: NaN in others must not reach a gradient."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.errors import ShapeError, check_size, check_weights
 from regard.fields import check_fields
 from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention, PreNorm
@@ -173,7 +174,7 @@ class Gpt2(CausalLanguageModel):
                 got=f"a token at position {last}, counted from 0",
                 do="shorten the text (truncation is never automatic), or use a model with a larger max_length",
             )
-        vectors = functional.embedding(positions.to(ids.device), self.positions.weight)
+        vectors = functional.embedding(copy_to(positions, ids.device), self.positions.weight)
         embedded: Tensor = self.dropout(self.token_embedding(ids) + vectors)
         return embedded
 

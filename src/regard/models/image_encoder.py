@@ -23,7 +23,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import RefusedError
 from regard.fields import repr_of_shapes
 from regard.layers.window_partition import WindowPartition

@@ -32,6 +32,7 @@ from regard.models.base import Encoder
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.kinds import MASKED_LANGUAGE_MODEL
 from regard.models.model_folder import ModelFolder
+from regard.models.select_tokens import select_tokens
 from regard.models.weight_names import StoredTensor
 from regard.tensors import check_tensor
 from regard.text import Pooling
@@ -165,7 +166,7 @@ class MaskedLanguageModel(Encoder, ABC):
                 got=str(tuple(at.shape)),
                 do="pass True or False for each token",
             )
-        return self.compute_logits(hidden[at])
+        return self.compute_logits(select_tokens(hidden, at))
 
     @final
     def remove_parts(self) -> None:

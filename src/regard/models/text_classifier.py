@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.devices import to_float64
 from regard.errors import CheckpointError, OptionError, RefusedError, check_flag, check_kind, short_repr
 from regard.fields import check_fields, declare, repr_of_shapes
@@ -232,7 +233,7 @@ class TextClassifier(Encoder):
     def _lengths(self, ids: Tensor, mask: Mask | None) -> Int[Tensor, " batch"]:
         """The number of tokens of each text, from the padding mask."""
         if isinstance(mask, Padding) and mask.side == "right":
-            lengths = mask.lengths.to(ids.device)
+            lengths = copy_to(mask.lengths, ids.device)
             return lengths.expand(ids.shape[0]) if mask.batch is None else lengths
         if mask is not None and self.config.pooling != "cls":
             raise RefusedError(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_sizes
 from regard.positions.base import AbsolutePosition, check_positions
 
@@ -58,7 +59,8 @@ class Sinusoidal(AbsolutePosition):
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
         exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
         angles = positions.double()[..., None] * self.base**-exponents
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.dtype_and_device)
+        vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.dtype_and_device.dtype)
+        return copy_to(vectors, self.dtype_and_device.device)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, short_repr
 from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
@@ -183,7 +184,9 @@ class Rotary(Rotation):
             frequencies = self.scaling.frequencies(self.base, self.rotated, length)
             magnitude = self.scaling.magnitude
         angles = positions[:, None] * frequencies
-        cosine, sine = (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
+        cosine, sine = (
+            copy_to((part * magnitude).to(tensor.dtype), tensor.device) for part in (angles.cos(), angles.sin())
+        )
         if self.layout == "halves":
             return torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
         pairs = ((cosine, cosine), (-sine, sine))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from regard.copy_to_device import copy_to
 from regard.devices import to_float64
 from regard.layers.eval_mode import eval_mode
 from regard.log import log
@@ -154,7 +155,7 @@ class ClassifierTask(MediumTask[AnyRecipe], RowTask[AnyRecipe]):
 
     def label_loss(self, logits: Tensor, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of logits (rows, labels) for the ``rows`` of a batch."""
-        truth, smoothing = self.batches.truth_of(batch, rows).to(logits.device), self._classifier.smoothing
+        truth, smoothing = copy_to(self.batches.truth_of(batch, rows), logits.device), self._classifier.smoothing
         return label_loss(logits, truth, several=self.several, smoothing=smoothing, weights=self._weights)
 
     @property

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import DataError, RefusedError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import report_bad_files

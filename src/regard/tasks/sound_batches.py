@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.audio import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS, read_sampling_rate
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import DataError
 from regard.tasks.decoded_files import DecodedFiles, Entry, FileBatches, FileSet, decode_both
 from regard.tasks.labelled_data import report_bad_files

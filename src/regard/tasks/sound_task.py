@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.audio import AudioProcessor
 from regard.audio.sound_file import SOUNDS
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.masks import Mask
 from regard.media import MediaFile
 from regard.models import AudioEncoder, Conformer

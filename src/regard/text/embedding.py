@@ -19,7 +19,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.devices import copy_to, launch_ahead
+from regard.copy_to_device import copy_to
+from regard.devices import launch_ahead
 from regard.errors import CheckpointError, OptionError, UnknownWordsWarning, check_count, check_kind
 from regard.text.length_batches import cut_batches
 from regard.text.pooling import Pooling
@@ -134,7 +135,7 @@ class Embedder:
                 assert isinstance(self.model, VectorEncoder), "__init__ checks it"
                 return self.model.embed(ids, mask=read.mask).unbind()
             hidden = self.model(ids, mask=read.mask).hidden
-            lengths = torch.tensor(read.lengths, device=hidden.device)
+            lengths = copy_to(torch.tensor(read.lengths), hidden.device)
             return self.pooling.pool(hidden, lengths).unbind()
 
         vectors = self._run_batches(texts, batch, pool)

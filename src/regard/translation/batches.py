@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.text.length_batches import cut_batches

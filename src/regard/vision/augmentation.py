@@ -29,6 +29,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.copy_to_device import copy_to
 from regard.errors import OptionError, check_choice, check_count, check_flag, check_number
 from regard.vision.augmentation_operations import OPERATIONS, apply_operation, blend
 
@@ -149,11 +150,11 @@ class Augmentation:
             pictures = _shift(pictures, draws.shifts[rows], self.crop)
         if draws.crops is not None:
             pictures = _resize_parts(pictures, draws.crops[rows])
-        flips = torch.from_numpy(draws.flips[rows]).to(pictures.device)
+        flips = copy_to(torch.from_numpy(draws.flips[rows]), pictures.device)
         if self.flip:
             pictures = torch.where(flips[:, None, None, None], pictures.flip(-1), pictures)
         if draws.jitters is not None:
-            factors = torch.from_numpy(draws.jitters[rows]).to(pictures.device, pictures.dtype)
+            factors = copy_to(torch.from_numpy(draws.jitters[rows]).to(pictures.dtype), pictures.device)
             for name, factor in zip(_JITTERED, factors.unbind(1), strict=True):
                 pictures = blend(name, pictures, factor)
         for number in range(draws.operations.shape[1]):
@@ -258,7 +259,7 @@ def _shift(
     """Cut each picture's size out of the padded picture, at ``shifts`` from its top left."""
     count, channels, height, width = pictures.shape
     padded = torch.nn.functional.pad(pictures, (padding,) * 4)
-    places = torch.from_numpy(shifts).to(pictures.device)
+    places = copy_to(torch.from_numpy(shifts), pictures.device)
     rows = places[:, :1] + torch.arange(height, device=pictures.device)
     columns = places[:, 1:] + torch.arange(width, device=pictures.device)
     picture = torch.arange(count, device=pictures.device)[:, None, None, None]
@@ -286,8 +287,8 @@ def _apply_operations(
     """Apply to each picture its operation, to all with the same operation together."""
     changed = pictures.clone()
     for index in np.unique(operations):
-        own = torch.from_numpy(np.flatnonzero(operations == index)).to(pictures.device)
-        strength = torch.from_numpy(magnitudes[operations == index]).to(pictures.device, pictures.dtype)
+        own = copy_to(torch.from_numpy(np.flatnonzero(operations == index)), pictures.device)
+        strength = copy_to(torch.from_numpy(magnitudes[operations == index]).to(pictures.dtype), pictures.device)
         changed[own] = apply_operation(OPERATIONS[int(index)], pictures[own], strength)
     return changed
 
@@ -296,8 +297,10 @@ def _erase(
     pictures: Float[Tensor, "rows channels height width"], boxes: Int[np.ndarray, "rows 4"], fill: tuple[float, ...]
 ) -> Float[Tensor, "rows channels height width"]:
     height, width = pictures.shape[-2:]
-    top, left, bottom, right = (torch.from_numpy(boxes[:, side : side + 1]).to(pictures.device) for side in range(4))
+    top, left, bottom, right = (
+        copy_to(torch.from_numpy(boxes[:, side : side + 1]), pictures.device) for side in range(4)
+    )
     rows, columns = torch.arange(height, device=pictures.device), torch.arange(width, device=pictures.device)
     inside = ((rows >= top) & (rows < bottom))[:, :, None] & ((columns >= left) & (columns < right))[:, None, :]
-    colour = torch.tensor(fill, dtype=pictures.dtype, device=pictures.device)[:, None, None]
+    colour = copy_to(torch.tensor(fill, dtype=pictures.dtype), pictures.device)[:, None, None]
     return torch.where(inside[:, None], colour, pictures)

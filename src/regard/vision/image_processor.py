@@ -20,6 +20,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.copy_to_device import copy_to
 from regard.devices import to_float64
 from regard.errors import (
     CheckpointError,
@@ -146,7 +147,7 @@ class ImageProcessor:
     ) -> Float[Tensor, "batch channels height width"]:
         """Subtract the mean and divide by the standard deviation, per channel of rescaled pixels."""
         mean, std = (
-            torch.tensor(statistic, dtype=pixels.dtype, device=pixels.device) for statistic in (self.mean, self.std)
+            copy_to(torch.tensor(statistic, dtype=pixels.dtype), pixels.device) for statistic in (self.mean, self.std)
         )
         return (pixels - mean[:, None, None]) / std[:, None, None]
 

@@ -14,6 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
+from regard.copy_to_device import copy_to
 from regard.kernels.request import Request
 from regard.masks.base import Mask
 from regard.masks.tiles import FULL, PARTIAL, TileMap
@@ -43,7 +44,7 @@ def make_flex_mask(mask: Mask, queries: int, keys: int, group: int, device: torc
     """Convert the tile map of a mask; ``group`` query heads share the keys of a head."""
     tiles = mask.tiles(queries, keys, tile=BLOCK_SIZE)
     visible = find_visible_keys(tiles, group)
-    hidden = None if bool(visible.all()) else (~visible).to(device)
+    hidden = None if bool(visible.all()) else copy_to(~visible, device)
     return FlexMask(make_block_mask(mask, tiles, device), hidden)
 
 
@@ -51,8 +52,10 @@ def make_block_mask(mask: Mask, tiles: TileMap, device: torch.device) -> BlockMa
     """Convert a tile map to a BlockMask on a device."""
     codes, frame = tiles.codes(), tiles.frame
     partial, full = codes == PARTIAL, codes == FULL
-    counts = [kind.sum(-1).int().to(device) for kind in (partial, full)]
-    orders = [kind.int().argsort(dim=-1, descending=True, stable=True).int().to(device) for kind in (partial, full)]
+    counts = [copy_to(kind.sum(-1).int(), device) for kind in (partial, full)]
+    orders = [
+        copy_to(kind.int().argsort(dim=-1, descending=True, stable=True).int(), device) for kind in (partial, full)
+    ]
     return BlockMask.from_kv_blocks(
         counts[0],
         orders[0],

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 from torch.nn.functional import pad
 
+from regard.copy_to_device import copy_to
 from regard.kernels.request import Request
 from regard.masks.base import CPU, Mask
 
@@ -66,10 +67,10 @@ def make_packing(mask: Mask, batch: int, queries: int, keys: int, device: torch.
     entries = lengths.nonzero()[:, 0]
     ends = torch.nn.functional.pad(lengths[entries].cumsum(0), (1, 0)).int()
     return Packing(
-        entries=entries.to(device),
-        keys=visible.flatten().nonzero()[:, 0].to(device),
-        query_ends=(torch.arange(len(entries) + 1, device=CPU) * queries).int().to(device),
-        key_ends=ends.to(device),
+        entries=copy_to(entries, device),
+        keys=copy_to(visible.flatten().nonzero()[:, 0], device),
+        query_ends=copy_to((torch.arange(len(entries) + 1, device=CPU) * queries).int(), device),
+        key_ends=copy_to(ends, device),
         longest=int(lengths.max()) if batch else 0,
     )
 

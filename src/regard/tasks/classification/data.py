@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from regard import masks
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import DataError
 from regard.language import abbreviate_names
 from regard.log import log

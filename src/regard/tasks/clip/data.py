@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.log import log
 from regard.media.files_with_texts import FileWithText
 from regard.tasks.clip.recipe import ClipRecipe

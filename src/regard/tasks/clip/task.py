@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import renamed_arguments
 from regard.log import log
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
@@ -131,8 +131,8 @@ class ClipTask(FileTask[ClipRecipe]):
             gather_rows(embeddings[: len(own)], shard, len(batch))
             for embeddings in (output.image_embeddings, output.text_embeddings)
         )
-        same = self.batches.find_same(batch, own).to(device)
-        return pair_loss(pictures, texts, output.scale, torch.from_numpy(own).to(device), same)
+        same = copy_to(self.batches.find_same(batch, own), device)
+        return pair_loss(pictures, texts, output.scale, copy_to(torch.from_numpy(own), device), same)
 
     def baseline(self) -> float | None:
         """The recall of a model that finds any picture and any text; None for a single picture."""

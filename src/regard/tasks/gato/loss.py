@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.control.step_tokens import ACTION_POSITION
+from regard.copy_to_device import copy_to
 from regard.models import GatoBatch
 from regard.models.gato import IGNORED
 
@@ -32,8 +33,10 @@ def token_losses(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of each target: its loss in nats, whether it has the highest probability, its row, and whether it is an action.
 
-    All have the shape (targets,). An action is compared with every other id, also of other environments. ``inputs`` are
-    the ids (length,) of each row that the model reads, if they are not those that it predicts.
+    All have the shape (targets,), the first two on the device of the model, the others on that of the batch: a batch on
+    the CPU is read without a wait for the model's device. An action is compared with every other id, also of other
+    environments. ``inputs`` are the ids (length,) of each row that the model reads, if they are not those that it
+    predicts.
     """
     labels = batch.labels(IGNORED)
     where = labels != IGNORED
@@ -44,7 +47,7 @@ def token_losses(
             ids[row, : len(own)] = torch.from_numpy(own)
         read = replace(batch, ids=ids)
     logits = model(read, where=where).logits[0].float()
-    targets = labels[where]
+    targets = copy_to(labels[where], logits.device)
     rows = where.nonzero()[:, 0]
     following = torch.zeros_like(where)
     following[:, :-1] = (batch.local == ACTION_POSITION)[:, 1:]
@@ -61,4 +64,4 @@ def batch_loss(
     actions, texts = (torch.bincount(rows[chosen], minlength=count) for chosen in (is_action, ~is_action))
     of_text = torch.where(actions > 0, OBSERVED_TEXT_WEIGHT, 1.0) / texts.clamp(min=1)
     weights = torch.where(is_action, (1.0 / actions.clamp(min=1))[rows], of_text[rows])
-    return (losses * weights).sum()
+    return (losses * copy_to(weights, losses.device)).sum()

@@ -163,7 +163,7 @@ class GatoTask(RowTask[GatoRecipe]):
         sequences = [source.sequence(draw) for source, draw in draws]
         inputs = [source.inputs(draw, sequence) for (source, draw), sequence in zip(draws, sequences, strict=True)]
         whole = GatoBatch.from_sequences(sequences, channels=self.model.config.channels)
-        return batch_loss(model, whole.to(self.model.device), inputs)
+        return batch_loss(model, whole, inputs)
 
     def baseline(self) -> float:
         """The score of a model that gives all ids of a source the same probability."""

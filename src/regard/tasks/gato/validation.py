@@ -100,7 +100,7 @@ def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequen
     """Loss and accuracy of the actions of episodes, of the tokens of texts, of the labels of pictures."""
     losses, hits, whole = [], [], []
     for batch in _batches(sequences, model):
-        every, is_hit, rows, is_action = token_losses(model, batch)
+        every, is_hit, rows, is_action = (part.cpu() for part in token_losses(model, batch))
         counted = is_action if isinstance(source, EpisodeSource) else torch.ones_like(is_action)
         losses.append(to_float64(every[counted]))
         hits.append(is_hit[counted])
@@ -116,8 +116,7 @@ def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequen
 
 def _batches(sequences: Sequence[TokenSequence], model: Gato) -> Iterable[GatoBatch]:
     for begin in range(0, len(sequences), _ROWS):
-        batch = GatoBatch.from_sequences(sequences[begin : begin + _ROWS], channels=model.config.channels)
-        yield batch.to(model.device)
+        yield GatoBatch.from_sequences(sequences[begin : begin + _ROWS], channels=model.config.channels)
 
 
 @final

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.copy_to_device import copy_to
 from regard.media import LabelledFile
 from regard.tasks.decoded_files import FileSet
 from regard.tasks.medium_task import LabelledBatches
@@ -47,14 +48,14 @@ class LabelledPictureBatches(LabelledBatches, PictureBatches[LabelledFile]):
         """Read and augment the ``rows`` of a batch, and mix them with their partners."""
         draws = self.draw(batch)
         mix = draws.mix
-        truth = self.truth_of(batch, rows).to(device)
+        truth = copy_to(self.truth_of(batch, rows), device)
         if mix is None:
             return PictureBatch(self.change(batch, draws, rows, device), truth)
         needed = np.union1d(rows, mix.partner[rows])
         changed = self.change(batch, draws, needed, device)
         begin = time.monotonic()
         own, partners = (torch.from_numpy(np.searchsorted(needed, indices)) for indices in (rows, mix.partner[rows]))
-        other = self.truth_of(batch, mix.partner[rows]).to(device)
+        other = copy_to(self.truth_of(batch, mix.partner[rows]), device)
         mixed = mix_pictures(changed[own], changed[partners], mix)
         self.augmented += time.monotonic() - begin
         return PictureBatch(mixed, truth, mix.share, other)

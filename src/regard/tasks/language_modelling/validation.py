@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.generation.scores import score_documents
 from regard.models import CausalLanguageModel
 from regard.search import Sampling
@@ -41,7 +41,7 @@ def block_loss(
     if blocks.documents is not None:
         options["mask"] = masks.documents(blocks.documents)
         if decoder.has_absolute_positions and blocks.positions is not None:
-            options["positions"] = copy_to(blocks.positions, device)
+            options["positions"] = blocks.positions  # on the CPU: the model reads the largest
     logits = model(copy_to(blocks.ids, device), **options).logits
     return smoothed_cross_entropy(logits, copy_to(blocks.labels, device), smoothing=smoothing, ignored=IGNORED)
 

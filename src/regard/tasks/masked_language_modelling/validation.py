@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard import masks
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.generation.masked_scores import MaskedText, TokenIds, mask_documents, predict, score_masked
 from regard.generation.scores import perplexity_of
 from regard.kernels.operators.cross_entropy_op import cross_entropy
@@ -65,7 +65,7 @@ def masked_loss(
         options["mask"] = masks.documents(blocks.documents[rows])
         if absolute_positions and blocks.positions is not None:
             options["positions"] = copy_to(blocks.positions[rows], device)
-    logits = model(copy_to(blocks.ids[rows], device), logits_at=copy_to(chosen, device), **options).logits
+    logits = model(copy_to(blocks.ids[rows], device), logits_at=chosen, **options).logits
     labels = copy_to(blocks.labels[rows][chosen], device)
     loss: Tensor = cross_entropy(logits, labels, smoothing=0.0, ignored=IGNORED).sum()
     return loss

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.devices import copy_to
+from regard.copy_to_device import copy_to
 from regard.errors import DataError
 from regard.language import abbreviate_names
 from regard.log import log
