@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.copy_to_device import copy_to
+
 if TYPE_CHECKING:
     from regard.masks.tiles import TileMap
 
