@@ -110,11 +110,20 @@ def test_requests_that_are_refused_on_a_gpu(changes, reason):
 
 def test_refused_while_torch_traces(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(triton.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(triton, "find_problem", lambda name, minimum: None)
     request = Request(*tensors())
     assert triton.OBSERVE.refuses(request) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert "torch.compile" in triton.OBSERVE.refuses(request)
+
+
+def test_an_older_triton_is_refused(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    asked = []
+    monkeypatch.setattr(triton, "find_problem", lambda name, minimum: asked.append((name, minimum)) or "is too old")
+    assert triton.OBSERVE.refuses(Request(*tensors())) == "is too old"
+    assert triton.BACKEND.unavailable_reason() == "is too old"
+    assert asked == [("triton", (3, 7))] * 2
 
 
 def test_lists_of_tiles_hold_the_tile_map():

@@ -25,7 +25,7 @@ from regard.errors import RefusedError
 from regard.hf.check import unwrap
 from regard.hf.scan_functions import delta_rule, lightning_attention, mamba2_scan, mamba2_step
 from regard.kernels.hardware import describe_hardware
-from regard.kernels.implementations.scan_fla import device_refusal
+from regard.kernels.implementations.scan_fla import device_refusal, package_problem
 from regard.layers.attention_code import methods, names_in_code
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -115,7 +115,9 @@ def _has_kernels(tokens: Tensor) -> bool:
     """Whether there are kernels for tokens: regard's, or in half precision those of flash-linear-attention."""
     if tokens.is_cpu:
         return True
-    return tokens.dtype.itemsize == 2 and device_refusal(describe_hardware(tokens.device)) is None
+    if tokens.dtype.itemsize != 2 or device_refusal(describe_hardware(tokens.device)) is not None:
+        return False
+    return package_problem() is None
 
 
 def _called_scans(module: nn.Module) -> Iterator[tuple[Any, str]]:

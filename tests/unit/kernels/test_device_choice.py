@@ -53,7 +53,8 @@ FLEX_TERMS = {
 @pytest.mark.parametrize("hardware", [HOPPER, TURING, AMD, INTEL], ids=str)
 @pytest.mark.parametrize("name", FLEX_TERMS)
 def test_flex_computes_what_has_no_other_form_without_a_dense_mask(name, hardware):
-    choice = choose(hardware, **FLEX_TERMS[name])
+    dtype = torch.float16 if hardware is TURING else torch.bfloat16
+    choice = choose(hardware, dtype=dtype, **FLEX_TERMS[name])
     assert choice.impl == "flex"
     assert "not measured on a device" in choice.reasons["flex"]
     assert "dense mask" in choice.reasons["sdpa"] or "has no" in choice.reasons["sdpa"]
@@ -114,13 +115,16 @@ def test_a_window_of_129_tokens_has_a_tile_to_skip_and_one_of_128_has_none():
         (HOPPER, {"dtype": torch.float64}, "no float64"),
         (WITHOUT_TRITON, {}, "Triton, which is not installed"),
         (PASCAL, {}, "from sm_70 on, and the tensors are on cuda (sm_61)"),
+        (TURING, {}, "bfloat16 for GPUs from sm_80 on, and the tensors are on cuda (sm_75)"),
         (APPLE, {}, "the tensors are on mps"),
     ],
 )
 def test_a_dense_mask_serves_what_flex_refuses(hardware, terms, reason):
     choice = choose(hardware, mask=masks.window(17, 0), **terms)
     assert choice.impl == "sdpa"
-    assert "with a dense mask" in choice.reasons["sdpa"]
+    each = 9 if terms.get("dtype") is torch.float64 else 3
+    assert f"with a dense mask of {each * 389 * 389 / 2**20:.1f} MiB" in choice.reasons["sdpa"]
+    assert ("holds the weights" in choice.reasons["sdpa"]) == (each == 9)
     assert reason in choice.reasons["flex"]
 
 
@@ -132,6 +136,21 @@ def test_the_weights_are_held_only_where_nothing_else_serves():
     # Decoding with a softcap: a row of weights is smaller than the keys, and FlexAttention would be compiled first.
     assert choose(HOPPER, 1, 389, softcap=3.0).impl == "reference"
     assert choose(HOPPER, 211, 389, softcap=3.0).impl == "flex"
+
+
+def test_the_reasons_say_what_memory_the_weights_take():
+    """Terms that torch's kernel lacks are computed a few queries at a time."""
+    shaw, sinks = positions.ShawRelative(16), torch.zeros(4)
+    size = 2 * 4 * 389 * 389 * 4 / 2**20
+    assert f"holding the weights, {size:.1f} MiB" in choose(HOPPER, bias=shaw).reasons["reference"]
+    assert f"holds the weights of all queries and keys, {size:.1f} MiB" in choose(HOPPER).reasons["reference"]
+    choice = choose(APPLE, sinks=sinks)
+    assert choice.impl == "reference"
+    assert "a few queries at a time" in choice.reasons["reference"]
+    assert "a few queries at a time" in choose(HOPPER, sinks=sinks).reasons["reference"]
+    large = torch.zeros(1).expand(1, 1, 65_536, 16)
+    request = make_request(large, large, large, mask=masks.window(3, 0), dropout=0.5).replace(hardware=HOPPER)
+    assert "with a dense mask of 20.0 GiB" in explain_choice("attention", request).reasons["sdpa"]
 
 
 def test_traced_masks_have_no_tiles(monkeypatch):
@@ -168,7 +187,7 @@ def test_a_large_dense_mask_is_said_once(monkeypatch):
         warnings.simplefilter("error")
         sdpa.run_form(request, Form.DENSE)
     monkeypatch.setattr(sdpa, "MAX_QUIET_BYTES", 150 * 150 * 3 - 1)
-    with pytest.warns(RuntimeWarning, match="holds a dense mask of 0.0 GiB.*regard.why"):
+    with pytest.warns(RuntimeWarning, match="holds a dense mask of 0.1 MiB.*regard.why"):
         sdpa.run_form(request, Form.DENSE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

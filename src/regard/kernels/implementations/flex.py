@@ -30,6 +30,7 @@ from regard.errors import RefusedError
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.flex_mask import lower_mask
+from regard.kernels.optional_package import find_problem
 from regard.kernels.request import Request, make_term_check
 from regard.kernels.tracing import in_functorch
 from regard.positions.base import DistanceBias, PairBias, distance_range
@@ -41,6 +42,8 @@ _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
 _MIN_CAPABILITY = (7, 0)
 """Least compute capability for which torch compiles with Triton."""
+_MIN_BFLOAT16 = (8, 0)
+"""Least compute capability for which it compiles bfloat16; on others it raises an error."""
 _DEVICE_TYPES = ("cuda", "xpu")
 MAX_COMPILATIONS = 4096
 """Compilations of FlexAttention in one process, torch's own limit being 8."""
@@ -86,7 +89,9 @@ def _refuses(request: Request) -> str | None:
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         name = type(request.bias).__name__
         return f"FlexAttention takes a bias for each pair, and {name} needs the queries or the weights"
-    return None
+    if request.hardware is not None or torch.compiler.is_compiling():  # then torch has imported it
+        return None
+    return find_problem("triton")
 
 
 def _device_refusal(request: Request) -> str | None:
@@ -98,6 +103,8 @@ def _device_refusal(request: Request) -> str | None:
         return "FlexAttention is compiled by Triton, which is not installed"
     if target.capability is not None and target.capability < _MIN_CAPABILITY:
         return f"torch compiles for GPUs from sm_70 on, and the tensors are on {target}"
+    if request.query.dtype == torch.bfloat16 and target.capability is not None and target.capability < _MIN_BFLOAT16:
+        return f"torch compiles bfloat16 for GPUs from sm_80 on, and the tensors are on {target}"
     return None
 
 

@@ -34,6 +34,7 @@ from regard.kernels.autocast import disable_autocast
 from regard.kernels.hardware import Hardware, describe_hardware
 from regard.kernels.implementation import Implementation
 from regard.kernels.implementations.second_derivative_guard import refuse_create_graph
+from regard.kernels.optional_package import find_problem
 from regard.kernels.packed_texts import PackedTexts, find_texts
 from regard.kernels.reference.scan import ScanRequest, ScanResult
 from regard.kernels.tracing import in_functorch
@@ -42,6 +43,8 @@ _MIN_LOG_DECAY = -110.0
 _MAX_DIM = 256
 """Widest key of the delta rules in fla."""
 _HALF = (torch.float16, torch.bfloat16)
+_MIN_VERSION = (0, 6)
+_MODULES = tuple(f"fla.ops.{name}" for name in ("simple_gla", "gla", "gated_delta_rule", "kda"))
 
 FindKernel = Callable[[str, str], Callable[..., Any]]
 """(module, function) -> the function of fla."""
@@ -51,9 +54,16 @@ def device_refusal(target: Hardware) -> str | None:
     """Return why fla computes nothing on a device; None if it computes there."""
     if target.type not in ("cuda", "xpu"):
         return f"fla runs on a CUDA or XPU device, and the tensors are on {target}"
-    if not target.has_triton or find_spec("fla") is None:
-        return 'flash-linear-attention is not installed; install it with `pip install "regard[gpu]"`'
+    if not target.has_triton:
+        return "fla is compiled by Triton, which is not installed"
     return None
+
+
+def package_problem() -> str | None:
+    """Return why flash-linear-attention cannot be used on this machine; None if it can."""
+    if find_spec("fla") is None:
+        return 'flash-linear-attention is not installed; install it with `pip install "regard[gpu]"`'
+    return find_problem("fla", _MODULES, _MIN_VERSION)
 
 
 def refusal(request: ScanRequest, target: Hardware) -> str | None:
@@ -133,7 +143,7 @@ def _find_kernel(module: str, function: str) -> Callable[..., Any]:
 
 
 def _refuses(request: ScanRequest) -> str | None:
-    return refusal(request, describe_hardware(request.query.device))
+    return refusal(request, describe_hardware(request.query.device)) or package_problem()
 
 
 FLA = Implementation(

@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
-from regard.kernels.implementations.sdpa_form import Form, dense_bytes, find_form, key_range
+from regard.kernels.implementations.sdpa_form import Form, dense_bytes, describe_bytes, find_form, key_range
 from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
 from regard.kernels.implementations.varlen import call_varlen, run_varlen
 from regard.kernels.request import Bias, Request, make_term_check
@@ -123,14 +123,14 @@ def _warn_of_memory(request: Request) -> None:
     """Say how large the dense mask is, once for each size, if it is large."""
     size = dense_bytes(request)
     if size > MAX_QUIET_BYTES:
-        _warn_once(f"{size / 2**30:.1f} GiB")
+        _warn_once(describe_bytes(size))
 
 
 @cache
 def _warn_once(size: str) -> None:
     warnings.warn(
         f'impl "sdpa" holds a dense mask of {size}: torch\'s kernel has no other form for these terms. '
-        "regard.why(...) says which term FlexAttention, which needs none, refuses",
+        "regard.why(...) says why FlexAttention, which needs none, is not taken",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -140,14 +140,18 @@ def _auto_defers(request: Request) -> str | None:
     if request.device_type == "cpu":
         return None
     form = find_form(request)
-    return f"it would need a dense mask of {dense_bytes(request) / 2**20:.1f} MiB" if form is Form.DENSE else None
+    return f"it would need a dense mask of {describe_bytes(dense_bytes(request))}" if form is Form.DENSE else None
 
 
 def _why_chosen(request: Request) -> str:
     text = "torch's fused kernel, with regard's meaning of masks and empty rows"
     if request.device_type == "cpu":
         return text
-    return f"{text}, {find_form(request).value}; the order is assumed, it was not measured on a device"
+    form = find_form(request)
+    size = f" of {describe_bytes(dense_bytes(request))}" if form is Form.DENSE else ""
+    if request.query.dtype == torch.float64:
+        text = "torch's kernel, which is not fused in float64 on a GPU and holds the weights"
+    return f"{text}, {form.value}{size}; the order is assumed, it was not measured on a device"
 
 
 def _requires_grad(bias: Bias | None) -> bool:

@@ -8,7 +8,6 @@ the CPU, too, as tests do.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from regard.contract import Observation
 from regard.kernels.hardware import Hardware
 from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.optional_package import find_problem
 from regard.kernels.request import Request, make_term_check
 from regard.kernels.tile_programs.block_sizes import MAX_HEAD_BYTES
 from regard.kernels.tracing import in_functorch, is_eager
@@ -30,12 +30,15 @@ _DEVICES = ("cuda", "xpu")
 """Types of devices for which Triton compiles; that of AMD's GPUs is "cuda" in torch."""
 _MIN_CAPABILITY = (8, 0)
 """Least compute capability that Triton compiles for."""
+_MIN_VERSION = (3, 7)
+"""The oldest Triton that compiles the kernels, of torch 2.12; they were also tried with 3.8 and 3.9."""
 
 
 def _unavailable_reason() -> str | None:
     """Return why there is no device, or no Triton, to compute with; None if there are both."""
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
+    reason = find_problem("triton", minimum=_MIN_VERSION)
+    if reason is not None:
+        return reason
     if _is_interpreted() or any(torch.get_device_module(name).is_available() for name in _DEVICES):
         return None
     return "torch finds no GPU"
@@ -75,13 +78,13 @@ def _refuses(request: Request) -> str | None:
     tensor = bias if isinstance(bias, Tensor) else None
     if in_functorch() or not is_eager(request.query, request.key, request.value, tensor, request.terms.sinks):
         return "the kernels in Triton are not traced by torch.compile, and have no torch.func"
-    return None
+    return None if request.hardware is not None else find_problem("triton", minimum=_MIN_VERSION)
 
 
 def _device_refusal(target: Hardware) -> str | None:
     """Return why the kernels do not run on a device; None if they do."""
     if target.type == "cpu" and _is_interpreted():
-        return None if importlib.util.find_spec("triton") is not None else "the package triton is not installed"
+        return None
     if target.type not in _DEVICES:
         return f"triton runs on a GPU, and the tensors are on {target}"
     if not target.has_triton:

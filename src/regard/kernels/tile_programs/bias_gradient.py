@@ -28,7 +28,7 @@ def differentiate_bias(
     head, stop_head = _range_of(pair % shape[1], shape[1], sizes.heads)
     first_row, stop_row = _range_of(query_part, shape[2], tl.cdiv(sizes.queries, blocks.rows))
     first_column, stop_column = _range_of(key_part, shape[3], tl.cdiv(sizes.keys, blocks.columns))
-    summed = tl.zeros([blocks.rows, blocks.columns], tl.float32)
+    summed = tl.full([blocks.rows, blocks.columns], 0, tl.float32)
     for at_batch in range(batch, stop_batch):
         for at_head in range(head, stop_head):
             for at_row in range(first_row, stop_row):
@@ -65,7 +65,7 @@ def differentiate_table(
     source = place[None, :] + row[:, None] - (blocks.rows - 1)
     is_cell = (source >= 0) & (source < blocks.columns)
     source = tl.where(is_cell, source, 0)
-    summed = tl.zeros([2 * blocks.columns], tl.float32)
+    summed = tl.full([2 * blocks.columns], 0, tl.float32)
     for at_batch in range(batches):
         for at_head in range(head, stop_head):
             for at_row in range(tl.maximum(0, -apart), tl.minimum(query_parts, key_parts - apart)):

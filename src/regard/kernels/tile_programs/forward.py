@@ -33,8 +33,8 @@ def compute_output(
     place = place_of(batch, head, sizes.heads, row, sizes.queries)
     q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
     highest = tl.full([blocks.rows], float("-inf"), tl.float32)
-    total = tl.zeros([blocks.rows], tl.float32)
-    summed = tl.zeros([blocks.rows, blocks.padded_value_dim], tl.float32)
+    total = tl.full([blocks.rows], 0, tl.float32)
+    summed = tl.full([blocks.rows, blocks.padded_value_dim], 0, tl.float32)
     bounds = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
     for is_partial in tl.static_range(2 if tiles is not None else 1):
         for entry in range(bounds[is_partial], bounds[is_partial + 1]):

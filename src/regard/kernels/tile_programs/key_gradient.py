@@ -25,8 +25,8 @@ def differentiate_keys(
     batch, key_head = pair // key_heads, pair % key_heads
     column = part * blocks.columns + tl.arange(0, blocks.columns)
     of_columns = load_keys_and_values(key, value, terms, batch, key_head, column, sizes, blocks)
-    of_k = tl.zeros([blocks.columns, blocks.padded_head_dim], tl.float32)
-    of_v = tl.zeros([blocks.columns, blocks.padded_value_dim], tl.float32)
+    of_k = tl.full([blocks.columns, blocks.padded_head_dim], 0, tl.float32)
+    of_v = tl.full([blocks.columns, blocks.padded_value_dim], 0, tl.float32)
     for head in range(key_head * sizes.group, (key_head + 1) * sizes.group):
         bounds = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
         for is_partial in tl.static_range(2 if tiles is not None else 1):

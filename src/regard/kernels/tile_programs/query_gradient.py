@@ -19,7 +19,7 @@ def differentiate_queries(query, key, value, tiles, terms, normalizer, upstream,
     batch, head = pair // sizes.heads, pair % sizes.heads
     row = part * blocks.rows + tl.arange(0, blocks.rows)
     of_rows = load_rows(query, terms, normalizer, upstream, batch, head, row, sizes, blocks)
-    summed = tl.zeros([blocks.rows, blocks.padded_head_dim], tl.float32)
+    summed = tl.full([blocks.rows, blocks.padded_head_dim], 0, tl.float32)
     bounds = find_list(tiles, batch, head, part * blocks.rows // 64, tl.cdiv(sizes.keys, 64))
     for is_partial in tl.static_range(2 if tiles is not None else 1):
         for entry in range(bounds[is_partial], bounds[is_partial + 1]):

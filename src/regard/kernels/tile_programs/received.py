@@ -22,7 +22,7 @@ def sum_columns(query, key, tiles, terms, normalizer, received, sizes, blocks: t
     column = part * blocks.columns + tl.arange(0, blocks.columns)
     exists = column < sizes.keys
     k, is_bad = load_keys(key, terms, batch, head // sizes.group, column, sizes, blocks)
-    sums = tl.zeros([blocks.columns], tl.float32)
+    sums = tl.full([blocks.columns], 0, tl.float32)
     bounds = find_list(tiles, batch, head, part * blocks.columns // 64, tl.cdiv(sizes.queries, 64))
     for is_partial in tl.static_range(2 if tiles is not None else 1):
         for entry in range(bounds[is_partial], bounds[is_partial + 1]):

@@ -59,11 +59,11 @@ def summarize_rows(
         passes = tl.cdiv(top, count)
     limit = tl.full([blocks.rows], 2**63 - 1, tl.int64)
     for turn in range(passes):
-        sums = tl.zeros([blocks.rows], tl.float32)
-        means = tl.zeros([blocks.rows], tl.float32)
-        best = tl.zeros([blocks.rows, 1], tl.int64)
+        sums = tl.full([blocks.rows], 0, tl.float32)
+        means = tl.full([blocks.rows], 0, tl.float32)
+        best = tl.full([blocks.rows, 1], 0, tl.int64)
         if count > 0:
-            best = tl.zeros([blocks.rows, count], tl.int64) + (tl.arange(0, count).to(tl.int64) + _LOWEST)[None, :]
+            best = tl.full([blocks.rows, count], 0, tl.int64) + (tl.arange(0, count).to(tl.int64) + _LOWEST)[None, :]
         for is_partial in tl.static_range(2 if tiles is not None else 1):
             for entry in range(bounds[is_partial], bounds[is_partial + 1]):
                 sums, means, best = _read_tile(

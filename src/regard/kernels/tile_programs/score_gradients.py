@@ -19,7 +19,7 @@ def load_rows(query, terms, normalizer, upstream, batch, head, row, sizes, block
     """Load queries, the gradients of their outputs (0 in rows without weights), their flags and normalizers."""
     q, is_bad = load_queries(query, terms, batch, head, row, sizes, blocks)
     largest, log_sum = load_normalizers(normalizer, batch, head, row, sizes)
-    of_output = tl.zeros([blocks.rows, blocks.padded_value_dim], q.dtype)
+    of_output = tl.full([blocks.rows, blocks.padded_value_dim], 0, q.dtype)
     if upstream.output is not None:
         has_weights = (row < sizes.queries) & (largest > float("-inf"))
         of_output = load_tokens(

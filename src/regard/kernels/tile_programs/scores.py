@@ -82,9 +82,9 @@ def tanh(number):
 
 
 @triton.jit
-def capped_products(q, k, terms, precision: tl.constexpr):
+def capped_products(q, k, terms, blocks: tl.constexpr):
     """Compute the scaled products of queries and keys (rows, columns), bounded by a softcap."""
-    products = tl.dot(q, tl.trans(k), input_precision=precision) * terms.scale
+    products = tl.dot(q, tl.trans(k), input_precision=blocks.precision) * terms.scale
     if terms.softcap is not None:
         products = terms.softcap * tanh(products / terms.softcap)
     return products
@@ -94,7 +94,7 @@ def capped_products(q, k, terms, precision: tl.constexpr):
 def load_bias(terms, batch, head, query, key, sizes, is_bad_query):
     """Load the bias of cells; 0 for queries that are not finite, whose rows become NaN whatever their bias."""
     exists = ((query < sizes.queries) & (is_bad_query == 0))[:, None] & (key < sizes.keys)[None, :]
-    bias = tl.zeros([1, 1], tl.float32)
+    bias = tl.full([1, 1], 0, tl.float32)
     if terms.bias is not None:
         tensor = terms.bias
         base = (
@@ -123,7 +123,7 @@ def hidden_scores(products, allowed, terms, batch, head, query, key, sizes, is_b
 @triton.jit
 def score_cells(q, is_bad_query, k, is_bad_key, allowed, terms, batch, head, row, column, sizes, blocks: tl.constexpr):
     """Compute the products of cells, scaled and capped, and their scores."""
-    products = capped_products(q, k, terms, blocks.precision)
+    products = capped_products(q, k, terms, blocks)
     return products, hidden_scores(products, allowed, terms, batch, head, row, column, sizes, is_bad_query, is_bad_key)
 
 
