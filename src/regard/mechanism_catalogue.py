@@ -177,7 +177,7 @@ _TABLE = (
         equation="phi(q) . phi(k) v / sum, phi = elu + 1",
         paper="Katharopoulos et al. 2020, Transformers are RNNs, equations 4 to 12",
         cost="n d^2",
-        masks="causal, padding, both",
+        masks="causal, padding, causal documents, and several of them",
         bias=False,
     ),
     CatalogueRow(
@@ -254,7 +254,7 @@ _TABLE = (
         equation="phi(q) . phi(k) v / sum, phi = exp(w . x - x . x / 2), w random",
         paper="Choromanski et al. 2021, Rethinking attention with Performers, lemma 1",
         cost="n features d",
-        masks="causal, padding, both",
+        masks="causal, padding, causal documents, and several of them",
         bias=False,
     ),
     CatalogueRow(

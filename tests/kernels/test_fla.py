@@ -170,7 +170,7 @@ SCANS = ("retention", "gated_linear", "mamba2", "gated_delta", "kda")
 
 
 @pytest.mark.parametrize("impl", ["native", "reference", "fla"])
-@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("name", [*SCANS, "linear", "performer"])
 def test_documents_are_texts_of_their_own(name, impl, stand_in):
     """Each text alone is the oracle, also for gradients and with NaN in another text; the last text is padded."""
     torch.default_generator.manual_seed(5)
@@ -196,12 +196,30 @@ def test_documents_are_texts_of_their_own(name, impl, stand_in):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5 * float(theirs.abs().max()))
     key = tokens[1].detach().clone()
     key[:, :, 3] = torch.nan
-    mask = masks.documents(ids) & masks.padding([total, total - 2])  # a scan hides later keys itself
+    mask = masks.documents(ids) & masks.padding([total, total - 2])
+    if name not in SCANS:  # a scan hides later keys itself
+        mask = mask & masks.causal()
     poisoned = layer(tokens[0], key, tokens[2], mask, **inputs)
     assert poisoned[:, :, 3:5].isnan().all()
     clean = torch.cat([poisoned[:, :, :3], poisoned[:, :, 5:]], 2)
     expected = torch.cat([whole[:, :, :3], whole[:, :, 5:]], 2)
     torch.testing.assert_close(clean, expected, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("impl", ["native", "reference", "fla"])
+def test_weights_of_keys_are_those_of_their_text(impl, stand_in):
+    """Weights of Performer's keys are divided by the largest so far: here the ones of other texts would leave 0/0."""
+    torch.default_generator.manual_seed(5)
+    layer = regard.mechanism("performer", heads=2, head_dim=5, seed=3, impl=impl)
+    query, key, value = (torch.randn(1, 2, 203, 5) for _ in range(3))
+    ids = torch.arange(203)[None] // 67
+    key[:, :, ids[0] == 1] *= 30.0  # a weight is about exp(-|k|^2 / 2): the others weigh far more
+    key[:, :, ids[0] == 2] *= 0.1
+    whole = layer(query, key, value, masks.causal() & masks.documents(ids))
+    for text in range(4):
+        own = ids[0] == text
+        alone = layer(query[:, :, own], key[:, :, own], value[:, :, own], masks.causal())
+        torch.testing.assert_close(whole[:, :, own], alone, rtol=0, atol=2e-5 * float(alone.abs().max()))
 
 
 @pytest.mark.parametrize(
@@ -217,8 +235,16 @@ def test_documents_that_are_no_runs_are_refused(mask):
     query = torch.randn(1, 2, 5, 3)
     with pytest.raises(RefusedError, match="several documents must be runs of tokens"):
         regard.mechanism("retention", heads=2, head_dim=3)(query, query, query, mask)
-    with pytest.raises(RefusedError, match="a mask must be causal"):
-        regard.mechanism("linear", heads=2, head_dim=3)(query, query, query, masks.documents([0, 0, 1, 1, 2]))
+
+
+@pytest.mark.parametrize("other", [None, masks.window(1, 1), masks.window(1, 0)], ids=str)
+@pytest.mark.parametrize("name", ["linear", "performer"])
+def test_documents_without_a_causal_mask_are_refused(name, other):
+    query, documents = torch.randn(1, 2, 5, 3), masks.documents([0, 0, 1, 1, 2])
+    layer = regard.mechanism(name, heads=2, head_dim=3)
+    with pytest.raises(RefusedError, match="under a causal mask"):
+        layer(query, query, query, documents if other is None else documents & other)
+    assert layer(query, query, query, documents & masks.causal()).isfinite().all()
 
 
 def test_a_decay_of_0_resets_the_state():

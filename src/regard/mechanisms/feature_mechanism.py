@@ -29,7 +29,7 @@ from regard.kernels.tracing import any_requires_grad
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill_zeros, has_norm_below
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
-from regard.mechanisms.linear_state import LinearState, any_visible
+from regard.mechanisms.linear_state import LinearState, any_visible, any_visible_in_text
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.mechanisms.steps import Factors, States
 from regard.tensors import is_traced
@@ -68,6 +68,8 @@ class FeatureMechanism(LinearStateMechanism):
     """
 
     traits = replace(LinearStateMechanism.traits, takes_rotation=False)
+    begins_again = True
+    sums_ahead = True
 
     @property
     @abstractmethod
@@ -98,10 +100,12 @@ class FeatureMechanism(LinearStateMechanism):
         starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> States:
         """Return the features of ``weight_factors``, and values with a 1 appended: the sums of all earlier tokens."""
-        del starts  # None: its masks have one text in each row
         tokens, factors = self._clean_tokens(request, visible_keys), self.weight_factors(request)
         key = fill_zeros(factors.of_key, tokens.excluded)
-        return States(factors.of_query, key, tokens.value, is_divided=True)
+        decay = None
+        if starts is not None:
+            decay = torch.ones_like(key[..., :1]).masked_fill(starts[:, None, :, None], 0.0)
+        return States(factors.of_query, key, tokens.value, decay=decay, is_divided=True)
 
     @final
     def state_size(self, value_dim: int) -> tuple[int, int]:
@@ -125,15 +129,14 @@ class FeatureMechanism(LinearStateMechanism):
         starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
         """Sum the new keys that a query sees; the next state adds those that none sees yet."""
-        del starts  # None: its masks have one text in each row
-        whole = self._request_of_whole_text(state, request, visible_keys, last_key)
+        whole = None if starts is not None else self._request_of_whole_text(state, request, visible_keys, last_key)
         if impl not in ("reference", "fla") and whole is not None and refuses_features(whole) is None:
             output, *of_keys = attend_by_features(whole)
             if any_requires_grad(*whole.tensors):  # the kernel's sums have no gradients
                 return output, partial(self._first_state, request, visible_keys)
             return output, partial(_state_of_sums, request, *of_keys, weighs_keys=whole.kind == "exponential")
         tokens = self._clean_tokens(request, visible_keys)
-        output, sums, summed = self._compute_output(tokens, state, last_key, impl)
+        output, sums, summed = self._compute_output(tokens, state, last_key, impl, starts)
         return output, partial(self._next_state, state, tokens, sums, summed)
 
     def _request_of_whole_text(
@@ -178,7 +181,12 @@ class FeatureMechanism(LinearStateMechanism):
         return state.extended(keys, sums.sums, tokens.bad_key, tokens.visible_keys, sums.log_scale)
 
     def _compute_output(
-        self, tokens: _CleanTokens, state: LinearState, high: int | None, impl: str
+        self,
+        tokens: _CleanTokens,
+        state: LinearState,
+        high: int | None,
+        impl: str,
+        starts: Bool[Tensor, "batch keys"] | None = None,
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], ScaledSums, int]:
         """Compute the output, and the sums after the keys that were summed for it, with their number.
 
@@ -191,17 +199,23 @@ class FeatureMechanism(LinearStateMechanism):
         if high is not None:
             summed = max(first, min(queries + high, keys))
             aligned = _align_keys(tokens, first, high)
-        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
-        bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
+        if starts is None:
+            visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
+            bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
+        else:  # from the empty state, and each query sees the keys of its text up to its own
+            visible = any_visible_in_text(tokens.visible_keys, starts)
+            bad = any_visible_in_text(tokens.bad_key, starts) | tokens.bad_query
         # Split, since the gradient of a slice is as large as the whole: one for each block would be quadratic.
         sizes, parts = self._block_sizes(tokens, queries), []
         blocks = (tokens.query, visible, bad) if high is None else (tokens.query, visible, bad, *aligned.of_keys)
-        for query, own_shown, own_bad, *of_keys in zip(*(side.split(sizes, dim=2) for side in blocks), strict=True):
+        begins = [None] * len(sizes) if starts is None else starts.split(sizes, dim=1)
+        of_blocks = zip(*(side.split(sizes, dim=2) for side in blocks), strict=True)
+        for (query, own_shown, own_bad, *of_keys), begin in zip(of_blocks, begins, strict=True):
             of_query = tokens.features.map_queries(query)
             if high is None:
                 products = of_query @ sums.sums
             else:
-                products, sums = sum_prefixes(of_query, _map_keys(tokens.features, *of_keys), sums, impl)
+                products, sums = sum_prefixes(of_query, _map_keys(tokens.features, *of_keys), sums, impl, begin)
             parts.append(_divide(products, own_shown, own_bad))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2), sums, summed
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.kernels.reference.scan import ScanRequest
 from regard.kernels.select import select
 from regard.kernels.tracing import is_exported_to_onnx
+from regard.mechanisms.linear_state import largest_in_text
 
 HIDDEN_LOG_WEIGHT = -(2.0**100)
 """Logarithm of the weight of a key that is not summed: below the logarithm of any other key's weight, and finite, so
@@ -66,21 +67,28 @@ def add_keys(keys: KeyFeatures, before: ScaledSums) -> ScaledSums:
 
 
 def sum_prefixes(
-    query: Float[Tensor, "batch heads queries features"], keys: KeyFeatures, before: ScaledSums, impl: str
+    query: Float[Tensor, "batch heads queries features"],
+    keys: KeyFeatures,
+    before: ScaledSums,
+    impl: str,
+    starts: Bool[Tensor, "batch keys"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads queries value_and_one"], ScaledSums]:
     """Sum the keys up to i for query i, after those in ``before``; there are as many keys as queries.
 
     Returns the products of the queries with their sums, which are divided by the largest weight among the keys of each
-    query, and the sums after all keys. ``impl`` is the implementation of the scan.
+    query, and the sums after all keys. ``impl`` is the implementation of the scan. ``starts`` is True for keys with
+    which the sums begin again, for several texts in a row.
     """
     value, log_decay, log_scale = keys.value, None, None
     if keys.log_weight is not None and before.log_scale is not None:
-        scale = _running_maximum(keys.log_weight, before.log_scale)
+        scale = _running_maximum(keys.log_weight, before.log_scale, starts)
         log_decay, log_scale = (scale[..., :-1] - scale[..., 1:])[..., None], scale[..., -1]
+        if starts is not None:  # there is no sum before them, and a scale may be larger than that of the text before
+            log_decay = log_decay.masked_fill(starts[:, None, :, None], 0.0)
         value = value * (keys.log_weight - scale[..., 1:]).exp()[..., None]
     # Features of a query add up to 1 if there is a floor, so adding it to each feature of a key adds it to s_ij.
     key = keys.key + keys.floor if keys.floor else keys.key
-    request = ScanRequest(query, key, value, log_decay, state=before.sums)
+    request = ScanRequest(query, key, value, log_decay, state=before.sums, starts=starts)
     products, sums = select("scan", impl, request).compute(request)
     return products, ScaledSums(sums, log_scale)
 
@@ -92,10 +100,14 @@ def _sum_products(keys: KeyFeatures, value: Tensor) -> Tensor:
 
 
 def _running_maximum(
-    log_weight: Float[Tensor, "batch heads keys"], log_scale: Float[Tensor, "batch heads"]
+    log_weight: Float[Tensor, "batch heads keys"],
+    log_scale: Float[Tensor, "batch heads"],
+    starts: Bool[Tensor, "batch keys"] | None = None,
 ) -> Float[Tensor, "batch heads one_and_keys"]:
-    """Compute the largest logarithm so far, and then the largest up to each key."""
+    """Compute the largest logarithm so far, and then the largest up to each key, from the last of ``starts`` on."""
     logarithms = torch.cat([log_scale[..., None], log_weight.detach()], dim=2)
+    if starts is not None:
+        return largest_in_text(logarithms, torch.nn.functional.pad(starts, (1, 0)))
     if is_exported_to_onnx():  # which has no running maximum
         places = torch.arange(logarithms.shape[2], device=logarithms.device)
         return logarithms[:, :, None].masked_fill(places > places[:, None], -torch.inf).amax(-1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
@@ -92,6 +92,22 @@ def any_visible(
     prefixes = torch.cat([known[..., None], flags], dim=2).cumsum(2) > 0
     last = torch.arange(high + 1, high + 1 + queries, device=flags.device).clamp(min=0, max=flags.shape[2])
     return prefixes[..., last]
+
+
+def largest_in_text(
+    numbers: Float[Tensor, "batch heads tokens"], starts: Bool[Tensor, "batch tokens"]
+) -> Float[Tensor, "batch heads tokens"]:
+    """The largest number of a token and the earlier ones of its text; ``starts`` is True where texts begin.
+
+    In steps that double how far back a token looks: no number of another text takes part.
+    """
+    text = starts.cumsum(1)[:, None]
+    reach = 1
+    while reach < numbers.shape[2]:
+        earlier = torch.where(text[..., reach:] == text[..., :-reach], numbers[..., :-reach], -torch.inf)
+        numbers = torch.cat([numbers[..., :reach], torch.maximum(numbers[..., reach:], earlier)], dim=2)
+        reach *= 2
+    return numbers
 
 
 def any_visible_in_text(

@@ -48,6 +48,8 @@ class LinearStateMechanism(Mechanism):
     traits = Traits(implementations=impl_names("scan"), ignores_hidden_keys=True)
     begins_again: ClassVar[bool] = False
     """Whether the state can begin again within a row, for several texts in it."""
+    sums_ahead: ClassVar[bool] = False
+    """Whether queries see later keys unless a causal mask hides them: then the state begins again under such a mask."""
 
     def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
@@ -84,6 +86,11 @@ class LinearStateMechanism(Mechanism):
         if request.bias is not None:
             return "a bias is added to scores, and attention with a state of constant size has no scores"
         if self._split(request) is None:
+            if self.begins_again and self.sums_ahead:
+                return (
+                    "all queries share one state, so a mask must be causal, hide keys from all queries, or both, and "
+                    "several documents must be runs of tokens that are both queries and keys, under a causal mask"
+                )
             if self.begins_again:
                 return (
                     "all queries share one state, so a mask must be causal, hide keys from all queries, or both, and "
@@ -132,7 +139,12 @@ class LinearStateMechanism(Mechanism):
 
     def _split(self, request: Request) -> CausalParts | None:
         """Split the mask of a request; None if it has another form than those that the mechanism supports."""
-        return (causal_parts_of_texts if self.begins_again else causal_parts)(request.mask, request.frame)
+        if not self.begins_again:
+            return causal_parts(request.mask, request.frame)
+        parts = causal_parts_of_texts(request.mask, request.frame)
+        if self.sums_ahead and parts is not None and parts.texts is not None and parts.high != 0:
+            return None
+        return parts
 
     def _starts(self, parts: CausalParts, request: Request) -> Bool[Tensor, "batch keys"] | None:
         return parts.starts(request.query.shape[0], request.device)
