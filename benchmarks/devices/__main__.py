@@ -6,11 +6,12 @@ Exits with 1 if a piece failed or was killed, and with 0 otherwise. ``make gpu``
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from benchmarks.devices.device import VARIABLE, find_device, is_stand_in, name_device
 from benchmarks.devices.pieces import LIMIT_SECONDS, Piece, list_pieces
-from benchmarks.devices.run_pieces import folder_of, list_remaining, result_path, run_piece
+from benchmarks.devices.run_pieces import end_with_pieces, folder_of, list_remaining, result_path, run_piece
 from regard.errors import OptionError, RegardError, unknown_name_error
 
 
@@ -71,6 +72,8 @@ def _choose(names: list[str]) -> list[Piece]:
 
 
 if __name__ == "__main__":
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, end_with_pieces)
     try:
         sys.exit(main())
     except RegardError as error:

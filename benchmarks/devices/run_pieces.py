@@ -3,21 +3,25 @@
 benchmarks/results/devices/<device>/<piece>.json    a piece that is done: it is not run again
 benchmarks/results/devices/<device>/<piece>.log     what the last run of a piece has printed
 
-A piece that is killed, by its limit or with the whole run, leaves no file, so it is run again from its start.
+A piece that is killed, by its limit or with the whole run, leaves no file, so it is run again from its start. A piece
+ends with the run, however that ends: what went on computing on the device would spoil the measurements after it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -28,6 +32,8 @@ from benchmarks.devices.pieces import Piece
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "devices"
 _ROOT = Path(__file__).resolve().parents[2]
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux."""
 _NO_TESTS = 5
 """The exit code of pytest where it finds no test: none is for this device."""
 _TESTS_ENDED = (0, 1, _NO_TESTS)
@@ -67,6 +73,7 @@ def run_piece(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         try:
             code = process.wait(timeout=limit)
@@ -111,6 +118,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it ends, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def end_with_pieces(number: int, frame: FrameType | None) -> None:
+    """Handle a signal that ends the program: as an error, so that the running piece is ended, too."""
+    del frame
+    raise SystemExit(128 + number)
 
 
 def _python_path() -> str:

@@ -6,12 +6,14 @@ import re
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState, PartialState
 
 from fake_device import device
 from fake_device.device import DEVICE, DeviceTensor
 from model_commands import CASES, write_models
 from regard import devices
-from shell_command import run
+from regard.cli.out_of_memory import is_out_of_memory, out_of_memory_error
+from shell_command import run, shell_message
 
 PAIRS = [
     pytest.param(name, arguments, id=f"{name} {' '.join(map(str, arguments[1:3]))}")
@@ -101,6 +103,50 @@ def test_texts_are_written_in_bfloat16_where_the_device_has_it(command, folder, 
     made.clear()
     assert run(command, *CASES[command][0], "--dtype", "float32").exit_code == 0
     assert torch.bfloat16 not in made
+
+
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
+
+
+@pytest.fixture
+def small_device(monkeypatch):
+    """A device with no memory for the result of a product."""
+    compute = device._run_on_cpu
+
+    def run_out(function, args, kwargs):
+        if function in _PRODUCTS:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.10 GiB.")
+        return compute(function, args, kwargs)
+
+    monkeypatch.setattr(device, "_run_on_cpu", run_out)
+
+
+@pytest.mark.parametrize(("command", "arguments"), PAIRS)
+def test_memory_that_runs_out(command, arguments, folder, monkeypatch, small_device):
+    """No command takes the error for another, such as that of a broken file."""
+    monkeypatch.chdir(folder)
+    assert_memory_ran_out(*command.split(), *arguments)
+
+
+def test_memory_that_runs_out_in_training_and_audits(folder, monkeypatch, small_device):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(PartialState, "default_device", property(lambda self: DEVICE))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    sizes = ["--set", "layers=1", "--set", "width=32", "--batch", 3, "--block", 7, "--vocabulary", 260]
+    said = assert_memory_ran_out("train", "lm", "--data", "text.txt", *sizes, "--dtype", "float32", "--out", "new")
+    assert "lower --batch (with a larger --accumulate)" in said
+    assert_memory_ran_out("audit", "lm", "--library", "regard", "--quick", "--only", "causal")
+
+
+def assert_memory_ran_out(*words):
+    result = run(*words)
+    assert result.exit_code != 0
+    assert is_out_of_memory(result.exception), result.exception
+    said = shell_message(out_of_memory_error(result.exception))
+    assert "there is not enough memory on the device" in said
+    assert "--device cpu computes in the memory of the machine" in said
+    assert "GPU 0 has 79.10 GiB" in said
+    return said
 
 
 def test_audit(folder, monkeypatch):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +63,35 @@ def test_a_killed_piece_starts_again_and_leaves_no_process(run, tmp_path):
     assert list_remaining([piece], tmp_path, CPU) == [piece]
     run(program_piece("wait", "import time; time.sleep(3)"))
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
+def test_a_piece_ends_with_the_run(ending, tmp_path):
+    """It would go on computing on the device, beside the next run."""
+    begun, alive = tmp_path / "begun", tmp_path / "alive"
+    child = f"""
+import pathlib, time
+pathlib.Path({str(begun)!r}).touch()
+time.sleep(2)
+pathlib.Path({str(alive)!r}).touch()
+"""
+    script = f"""
+import pathlib, signal, torch
+from benchmarks.devices.run_pieces import end_with_pieces, run_piece
+from speed.test_device_pieces import program_piece
+signal.signal(signal.SIGTERM, end_with_pieces)
+run_piece(program_piece("long", {child!r}), pathlib.Path({str(tmp_path)!r}), torch.device("cpu"), limit=60.0)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL) as process:
+        while not begun.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(ending)
+        assert process.wait(30) != 0
+    time.sleep(3)
+    assert not alive.exists()
+    assert not result_path(program_piece("long", ""), tmp_path).exists()
 
 
 @pytest.mark.parametrize(

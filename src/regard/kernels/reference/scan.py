@@ -127,38 +127,62 @@ class _LogDecays(NamedTuple):
 
     A sum is far larger than the differences of sums that are needed, after a token that resets the state above all: of
     two rounded sums only few digits would be left. The two parts of a difference are subtracted first, and then added.
+
+    With several texts in a row, ``text`` (.., length, 1) numbers those of a chunk; 0 continues the chunk before. Sums
+    are those of a text, so that the gradient of another text's decay is exactly 0, and not the rounding of a sum.
     """
 
     high: Tensor
     low: Tensor
+    text: Tensor | None
 
     @classmethod
-    def sum(cls, log_decay: Tensor, dim: int, dtype: torch.dtype) -> _LogDecays:
-        """Sum the logarithms of single tokens along ``dim``; the parts are in ``dtype``."""
+    def sum(cls, log_decay: Tensor, dtype: torch.dtype, starts: Tensor | None) -> _LogDecays:
+        """Sum the logarithms of single tokens (.., length, one_or_head_dim); the parts are in ``dtype``.
+
+        ``starts`` (.., length, 1) is True where a text begins.
+        """
+        text = None if starts is None else starts.cumsum(-2)
+
+        def add_up(numbers: Tensor) -> Tensor:
+            if text is None:
+                return numbers.cumsum(-2)
+            return (text == text.mT).tril().to(numbers.dtype) @ numbers
+
+        if starts is not None:
+            log_decay = log_decay.masked_fill(starts, 0.0)
         if dtype == torch.float64:
             # Multiples of 2^-20 up to 2^16 have exact sums in float64, and the sums of the rest are small.
             high = (log_decay.detach() * 2.0**20).round() * 2.0**-20
-            return cls(high.cumsum(dim), (log_decay - high).cumsum(dim))
-        sums = log_decay.double().cumsum(dim)
+            return cls(add_up(high), add_up(log_decay - high), text)
+        sums = add_up(log_decay.double())
         high = sums.to(dtype)
-        return cls(high, (sums - high).to(dtype))
+        return cls(high, (sums - high).to(dtype), text)
 
     @property
     def since_start(self) -> Tensor:
         """The decay of each token since the start of the chunk."""
-        return (self.high + self.low).exp()
+        decay = (self.high + self.low).exp()
+        return decay if self.text is None else decay.masked_fill(self.text > 0, 0.0)
 
     @property
     def to_end(self) -> Tensor:
         """The decay of each token to the end of the chunk."""
-        return ((self.high[..., -1:, :] - self.high) + (self.low[..., -1:, :] - self.low)).exp()
+        logarithm = (self.high[..., -1:, :] - self.high) + (self.low[..., -1:, :] - self.low)
+        if self.text is None:
+            return logarithm.exp()
+        is_other = self.text != self.text[..., -1:, :]
+        return logarithm.masked_fill(is_other, 0.0).exp().masked_fill(is_other, 0.0)
 
     @property
     def between(self) -> Tensor:
         """The decay from token j to token i, (.., length i, length j, channels), for j <= i; 1 above the diagonal."""
-        high, low = (part[..., :, None, :] - part[..., None, :, :] for part in self)
+        high, low = (part[..., :, None, :] - part[..., None, :, :] for part in (self.high, self.low))
         above = torch.ones(high.shape[-3:-1], dtype=torch.bool, device=high.device).triu(1)
-        return (high + low).masked_fill(above[..., None], 0.0).exp()
+        if self.text is None:
+            return (high + low).masked_fill(above[..., None], 0.0).exp()
+        is_other = (self.text != self.text.mT)[..., None]
+        return (high + low).masked_fill(above[..., None] | is_other, 0.0).exp().masked_fill(is_other, 0.0)
 
 
 @final
@@ -193,7 +217,9 @@ def scan_chunks(request: ScanRequest) -> ScanResult:
     A token with NaN or Inf (in log_decay: NaN or +Inf) makes its own and all later rows NaN, and the final state; a
     query with NaN or Inf makes its own row NaN. Such rows have no gradients.
     """
-    query, key, value, log_decay, beta, state, scale, _ = request = request.with_resets
+    if request.starts is not None and request.log_decay is None:
+        request = request._replace(log_decay=request.query.new_zeros(*request.query.shape[:3], 1))
+    query, key, value, log_decay, beta, state, scale, starts = request
     if state is None:
         state = _zero_state(key, value)
     bad_query, bad = _find_bad_tokens(request)
@@ -205,7 +231,7 @@ def scan_chunks(request: ScanRequest) -> ScanResult:
     if log_decay is not None:
         log_decay = log_decay.masked_fill(bad, 0.0).clamp(min=_MIN_LOG[log_decay.dtype])
         size = _CHUNK if log_decay.shape[3] == 1 else _CHUNK_BY_CHANNEL
-    clean = ScanRequest(query, key, value, log_decay, beta, state)
+    clean = ScanRequest(query, key, value, log_decay, beta, state, starts=starts)
     if beta is None and (log_decay is None or log_decay.shape[3] == 1):
         output, state = _sum_chunks(clean, state)
     else:
@@ -220,7 +246,8 @@ def _sum_chunks(clean: ScanRequest, state: Tensor) -> tuple[Tensor, Tensor]:
     query, key, value = (_split_chunks(side) for side in (clean.query, clean.key, clean.value))
     decays = None
     if clean.log_decay is not None:
-        decays = _LogDecays.sum(_split_chunks(clean.log_decay), 3, clean.query.dtype)
+        starts = None if clean.starts is None else _split_chunks(clean.starts[:, None, :, None])
+        decays = _LogDecays.sum(_split_chunks(clean.log_decay), clean.query.dtype, starts)
     start, end = _chunk_decays(key, decays)
     totals = (end * key).mT @ value
     if decays is None:
@@ -251,7 +278,8 @@ def _scan_chunk_by_chunk(clean: ScanRequest, state: Tensor, size: int) -> tuple[
         query, key, value = (side[:, :, chunk] for side in clean[:3])
         decays = None
         if clean.log_decay is not None:
-            decays = _LogDecays.sum(clean.log_decay[:, :, chunk], 2, query.dtype)
+            starts = None if clean.starts is None else clean.starts[:, None, chunk, None]
+            decays = _LogDecays.sum(clean.log_decay[:, :, chunk], query.dtype, starts)
         beta = None if clean.beta is None else clean.beta[:, :, chunk]
         output, state = _scan_chunk(query, key, value, decays, beta, state)
         outputs.append(output)
