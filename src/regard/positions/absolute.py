@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.copy_to_device import copy_to
+from regard.devices import to_float64
 from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_sizes
 from regard.positions.base import AbsolutePosition, check_positions
 
@@ -57,8 +58,9 @@ class Sinusoidal(AbsolutePosition):
 
     def _compute(self, positions: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
-        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=positions.device) / self.width
-        angles = positions.double()[..., None] * self.base**-exponents
+        places = to_float64(positions)
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float64, device=places.device) / self.width
+        angles = places[..., None] * self.base**-exponents
         vectors = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).to(self.dtype_and_device.dtype)
         return copy_to(vectors, self.dtype_and_device.device)
 

@@ -1,4 +1,4 @@
-"""What the clock and the signals of the main process decide, in every process.
+"""Decisions by the clock and the signals of the main process, shared with every process.
 
 To share a decision is a collective operation, for which each process waits for its device. So several processes share
 decisions at reports, where they wait for their devices anyway, and in between only if steps are long: a decision is

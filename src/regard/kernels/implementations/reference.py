@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.contract import Observation
+from regard.kernels.describe_bytes import describe_bytes
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations import sdpa
-from regard.kernels.implementations.sdpa_form import describe_bytes
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.reference.query_tiles import compute_in_tiles

@@ -26,9 +26,10 @@ from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.kernels.autocast import disable_autocast
+from regard.kernels.describe_bytes import describe_bytes
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
-from regard.kernels.implementations.sdpa_form import Form, dense_bytes, describe_bytes, find_form, key_range
+from regard.kernels.implementations.sdpa_form import Form, dense_bytes, find_form, key_range
 from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
 from regard.kernels.implementations.varlen import call_varlen, run_varlen
 from regard.kernels.request import Bias, Request, make_term_check

@@ -90,11 +90,6 @@ def dense_bytes(request: Request) -> int:
     return planes * cells * each
 
 
-def describe_bytes(size: int) -> str:
-    """Write a number of bytes, such as "1.5 MiB" or "12.0 GiB"."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
-
-
 def _is_varlen(request: Request) -> bool:
     """Whether every query of a batch entry sees the same keys, and FlashAttention computes the request."""
     mask, query = request.mask, request.query
