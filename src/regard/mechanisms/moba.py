@@ -33,7 +33,13 @@ from regard.arguments import explain_arguments
 from regard.errors import check_sizes
 from regard.kernels.request import Request
 from regard.masks.causal_parts import causal_parts
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, split_rows, visible_keys
+from regard.mechanisms.chosen_keys import (
+    ChosenKeysMechanism,
+    attend_exactly,
+    attend_to_blocks,
+    split_rows,
+    visible_keys,
+)
 from regard.mechanisms.highest_scores import mark_highest
 from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import BlockSums, score_blocks_of_rows
@@ -81,7 +87,13 @@ class MixtureOfBlocks(ChosenKeysMechanism):
         return visible & blocks.gather(3, number.expand(*blocks.shape[:3], -1))
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output; block by block if blocks are the same for all queries and begin with the first key."""
+        """Compute the output; block by block if blocks are the same for all queries and begin with the first key.
+
+        A text that has no more blocks than are chosen is computed as causal attention.
+        """
+        if request.frame.keys <= self.block * self.chosen_blocks:  # every block is chosen
+            mask = masks.causal() if request.mask is None else masks.causal() & request.mask
+            return attend_exactly(request.replace(mask=mask, inputs={}))
         prefix = KeyPrefix.of(request)
         if prefix is None or request.frame.queries == 0 or request.frame.keys == 0:
             return self.attend_under_mask(request)

@@ -43,6 +43,23 @@ def test_rows_in_parts_agree_with_the_oracles(monkeypatch, queries: int, keys: i
         np.testing.assert_allclose(build(name)(*tokens, masks.causal()).numpy(), output, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("queries", [1, 4, None])
+@pytest.mark.parametrize("keys", [8, 9, 10])  # 9 keys are the three blocks that are chosen
+def test_moba_agrees_with_the_oracle_on_both_sides_of_the_keys_that_it_chooses(queries, keys) -> None:
+    queries = queries or keys
+    tokens, lengths = make_tokens(queries, keys), [keys, keys - 2]
+    causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
+    hidden = np.arange(keys)[None, :] < np.array(lengths)[:, None]
+    for mask, allowed in (
+        (None, causal),
+        (masks.causal(), causal),
+        (masks.padding(lengths), causal & hidden[:, None, None]),
+        (masks.causal() & masks.padding(lengths, side="left"), causal & hidden[:, None, None, ::-1]),
+    ):
+        expected = moba_oracle.attention(*(part.numpy() for part in tokens), 3, 3, allowed)
+        np.testing.assert_allclose(build("moba")(*tokens, mask).numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_highest_scores_takes_the_first_of_equal_ones() -> None:
     scores = torch.tensor([[[[1.0, 3.0, 3.0, 3.0, 2.0], [-torch.inf, 0.0, -torch.inf, 5.0, torch.inf]]]])
     every = torch.ones(1, 1, 1, 5, dtype=torch.bool)
