@@ -14,6 +14,7 @@ from regard.errors import DtypeError, ShapeError
 from regard.fields import repr_of_fields
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
+from regard.mechanisms.clean_tokens import is_false
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.state import State, StateBytes
 
@@ -39,6 +40,11 @@ class LinearState(State):
     def bytes(self) -> StateBytes:
         """The memory of one sequence, of any length."""
         return StateBytes.of_sums(self.sums, self.has_nonfinite, self.has_visible_key, self.log_scale)
+
+    @property
+    def may_be_broken(self) -> bool:
+        """Whether a visible key that is not finite was read, as far as is known without waiting for a device."""
+        return self.has_nonfinite is not None and not is_false(self.has_nonfinite)
 
     def check(self, request: Request, rows: int, columns: int) -> None:
         """Raise ShapeError or DtypeError unless the tokens of a request fit a matrix of this size."""

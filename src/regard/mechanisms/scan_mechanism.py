@@ -163,7 +163,8 @@ class ScanMechanism(LinearStateMechanism):
             aligned = torch.nn.functional.pad(rows, (0, 0, before, keys - before - rows.shape[2]))
         scan = self.make_scan(aligned, tokens.key, tokens.value, tokens.inputs)
         log_decay, beta = scan.log_decay, scan.beta
-        if not is_false(tokens.excluded):
+        is_clean = is_false(tokens.excluded)
+        if not is_clean:
             log_decay, beta = (
                 None if tensor is None else tensor.masked_fill(tokens.excluded[..., None], 0.0)
                 for tensor in (log_decay, beta)
@@ -174,6 +175,8 @@ class ScanMechanism(LinearStateMechanism):
             output = output[:, :, before : before + rows.shape[2]]
         if first:
             output = torch.nn.functional.pad(output, (0, 0, first, 0))
+        if is_clean and not first and is_false(tokens.bad_query) and not state.may_be_broken:
+            return output, matrix  # every query sees a key, and all tokens are finite
         if starts is None:
             visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
             bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high)
