@@ -99,7 +99,7 @@ def _describe_encoder_decoder(model: Any, length: int) -> Subject:
 def _describe_agent(model: Any, causal: bool | None, length: int) -> Subject:
     stream = Stream(
         "ids",
-        draw_ids("ids", torch.arange(model.config.vocabulary)),
+        draw_ids("ids", allowed_ids(model.config.vocabulary, {model.config.ranges.patch_id})),
         length,
         True,
         {"ids": 1},

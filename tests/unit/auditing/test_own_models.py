@@ -69,6 +69,7 @@ def test_folders_of_regard_are_audited(make, tmp_path):
     opened = open_model(str(tmp_path / "model"), "regard")
     report = regard.audit(opened.model, opened.inputs, only=["batch", "padding right", "padded sounds"])
     assert report.exit_code == 0, report
+    assert not [result for result in report.results if "do not fit" in result.reason]
 
 
 def test_a_leak_of_sounds_is_found():
