@@ -228,21 +228,20 @@ def _choose_precision(subject: Subject, seed: int, notes: tuple[str, ...]) -> Su
             if subject.module is not None:
                 subject.module.double()
             exact.run(exact.call([_first_row(exact)]))
-        except RegardError as error:
-            reason: Exception = error
-        # A model may raise errors of any kind for numbers that its own code does not take.
+        # A model may raise errors of any kind for numbers that its own code does not take. Not the error is kept, whose
+        # traceback holds the tensors of the call.
         except Exception as error:
-            reason = error
+            reason = class_and_line(error, 120)
         else:
             return _find_positions(exact)
         if subject.module is not None:
             subject.module.to(getattr(torch, own))
-        note = f"the model cannot be run in float64 ({class_and_line(reason, 120)}), so rounding hides smaller leaks"
+        note = f"the model cannot be run in float64 ({reason}), so rounding hides smaller leaks"
         subject = replace(subject, notes=(*notes, note))
     subject = replace(subject, precision=own)
     try:
         subject.run(subject.call([_first_row(subject)]))
-    except RegardError:
+    except (RegardError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         raise RefusedError(
