@@ -149,7 +149,7 @@ $(VENV)/.gpu: $(VENV)/.weights
 	@$(PIP) --no-build-isolation --editable '.[$(GPU_EXTRAS)]' $(GPU_PACKAGES)
 	@touch $@
 
-frameworks: build/frameworks/.installed  ## JAX, Triton and fla, 1.4 GB, for the tests of kernels of others; by night
+frameworks: build/frameworks/.installed  ## JAX, Triton (two versions) and fla, 2 GB, for the tests of kernels of others; by night
 
 # In a folder of their own: torch and transformers behave differently where they find triton or jax. What both need else is
 # in .venv. They are pinned here: in constraints.txt, triton would be in the way of a torch that asks for its own.
@@ -157,6 +157,7 @@ build/frameworks/.installed: | $(VENV)/.test
 	@echo "installing JAX, Triton and flash-linear-attention into build/frameworks (once)"
 	@$(PIP) --no-deps --target build/frameworks jax==0.10.2 jaxlib==0.10.2 opt_einsum==3.4.0 triton==3.9.0 \
 	  fla-core==0.6.0 einops==0.8.2
+	@$(PIP) --no-deps --target build/triton-3.7 triton==3.7.1  # as torch 2.13 asks for
 	@touch $@
 
 # The page is tested in a real browser: any Chromium, named by REGARD_CHROMIUM or found on the path; else Debian's.

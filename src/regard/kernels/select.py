@@ -159,7 +159,7 @@ def _select_auto(operation: Operation, request: OperationRequest) -> Implementat
     """Return the first implementation that can and should compute the request; the last one refuses nothing."""
     deferred = None
     for implementation in _IMPLEMENTATIONS[operation]:
-        if implementation.auto_skips(request) is None and implementation.refuses(request) is None:
+        if implementation.refuses(request) is None and implementation.auto_skips(request) is None:
             if implementation.auto_defers(request) is None:
                 return implementation
             deferred = deferred or implementation

@@ -160,6 +160,14 @@ def close_terminal():
     os.kill(os.getpid(), signal.SIGHUP)
 
 
+@pytest.fixture
+def hears_its_terminal():
+    """Also where the tests were started by ``nohup``, which their processes inherit."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 def test_a_run_that_ignores_its_terminal_goes_on():
     """As ``nohup`` starts it."""
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -175,6 +183,7 @@ def test_a_run_that_ignores_its_terminal_goes_on():
     ("end", "error"),
     [(raise_cut_error, CutError), (send_interrupt, KeyboardInterrupt), (close_terminal, KeyboardInterrupt)],
 )
+@pytest.mark.usefixtures("hears_its_terminal")
 def test_resumed_run_ends_with_the_same_bits(tmp_path, uninterrupted, end, error):
     class Stopping(Topics):
         steps = 0
