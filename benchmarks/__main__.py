@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,17 @@ def main() -> int:
             if kept is not None:
                 kept.unlink(missing_ok=True)
     except _OutOfTimeError:
-        console.print(f"{name}: not finished within {asked.minutes:g} minutes; --missing goes on", highlight=False)
+        console.print(f"{name}: not finished within {asked.minutes:g} minutes, {_say_kept(kept)}", highlight=False)
     except KeyboardInterrupt:
-        console.print(f"{name}: interrupted; --missing goes on", highlight=False)
+        console.print(f"{name}: interrupted, {_say_kept(kept)}", highlight=False)
         code = _INTERRUPTED
     if target is not None:
         console.print(f"results are in {target}", highlight=False)
     return code or int(wrong)
+
+
+def _say_kept(kept: Path | None) -> str:
+    return "and not written" if kept is None else "its rows so far are kept: --missing goes on behind them"
 
 
 def _check_kernels() -> None:
@@ -157,7 +162,7 @@ def _run_suite(
             raise _OutOfTimeError
         with console.status(f"{suite.name}: {case.name}"):
             result = run_case.run(case, contestants=names, seconds=measured["seconds a case"])
-        found[case.name] = results.case_to_json(result)
+        found[case.name] = asdict(result)
         if kept is not None:
             unfinished.write_rows(kept, measured, list(found.values()))
     ordered = [found[case.name] for case in cases]

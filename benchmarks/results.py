@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write, machine, peaks
-from benchmarks.run_case import CaseResult
 from benchmarks.scaling import ScalingResult
 
 FOLDER = Path(__file__).with_name("results")
@@ -29,12 +28,6 @@ def describe_measurement(seconds: float) -> dict[str, Any]:
         "versions": machine.versions(),
         "peaks": peaks.measure_peaks(),
     }
-
-
-def case_to_json(result: CaseResult) -> dict[str, Any]:
-    """Convert the result of a case to JSON types: a row."""
-    row: dict[str, Any] = _round_floats(asdict(result))
-    return row
 
 
 def suite_to_json(

@@ -32,11 +32,14 @@ _BLOCKED = {"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", 
 _HIDING = ("attention_mask", "mask", "key_padding_mask", "padding_mask", "src_key_padding_mask", "token_mask")
 """Arguments that may hide tokens of the first sequence, beside those that begin with its name."""
 
-_PICTURES = ("pixel_values", "pixels", "images")
+_PICTURE_NAMES = ("pixel_values", "pixels", "images")
 """Names of pictures, which have no positions of tokens, as sounds have none."""
 
 SOUND_NAMES = ("input_values", "input_features")
 """Names of sounds in models of ``transformers``."""
+
+OWN_SOUND_NAMES = ("features",)
+"""Names of sounds in models of regard. In other models they are vectors of tokens."""
 
 _SOURCES = ("memory", "context", "encoder_hidden_states", "source", "src", "encoder_outputs")
 """Names of sequences that are read beside the one to whose tokens outputs belong."""
@@ -154,7 +157,9 @@ def _is_media(name: str, tensor: Tensor, sounds: Sequence[str]) -> bool:
     """Whether a tensor is pictures or sounds: by its name, or by 4 dimensions that are not those of attention."""
     if not tensor.is_floating_point() or "mask" in name:
         return False
-    return name in (*_PICTURES, *sounds) or (tensor.dim() == 4 and name not in ("query", "key", "value", "q", "k", "v"))
+    return name in (*_PICTURE_NAMES, *sounds) or (
+        tensor.dim() == 4 and name not in ("query", "key", "value", "q", "k", "v")
+    )
 
 
 def make_media(
@@ -227,15 +232,11 @@ def _make_stream(
         dims,
         batch_dims,
         mask,
-        torch.logical_not if mask in _BLOCKED else _keep,
+        torch.logical_not if mask in _BLOCKED else Tensor.bool,
         fixed,
         ("memory_key_padding_mask",) if name == "src" and "memory_key_padding_mask" in takes else (),
         () if example.is_floating_point() else (0,),
     )
-
-
-def _keep(visible: Tensor) -> Tensor:
-    return visible
 
 
 def _vocabulary(module: nn.Module | None, tensors: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> int:

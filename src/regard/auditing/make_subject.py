@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.auditing.example import SOUND_NAMES, bind_inputs, is_triangle, parameters_of, read_example
+from regard.auditing.example import OWN_SOUND_NAMES, SOUND_NAMES, bind_inputs, is_triangle, parameters_of, read_example
 from regard.auditing.media_inputs import find_media_inputs
 from regard.auditing.memory import check_memory, fits_in_memory
 from regard.auditing.noise import distance
@@ -148,7 +148,7 @@ def _describe(
     forward = function if module is None else module.forward
     arguments = bind_inputs(forward, inputs)
     is_of_sounds = module is not None and _is_from(module, "regard.models", "AudioEncoder")
-    example = read_example(forward, module, arguments, sounds=("features",) if is_of_sounds else SOUND_NAMES)
+    example = read_example(forward, module, arguments, sounds=OWN_SOUND_NAMES if is_of_sounds else SOUND_NAMES)
     parameters = parameters_of(forward)
     first = example.streams[0]
     streams = example.streams if first.fixed else (replace(first, length=length or first.length), *example.streams[1:])
@@ -258,24 +258,23 @@ def _find_positions(subject: Subject) -> Subject:
 
     RoBERTa and its kin count from the id of padding, and find hidden tokens by that id, so they are left to it.
     """
-    usual = subject.run(subject.call([_first_row(subject)]))
     streams = []
     for stream in subject.streams:
         names = ("position_ids", "positions") if stream is subject.stream else (f"{stream.name}_positions",)
-        found = [name for name in names if name in subject.takes and _counts_places(subject, stream, name, usual)]
+        found = [name for name in names if name in subject.takes and _counts_places(subject, stream, name)]
         streams.append(replace(stream, positions=found[0]) if found else stream)
     return replace(subject, streams=tuple(streams))
 
 
-def _counts_places(subject: Subject, stream: Stream, name: str, usual: Tensor) -> bool:
-    """Whether places from 0 on, as the argument ``name``, give the usual outputs."""
+def _counts_places(subject: Subject, stream: Stream, name: str) -> bool:
+    """Whether places from 0 on, as the argument ``name``, give the outputs of none."""
     places: Any = torch.arange(stream.length)[None]
     try:
         given = subject.run(subject.call([_first_row(subject)], **{name: places}))
     # A model may take other places than one number for each token.
     except Exception:
         return False
-    return distance(usual, given) < 1e-6
+    return distance(subject.run(subject.call([_first_row(subject)])), given) < 1e-6
 
 
 def _first_row(subject: Subject) -> Row:

@@ -19,12 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.auditing.example import OWN_SOUND_NAMES, SOUND_NAMES
+
 PICTURE_SIZE = 64
 FRAMES = 25
 SAMPLES = 4000
 """Samples of a sound where no convolutions say how many make a frame."""
 TARGET_LENGTH = 9
-_NAMES = ("pixel_values", "pixels", "input_values", "input_features", "features")
+_NAMES = ("pixel_values", "pixels", *SOUND_NAMES, *OWN_SOUND_NAMES)
 _BANDS = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins", "feature_size", "bands")
 
 

@@ -61,27 +61,29 @@ def _describe_texts(model: Any, causal: bool | None, length: int) -> Subject:
         streams.append(make_media(pictures))
         kind = "encoder of texts, and of pictures or sounds"
     has_state = isinstance(model, Decoder)
+    wrap = functools.partial(model_function, has_state=has_state)
     return Subject(
         type(model).__name__,
         kind,
-        model_function(model, has_state=has_state),
+        wrap(model),
         model,
         tuple(streams),
         _parameters(model) | ({"use_cache"} if has_state else set()),
         causal=is_causal if causal is None else causal,
         config=model.config,
         family="regard",
-        wrap=functools.partial(model_function, has_state=has_state),
+        wrap=wrap,
         cache="state" if has_state else "",
     )
 
 
 def _describe_encoder_decoder(model: Any, length: int) -> Subject:
     sizes = [_size(model.config, "vocabulary", f"{side}_vocabulary") for side in ("source", "target")]
+    wrap = functools.partial(model_function, has_state=True)
     return Subject(
         type(model).__name__,
         "encoder-decoder of token ids",
-        model_function(model, has_state=True),
+        wrap(model),
         model,
         (
             _make_stream(model, "target", max(length - 4, 2), sizes[1], mask=""),
@@ -91,7 +93,7 @@ def _describe_encoder_decoder(model: Any, length: int) -> Subject:
         causal=True,
         config=model.config,
         family="regard",
-        wrap=functools.partial(model_function, has_state=True),
+        wrap=wrap,
         cache="state",
     )
 
@@ -127,7 +129,7 @@ def model_function(model: Any, *, has_state: bool = False) -> Callable[..., Any]
     function = step_function(model) if has_state else model
 
     def call(*, mask: Any = None, **arguments: Any) -> Any:
-        given = {} if mask is None else {"mask": _make_mask(mask) if isinstance(mask, Tensor) else mask}
+        given = {} if mask is None else {"mask": _make_mask(mask.bool()) if isinstance(mask, Tensor) else mask}
         return function(**given, **arguments)
 
     return call
@@ -166,13 +168,9 @@ def _make_stream(
         {name: 1},
         {name: 0},
         mask,
-        _keep,
+        Tensor.bool,
         pads=pads,
     )
-
-
-def _keep(visible: Tensor) -> Tensor:
-    return visible
 
 
 def _make_mask(visible: Tensor) -> Any:

@@ -35,7 +35,6 @@ def describe_transformers(model: Any, causal: bool | None, length: int) -> Subje
     allowed = allowed_ids(vocabulary, special)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     takes = frozenset(parameters)
-
     is_contrastive = "return_loss" in takes and hasattr(model.config, "text_config")
     end_id = getattr(config, "eos_token_id", None) if is_contrastive else None
 
@@ -62,8 +61,9 @@ def describe_transformers(model: Any, causal: bool | None, length: int) -> Subje
         is_causal = _is_causal_type(model, config)
         kind = "decoder of token ids" if is_causal else "encoder of token ids"
     if is_contrastive:
-        text = streams[0].draw(length, torch.Generator().manual_seed(0))
-        streams = (*streams, *(make_media(found) for found in [find_media_beside(model, text)] if found))
+        media = find_media_beside(model, streams[0].draw(length, torch.Generator().manual_seed(0)))
+        if media is not None:
+            streams = (*streams, make_media(media))
         kind = "encoder of texts, and of pictures or sounds"
     cache = next((name for name in ("past_key_values", "cache_params", "state") if name in takes), "")
     return Subject(

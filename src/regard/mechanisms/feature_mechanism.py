@@ -29,7 +29,7 @@ from regard.kernels.tracing import any_requires_grad
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill_zeros, has_norm_below
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
-from regard.mechanisms.linear_state import LinearState, any_visible, any_visible_in_text
+from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.mechanisms.steps import Factors, States
 from regard.tensors import is_traced
@@ -199,12 +199,8 @@ class FeatureMechanism(LinearStateMechanism):
         if high is not None:
             summed = max(first, min(queries + high, keys))
             aligned = _align_keys(tokens, first, high)
-        if starts is None:
-            visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
-            bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
-        else:  # from the empty state, and each query sees the keys of its text up to its own
-            visible = any_visible_in_text(tokens.visible_keys, starts)
-            bad = any_visible_in_text(tokens.bad_key, starts) | tokens.bad_query
+        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high, starts)
+        bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high, starts) | tokens.bad_query
         # Split, since the gradient of a slice is as large as the whole: one for each block would be quadratic.
         sizes, parts = self._block_sizes(tokens, queries), []
         blocks = (tokens.query, visible, bad) if high is None else (tokens.query, visible, bad, *aligned.of_keys)

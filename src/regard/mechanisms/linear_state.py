@@ -86,12 +86,19 @@ class LinearState(State):
 
 
 def any_visible(
-    flags: Bool[Tensor, "batch heads keys"], known: Bool[Tensor, "batch heads"] | None, queries: int, high: int | None
+    flags: Bool[Tensor, "batch heads keys"],
+    known: Bool[Tensor, "batch heads"] | None,
+    queries: int,
+    high: int | None,
+    starts: Bool[Tensor, "batch keys"] | None = None,
 ) -> Bool[Tensor, "batch heads queries"]:
     """Whether any key that a query may attend to has the flag, or an earlier one: ``known``.
 
-    ``high`` is the last new key visible to query 0, None if all queries see all keys.
+    ``high`` is the last new key visible to query 0, None if all queries see all keys. ``starts`` is True where texts
+    begin: then each query sees the keys of its text up to its own, and there is no earlier key.
     """
+    if starts is not None:
+        return _any_visible_in_text(flags, starts)
     known = flags.new_zeros(flags.shape[:2]) if known is None else known
     if high is None:
         return (flags.any(-1) | known)[..., None].expand(*known.shape, queries)
@@ -116,7 +123,7 @@ def largest_in_text(
     return numbers
 
 
-def any_visible_in_text(
+def _any_visible_in_text(
     flags: Bool[Tensor, "batch heads tokens"], starts: Bool[Tensor, "batch tokens"]
 ) -> Bool[Tensor, "batch heads tokens"]:
     """Whether a token, or an earlier one of its text, has the flag; ``starts`` is True where texts begin."""

@@ -34,7 +34,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_norm_below, is_false
-from regard.mechanisms.linear_state import LinearState, any_visible, any_visible_in_text
+from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.mechanisms.steps import States
 from regard.validation import check_scale
@@ -177,13 +177,8 @@ class ScanMechanism(LinearStateMechanism):
             output = torch.nn.functional.pad(output, (0, 0, first, 0))
         if is_clean and not first and is_false(tokens.bad_query) and not state.may_be_broken:
             return output, matrix  # every query sees a key, and all tokens are finite
-        if starts is None:
-            visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
-            bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high)
-        else:  # of the empty state, and high is 0
-            visible = any_visible_in_text(tokens.visible_keys, starts)
-            bad = any_visible_in_text(tokens.bad_key, starts)
-        bad = bad | tokens.bad_query
+        visible = any_visible(tokens.visible_keys, state.has_visible_key, queries, high, starts)
+        bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high, starts) | tokens.bad_query
         # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
         return fill_nan(fill_zeros(output, ~visible), bad & visible), matrix
 

@@ -20,16 +20,16 @@ def add_positions(
     encoding: AbsolutePosition | None,
     positions: Tensor | None,
     *,
-    max_length: int | None,
     offset: int = 0,
 ) -> Float[Tensor, "batch length width"]:
     """Add the vectors of the positions of tokens; nothing where ``encoding`` is None, as positions are in the heads.
 
-    Without ``positions`` the first token is at ``offset``. ``max_length`` is the number of learned positions. Raises
-    DtypeError, ShapeError or OptionError for ``positions`` that do not fit.
+    Without ``positions`` the first token is at ``offset``. Raises DtypeError, ShapeError or OptionError for
+    ``positions`` that do not fit.
     """
     if positions is not None:
-        check_token_positions(positions, tokens, MAX_POSITION if max_length is None else max_length)
+        limit = None if encoding is None else encoding.max_length
+        check_token_positions(positions, tokens, MAX_POSITION if limit is None else limit)
     if encoding is None:
         return tokens
     if positions is None:

@@ -105,7 +105,7 @@ class Bert(PostNormEncoder):
 
     def _embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         self.check_ids(ids)
-        words = add_positions(self.token_embedding(ids), self.positions, positions, max_length=self.config.max_length)
+        words = add_positions(self.token_embedding(ids), self.positions, positions)
         if segments is None:
             segment = self.segments.weight[0]
         else:

@@ -179,7 +179,7 @@ class ClipText(Encoder):
         self._check_ids(ids)
         check_flag("keep_layers", keep_layers)
         check_mask(mask)
-        tokens = add_positions(self.token_embedding(ids), self.positions, positions, max_length=self.config.max_length)
+        tokens = add_positions(self.token_embedding(ids), self.positions, positions)
         visible = causal() if mask is None else causal() & mask
         tokens, layers = run_encoder(tokens, self.layers, visible, keep=keep_layers)
         hidden = self.norm(tokens)

@@ -16,10 +16,8 @@ from typing import Any, final
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.copy_to_device import copy_to
 from regard.errors import ShapeError, check_size, check_weights
 from regard.fields import check_fields
 from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention, PreNorm
@@ -174,8 +172,7 @@ class Gpt2(CausalLanguageModel):
                 got=f"a token at position {last}, counted from 0",
                 do="shorten the text (truncation is never automatic), or use a model with a larger max_length",
             )
-        vectors = functional.embedding(copy_to(positions, ids.device), self.positions.weight)
-        embedded: Tensor = self.dropout(self.token_embedding(ids) + vectors)
+        embedded: Tensor = self.dropout(self.token_embedding(ids) + self.positions.at(positions))
         return embedded
 
     @classmethod

@@ -257,7 +257,7 @@ class Transformer(TokenModel, BlockDecoder):
 
     def _embed(self, ids: Tensor, words: nn.Embedding, *, positions: Tensor | None = None, offset: int = 0) -> Tensor:
         tokens = words(ids) * math.sqrt(self.config.width)
-        tokens = add_positions(tokens, self.positions, positions, max_length=self.max_tokens, offset=offset)
+        tokens = add_positions(tokens, self.positions, positions, offset=offset)
         dropped: Tensor = self.dropout(tokens)
         return dropped
 

@@ -167,7 +167,7 @@ class TransformerEncoder(Encoder):
                 do="every text has at least a start token after model.tokenizer.encode(texts)",
             )
         tokens = self.token_embedding(ids) * math.sqrt(self.config.width)
-        tokens = add_positions(tokens, self.positions, positions, max_length=self.max_tokens)
+        tokens = add_positions(tokens, self.positions, positions)
         embedded: Tensor = self.dropout(tokens)
         return embedded
 

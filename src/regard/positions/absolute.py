@@ -87,10 +87,10 @@ class Learned(AbsolutePosition):
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """Return the vectors of positions ``offset`` to ``offset + length - 1``. Raises ShapeError beyond the last."""
         check_positions(length, offset)
-        if offset < 0 or offset + length > self.weight.shape[0]:
+        if offset < 0 or offset + length > self.max_length:
             raise ShapeError(
                 "not enough learned positions",
-                expected=f"at most {self.weight.shape[0]} tokens",
+                expected=f"at most {self.max_length} tokens",
                 got=f"{length} tokens from position {offset}",
                 do="shorten the text (truncation is never automatic), or build the model with a larger max_length",
             )
@@ -98,7 +98,12 @@ class Learned(AbsolutePosition):
 
     def at(self, positions: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
         """Look up the vectors of the position of each token, 0 to ``max_length - 1``."""
-        return functional.embedding(positions.to(self.weight.device), self.weight)
+        return functional.embedding(copy_to(positions, self.weight.device), self.weight)
+
+    @property
+    def max_length(self) -> int:
+        """The number of trained vectors."""
+        return self.weight.shape[0]
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

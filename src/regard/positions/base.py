@@ -29,7 +29,12 @@ class AbsolutePosition(nn.Module, ABC):
 
     @abstractmethod
     def at(self, positions: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
-        """Return the vectors of the position of each token, 0 or more."""
+        """Return the vectors of the position of each token, 0 to ``max_length - 1``."""
+
+    @property
+    def max_length(self) -> int | None:
+        """The number of positions; None is no limit."""
+        return None
 
 
 class Rotation(nn.Module, ABC):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.auditing.calls import Call, Comparison, Span, Step
 from regard.auditing.compare import Outcome, compare_all
-from regard.auditing.example import SOUND_NAMES
+from regard.auditing.example import OWN_SOUND_NAMES, SOUND_NAMES
 from regard.auditing.properties.property import Property
 from regard.auditing.results import NoiseFloor
 from regard.auditing.subject import Row, Stream, Subject, read_output
@@ -27,7 +27,7 @@ MAX_CONVOLUTIONS = 16
 
 def _cannot_ask(subject: Subject) -> str | None:
     sounds = subject.streams[-1]
-    if sounds.dims or sounds.name not in (*SOUND_NAMES, "features"):
+    if sounds.dims or sounds.name not in (*SOUND_NAMES, *OWN_SOUND_NAMES):
         return "the model reads no sounds"
     if not sounds.mask:
         return "the model has no argument that hides a part of a sound"
@@ -37,8 +37,9 @@ def _cannot_ask(subject: Subject) -> str | None:
 def _takes_shorter(subject: Subject, sounds: Stream) -> bool:
     """Whether the model reads a shorter sound: Whisper, for one, reads 30 seconds, and in them silence."""
     sound = subject.text(3, stream=sounds)[sounds.name]
+    count = _visible_samples(sound)
     try:
-        subject.run(_call(subject, [(sound[:, : _visible_samples(sound)], _visible_samples(sound))]))
+        subject.run(_call(subject, [(sound[:, :count], count)]))
     # Models raise errors of any kind for lengths that they do not read.
     except Exception:
         return False

@@ -79,7 +79,7 @@ class TokenwiseLayer(InputLayer):
         """Compute the tokens from their features and their places in the grid."""
         if self.fourier is None:
             return features
-        return add_positions(features, self.fourier(grid_positions(grid, device=features.device)))
+        return append_positions(features, self.fourier(grid_positions(grid, device=features.device)))
 
     def forward(self, inputs: Any, *, mask: Any = None) -> InputTokens:
         """Cut, hide and embed."""
@@ -172,7 +172,7 @@ def trained_numbers(sizes: Mapping[str, int], deviation: float) -> nn.ParameterD
     return nn.ParameterDict(numbers)
 
 
-def add_positions(features: Tensor, positions: Float[Tensor, "tokens size"]) -> Float[Tensor, "batch tokens width"]:
+def append_positions(features: Tensor, positions: Float[Tensor, "tokens size"]) -> Float[Tensor, "batch tokens width"]:
     """Put the position of each token behind its features (batch, tokens, ..)."""
     spread = positions.to(features).expand(features.shape[0], -1, -1)
     return torch.cat([features, spread], dim=-1)

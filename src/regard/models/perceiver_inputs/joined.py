@@ -21,7 +21,7 @@ from regard.models.perceiver_inputs.base import (
     InputTokens,
     PerceiverInput,
     TokenwiseLayer,
-    add_positions,
+    append_positions,
     check_floats,
     check_part_name,
     trained_numbers,
@@ -104,7 +104,7 @@ class _JoinedLayer(InputLayer):
             if name in self.options.hidden:
                 tokens.append(self.hidden_token[name].expand(batch, count, -1))
             else:
-                tokens.append(add_positions(part.tokens, self.padding[name].expand(count, -1)))
+                tokens.append(append_positions(part.tokens, self.padding[name].expand(count, -1)))
             visible.append(
                 part.tokens.new_ones(batch, count, dtype=torch.bool) if part.visible is None else part.visible
             )

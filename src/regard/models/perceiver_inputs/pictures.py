@@ -30,7 +30,7 @@ from regard.models.perceiver_inputs.base import (
     PerceiverInput,
     TokenwiseLayer,
     TrainedPositions,
-    add_positions,
+    append_positions,
     check_floats,
 )
 from regard.positions import FourierFeatures, grid_positions
@@ -130,7 +130,7 @@ class _TrainedPixelLayer(TokenwiseLayer):
         # A 1x1 convolution is a linear layer on each pixel; its weight keeps the shape that files have.
         convolution = self.convolution
         embedded = functional.linear(features, convolution.weight.flatten(1), convolution.bias)
-        return add_positions(embedded, linear_activation(self._positions(grid), self.position_projection))
+        return append_positions(embedded, linear_activation(self._positions(grid), self.position_projection))
 
     def _positions(self, grid: tuple[int, ...]) -> Float[Tensor, "tokens size"]:
         """The trained positions, interpolated for a picture of another size."""
@@ -176,7 +176,7 @@ class _ConvolutionLayer(InputLayer):
         features = self.norm(self.convolution(to_channels_last(inputs)))
         features = functional.relu(functional.max_pool2d(features, kernel_size=3, stride=2))  # pool(relu) is the same
         positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
-        return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))
+        return InputTokens(append_positions(features.flatten(2).transpose(1, 2), positions))
 
 
 @final
