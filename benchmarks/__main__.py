@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import machine, missing, results, run_case, table, unfinished
+from benchmarks import kernel_sources, missing, results, run_case, table, unfinished
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Case, Suite
 from benchmarks.scaling import ScalingResult, judge_time_scaling, measure_memory_scaling
@@ -74,8 +74,9 @@ def main() -> int:
             got=asked.cases,
             do="see them with --list",
         )
+    sources = kernel_sources.hash_each(SUITES)
     if asked.missing:
-        chosen = _select_missing(console, chosen, asked.out or results.results_path())
+        chosen = _select_missing(console, chosen, sources, asked.out or results.results_path())
     if asked.list:
         for name, cases in chosen.items():
             console.print("\n".join(f"{name}: {case.name}" for case in cases), highlight=False)
@@ -92,12 +93,13 @@ def main() -> int:
     try:
         for name, cases in chosen.items():
             kept = None if target is None or not whole else unfinished.rows_path(target, name)
-            rows = unfinished.read_rows(kept, measured) if kept is not None and asked.missing else []
-            found = _run_suite(console, SUITES[name], cases, names, measured, deadline, kept=kept, rows=rows)
+            of_suite = measured | {"kernel sources": sources[name]}
+            rows = unfinished.read_rows(kept, of_suite) if kept is not None and asked.missing else []
+            found = _run_suite(console, SUITES[name], cases, names, of_suite, deadline, kept=kept, rows=rows)
             table.show(console, SUITES[name], found)
             wrong |= any(case["wrong"] for case in found["cases"])
             if target is not None:
-                results.write(target, {name: found})
+                results.write(target, {name: found}, sources)
             if kept is not None:
                 kept.unlink(missing_ok=True)
     except _OutOfTimeError:
@@ -125,12 +127,13 @@ def _check_kernels() -> None:
         )
 
 
-def _select_missing(console: Console, chosen: dict[str, list[Case]], file: Path) -> dict[str, list[Case]]:
+def _select_missing(
+    console: Console, chosen: dict[str, list[Case]], sources: dict[str, str], file: Path
+) -> dict[str, list[Case]]:
     """Select suites that lack rows in a file of results, and say why each of them is missing."""
-    families, kernel_sources = results.read(file)["families"], machine.hash_kernel_sources()
-    lacking = {}
+    families, lacking = results.read(file)["families"], {}
     for name, cases in chosen.items():
-        reason = missing.why_missing(families.get(name), cases, kernel_sources)
+        reason = missing.why_missing(families.get(name), cases, sources[name])
         if reason is not None:
             lacking[name] = cases
             console.print(f"{name}: {reason}", highlight=False)

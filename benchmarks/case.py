@@ -103,6 +103,7 @@ class Suite:
     """Related cases.
 
     ``description`` says what is measured, ``notes`` explain the results. ``untimed`` cases are only for ``scaling``.
+    ``kernels`` are the C++ files that compute regard's results, beside those that they include; empty is all.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Suite:
     scaling: tuple[ScalingTarget, ...] = ()
     untimed: tuple[Case, ...] = ()
     notes: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
 
     def case(self, name: str) -> Case:
         """Return the case of that name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -15,7 +14,6 @@ import torch
 
 _PACKAGES = ("regard", "torch", "transformers", "onnxruntime", "onnx", "numpy")
 _ROOT = Path(__file__).resolve().parents[1]
-_KERNELS = _ROOT / "src" / "regard" / "kernels" / "csrc"
 
 
 def machine() -> dict[str, Any]:
@@ -48,14 +46,6 @@ def slug() -> str:
     described = machine()
     name = f"{described['processor']} {described['cores']} cores {described['instructions']}"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def hash_kernel_sources() -> str:
-    """Return the first digits of a hash of the kernels' C++ sources, which says whether kernels changed."""
-    digest = hashlib.sha256()
-    for file in sorted(file for file in _KERNELS.rglob("*") if file.suffix in (".cpp", ".h")):
-        digest.update(file.relative_to(_KERNELS).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
 
 
 def _processor() -> str:

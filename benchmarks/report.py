@@ -63,8 +63,7 @@ _NO_RESULTS = "There are no results yet.\n"
 def render_page(reports: list[dict[str, Any]]) -> str:
     """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_misses(reports)] if reports else [_INTRODUCTION, _NO_RESULTS]
-    measured = [suite["measured"] for report in reports for suite in report["families"].values()]
-    newest: dict[str, Any] = max(measured, key=lambda one: (one["date"], one.get("time", "")), default={})
+    newest: dict[str, Any] = max(reports, key=_last_time, default={})
     for report in reports:
         parts += list(_render_machine(report))
         for name in SUITES:
@@ -143,6 +142,12 @@ def _render_machine(report: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
+def _last_time(report: dict[str, Any]) -> tuple[str, str]:
+    """Return the date and time of the last measurement of a machine."""
+    measured = [suite["measured"] for suite in report["families"].values()]
+    return max(((one["date"], one.get("time", "")) for one in measured), default=("", ""))
+
+
 def _render_suite(report: dict[str, Any], name: str, newest: dict[str, Any]) -> Iterator[str]:
     suite, found = SUITES[name], report["families"][name]
     yield f"### {suite.title}\n"
@@ -158,7 +163,7 @@ def _render_suite(report: dict[str, Any], name: str, newest: dict[str, Any]) -> 
         yield from (f"- {line}" for line in formatting.scaling_lines(grown))
     yield from _render_refusals(found)
     yield from (f"- {line}" for line in formatting.load_warnings(found))
-    yield f"\n{_format_versions(found['measured'], newest)}\n"
+    yield f"\n{_format_versions(found['measured'], _format_age(name, found['measured'], newest))}\n"
 
 
 def _render_table(found: dict[str, Any], suite: str) -> Iterator[str]:
@@ -201,23 +206,24 @@ def _plot_file_name(report: dict[str, Any], name: str, scheme: str) -> str:
     return f"speed-{report['slug']}-{name}-{scheme}.svg"
 
 
-def _format_versions(measured: dict[str, Any], newest: dict[str, Any]) -> str:
+def _format_versions(measured: dict[str, Any], age: str) -> str:
     versions = {name: value for name, value in measured["versions"].items() if value}
     commit = f" ({versions.pop('commit')})" if "commit" in versions else ""
     listed = ", ".join(f"{name} {value}{commit if name == 'regard' else ''}" for name, value in versions.items())
-    return f"<small>Measured {measured['date']}{_format_age(measured, newest)} with {listed}.</small>"
+    return f"<small>Measured {measured['date']}{age} with {listed}.</small>"
 
 
-def _format_age(measured: dict[str, Any], newest: dict[str, Any]) -> str:
-    """Say how much older than the newest results of the page a suite is, and whether the kernels have changed since.
+def _format_age(suite: str, measured: dict[str, Any], newest: dict[str, Any]) -> str:
+    """Say how much older than the newest results of the page those of a suite are, and whether its kernels have changed
+    since; ``newest`` is the report of the machine that was measured last.
 
     Results without a hash of the kernels were measured before there was one, by kernels that have changed since.
     """
-    days = (date.fromisoformat(newest["date"]) - date.fromisoformat(measured["date"])).days
+    days = (date.fromisoformat(_last_time(newest)[0]) - date.fromisoformat(measured["date"])).days
     kernels = measured.get("kernel sources")
-    is_old = kernels is None or kernels != newest.get("kernel sources")
+    is_old = kernels is None or kernels != newest.get("kernels", {}).get(suite)
     age = f"{days} day{'' if days == 1 else 's'} before the newest results of this page" if days else ""
-    facts = [fact for fact in (age, "before the kernels changed" if is_old else "") if fact]
+    facts = [fact for fact in (age, "before its kernels changed" if is_old else "") if fact]
     return f", {' and '.join(facts)}," if facts else ""
 
 

@@ -17,12 +17,11 @@ FORMAT = 1
 
 
 def describe_measurement(seconds: float) -> dict[str, Any]:
-    """Describe a measurement: date, machine, versions, kernels, peaks and seconds per case."""
+    """Describe a measurement: date, machine, versions, peaks and seconds per case."""
     moment = datetime.now(UTC)
     return {
         "date": moment.date().isoformat(),
         "time": moment.strftime("%H:%M"),
-        "kernel sources": machine.hash_kernel_sources(),
         "seconds a case": seconds,
         "machine": machine.machine(),
         "versions": machine.versions(),
@@ -59,10 +58,14 @@ def read_all() -> list[dict[str, Any]]:
     return [read(file) | {"slug": file.stem} for file in sorted(FOLDER.glob("*.json"))]
 
 
-def write(path: Path, suites: dict[str, Any]) -> None:
-    """Replace the suites of the same names in the file; other suites are kept."""
+def write(path: Path, suites: dict[str, Any], kernels: dict[str, str]) -> None:
+    """Replace the suites of the same names in the file; other suites are kept.
+
+    ``kernels`` are the hashes of the sources of every suite now, by which pages find results of earlier kernels.
+    """
     report = read(path)
     report["families"] |= suites
+    report["kernels"] = kernels
     atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 

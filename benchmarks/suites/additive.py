@@ -111,4 +111,5 @@ SUITE = Suite(
     scaling=(ScalingTarget("memory", tuple(f"fp32 training {length}" for length in _GROWTH_LENGTHS)),),
     untimed=tuple(_case("training", length) for length in _GROWTH_LENGTHS),
     notes=("training: forward and backward pass. Both implementations include the two projections.",),
+    kernels=("additive/additive.cpp", "additive/additive_forward.h", "additive/additive_backward.h"),
 )

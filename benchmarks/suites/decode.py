@@ -151,4 +151,5 @@ SUITE = Suite(
         "grouped: 32 query heads and 8 key heads. paged: the tokens of a sequence lie in pages of 64, between those of "
         "the others; regard reads them in place, and for torch they are gathered in each call.",
     ),
+    kernels=("decode/decode.cpp", "decode/paged.cpp", "decode/decode_rows.h"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks import kernel_sources
 from benchmarks.attention_baselines import attention_case
 from benchmarks.case import Case, Suite
 from benchmarks.mask_patterns import DENSE, Causal
@@ -47,4 +48,5 @@ SUITE = Suite(
         "Bound in bf16 on AMD Zen 5: for 16 scores, the two multiply-add units take 32 cycles for the products and 2.5 "
         "for the exponentials, which also take 2.5 cycles of other units. So about 90% of the peak can be reached.",
     ),
+    kernels=kernel_sources.FORWARD,
 )

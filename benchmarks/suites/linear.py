@@ -109,4 +109,5 @@ SUITE = Suite(
         "fast. Elsewhere they use torch's layer, or oneDNN.",
         "The operations are those of the product.",
     ),
+    kernels=("linear/linear.h",),
 )

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
+from benchmarks import kernel_sources
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.layer_rows import layer_contestant
@@ -328,4 +329,5 @@ SUITE = Suite(
         f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens: in logarithms a slope of at "
         f"most {LINEAR_SLOPE}.",
     ),
+    kernels=kernel_sources.BACKWARD,
 )

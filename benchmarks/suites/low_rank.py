@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
+from benchmarks import kernel_sources
 from benchmarks.accuracy import Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.optional_imports import import_transformers, missing_package_error
@@ -291,4 +292,5 @@ SUITE = Suite(
         "each, and is compared with the equation that this makes.",
         f"Time and memory may grow with length to the power of {LINEAR_SLOPE}.",
     ),
+    kernels=(*kernel_sources.FORWARD, "scan/feature_attention.h", "convolution/token_convolution.h"),
 )

@@ -205,4 +205,5 @@ SUITE = Suite(
         "x 64 x 64 forward and 19 forward and backward in the gated delta rule (3 and 10.5 in linear attention); each "
         "input and result is read or written once forward, and twice backward.",
     ),
+    kernels=("scan/scan.cpp", "scan/scan_chunk.h", "scan/scan_backward.h"),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import kernel_sources
 from benchmarks.attention_baselines import attention_case
 from benchmarks.case import Case, Suite
 from benchmarks.problem import DTYPE_NAMES, Setting
@@ -43,4 +44,5 @@ SUITE = Suite(
         for shape in _SHAPES
     ),
     notes=("training: forward and backward pass.",),
+    kernels=kernel_sources.BACKWARD,
 )

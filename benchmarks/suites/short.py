@@ -6,6 +6,7 @@ import random
 
 import torch
 
+from benchmarks import kernel_sources
 from benchmarks.attention_baselines import attention_case
 from benchmarks.case import Case, Suite
 from benchmarks.mask_patterns import Padded
@@ -59,4 +60,5 @@ SUITE = Suite(
         "half of a millisecond at the memory rate of the AMD EPYC, and each result is newly allocated. On that machine "
         "torch is slow only in bf16.",
     ),
+    kernels=kernel_sources.BACKWARD,
 )

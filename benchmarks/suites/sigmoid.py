@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import regard
+from benchmarks import kernel_sources
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.peaks import arithmetic_peaks
@@ -121,4 +122,5 @@ SUITE = Suite(
         "Softmax attention computes another result, with the same products of matrices.",
         "Operations: 4 x 64 for each pair of a query and a visible key, and 3.5 times as many forward and backward.",
     ),
+    kernels=(*kernel_sources.BACKWARD, "attention/sigmoid.cpp", "attention/sigmoid_forward.h"),
 )

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import regard
+from benchmarks import kernel_sources
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.mask_patterns import Causal
@@ -161,4 +162,5 @@ SUITE = Suite(
     ),
     untimed=_UNTIMED,
     notes=("Eager computes all pairs of queries and keys; operations are counted for the visible ones.",),
+    kernels=kernel_sources.BACKWARD,
 )

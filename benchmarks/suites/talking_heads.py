@@ -178,4 +178,9 @@ SUITE = Suite(
         "Operations: 4 x (64 + 8) for each pair of a query and a visible key of a head, and 3.5 times as many forward "
         "and backward.",
     ),
+    kernels=(
+        "talking_heads/talking_heads.cpp",
+        "talking_heads/talking_heads_forward.h",
+        "talking_heads/talking_heads_backward.h",
+    ),
 )

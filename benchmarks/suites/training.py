@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from benchmarks import kernel_sources
 from benchmarks.attention_baselines import attention_case
 from benchmarks.case import Case, ScalingTarget, Suite
 from benchmarks.problem import DTYPE_NAMES, Setting
@@ -67,4 +68,5 @@ SUITE = Suite(
         "dropout: probability 0.1. t5: a trained bias by T5 distance bucket, which SDPA receives as a tensor that is "
         "looked up in every step.",
     ),
+    kernels=kernel_sources.BACKWARD,
 )

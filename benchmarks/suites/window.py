@@ -11,6 +11,7 @@ from functools import cache
 
 import torch
 
+from benchmarks import kernel_sources
 from benchmarks.attention_baselines import attention_case, contestants
 from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite
 from benchmarks.mask_patterns import DENSE, Window
@@ -93,4 +94,5 @@ SUITE = Suite(
         + " and ".join(f"{tile_share(length):.2%} at {length:,}" for length in LENGTHS)
         + ".",
     ),
+    kernels=kernel_sources.BACKWARD,
 )

@@ -180,7 +180,7 @@ def test_memory_around_the_arrays_is_not_read(kernel, form):
         native.poison(False)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared", "quick_gelu"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_activation_of_many_tokens(form, activation):
     tokens, layer = torch.randn(53, 131), make_layer(form, 131, 67, torch.float32)
@@ -188,7 +188,7 @@ def test_activation_of_many_tokens(form, activation):
     expected = {
         "relu": plain.relu(), "gelu": nn.functional.gelu(plain), "silu": nn.functional.silu(plain),
         "gelu_tanh": nn.functional.gelu(plain, approximate="tanh"), "sigmoid": plain.sigmoid(),
-        "relu_squared": plain.relu() ** 2,
+        "relu_squared": plain.relu() ** 2, "quick_gelu": plain / (1 + torch.exp(-1.702 * plain)),
     }[activation]  # fmt: skip
     found = multiply_integers(tokens, layer.weight, layer.scale, layer.bias, activation)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)

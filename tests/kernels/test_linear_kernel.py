@@ -32,6 +32,7 @@ FORMULAS = {
     "silu": lambda x: x / (1 + torch.exp(-x)),
     "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
     "relu_squared": lambda x: x.clamp(min=0) ** 2,
+    "quick_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
 }
 """Hendrycks and Gimpel 2016; Elfwing et al. 2018; So et al. 2021."""
 

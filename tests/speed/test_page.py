@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import machine, peaks, plot, plot_style, report, results
+from benchmarks import kernel_sources, peaks, plot, plot_style, report, results
 from benchmarks.accuracy import Deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.suites import SUITES
@@ -33,9 +33,11 @@ def test_every_plot_has_both_colour_schemes_and_is_on_the_page() -> None:
 
 def test_results_are_merged_by_suite(tmp_path) -> None:
     file = tmp_path / "machine.json"
-    results.write(file, {"forward": {"cases": [1.23456789]}, "short": {"cases": []}})
-    results.write(file, {"short": {"cases": [2]}})
-    assert results.read(file)["families"] == {"forward": {"cases": [1.2346]}, "short": {"cases": [2]}}
+    results.write(file, {"forward": {"cases": [1.23456789]}, "short": {"cases": []}}, {"forward": "a1"})
+    results.write(file, {"short": {"cases": [2]}}, {"forward": "b2"})
+    merged = results.read(file)
+    assert merged["families"] == {"forward": {"cases": [1.2346]}, "short": {"cases": [2]}}
+    assert merged["kernels"] == {"forward": "b2"}
     assert [one.name for one in tmp_path.iterdir()] == ["machine.json"]
 
 
@@ -68,20 +70,34 @@ def test_missing_suites_are_run_in_order_and_an_interruption_loses_only_the_runn
     assert list(dict.fromkeys(calls)) == ["two", "three"]
     assert run() == 0
     assert not calls
-    monkeypatch.setattr(machine, "hash_kernel_sources", lambda: "other kernels")
+    monkeypatch.setattr(kernel_sources, "hash_each", lambda suites: dict.fromkeys(suites, "other kernels"))
     assert run("three", "one") == 0
     assert list(dict.fromkeys(calls)) == ["three", "one"]
 
 
-def test_the_hash_of_the_kernels_is_that_of_their_sources(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "_KERNELS", tmp_path)
+def test_the_hash_of_the_kernels_is_that_of_their_sources(tmp_path: Path) -> None:
     (tmp_path / "a.h").write_text("int a;")
     (tmp_path / "README.md").write_text("words")
-    before = machine.hash_kernel_sources()
+    before = kernel_sources.hash_sources(folder=tmp_path)
     (tmp_path / "README.md").write_text("other words")
-    assert machine.hash_kernel_sources() == before
+    assert kernel_sources.hash_sources(folder=tmp_path) == before
     (tmp_path / "a.h").write_text("int b;")
-    assert machine.hash_kernel_sources() != before
+    assert kernel_sources.hash_sources(folder=tmp_path) != before
+
+
+def test_the_sources_of_a_suite_are_its_files_and_what_they_include(tmp_path: Path) -> None:
+    texts = {"a.cpp": '#include "b.h"', "b.h": '#include "a.cpp"', "b.cpp": "", "unrelated.h": '#include "b.h"'}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    before = kernel_sources.hash_sources(["a.cpp"], tmp_path)
+    for name, is_used in {"a.cpp": True, "b.h": True, "b.cpp": True, "unrelated.h": False}.items():
+        (tmp_path / name).write_text(texts[name] + "\nint changed;")
+        assert (kernel_sources.hash_sources(["a.cpp"], tmp_path) != before) == is_used
+        (tmp_path / name).write_text(texts[name])
+
+
+def test_every_suite_names_files_that_exist() -> None:
+    assert set(kernel_sources.hash_each(SUITES)) == set(SUITES)
 
 
 def test_case_names_are_unique_and_scaling_cases_are_ordered_by_length() -> None:

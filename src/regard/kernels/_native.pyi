@@ -60,6 +60,10 @@ lengths of the texts (batch,) and their new tokens (batch,); low and high of the
 
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
+few_tokens: int
+"""Number of tokens up to which ``project`` is faster than ``linear`` and torch's products."""
+few_tokens_of_integers: int
+"""The same number for weights of few bits."""
 assertions: bool
 """Whether ranges and indices are asserted (csrc/runtime/debug_assert.h), as in builds with sanitizers; for tests."""
 
@@ -427,7 +431,8 @@ def activation(tokens: Array, gradient: Array | None, output: Array, *, activati
     """Set output to the activation of tokens; with a gradient, to gradient times the derivative at tokens.
 
     All (count,), contiguous, of one dtype, float32 or bfloat16. The activation is named as for a feed-forward sublayer;
-    with a gradient it is "gelu", "gelu_tanh" or "silu". Each result is computed in float32 and rounded once.
+    with a gradient it is "gelu", "gelu_tanh", "quick_gelu" or "silu". Each result is computed in float32 and rounded
+    once.
     """
 
 def cross_entropy(
@@ -511,7 +516,7 @@ def feed_forward_sublayer(
 
     inner is activation(up(x)), or with a gate activation(gate(x)) * up(x). Tokens, norms, biases and output are float32
     or bfloat16, contiguous. Each norm may be absent. The activation is "identity", "relu", "gelu", "gelu_tanh", "silu",
-    "sigmoid" or "relu_squared". It is made for few rows.
+    "sigmoid", "relu_squared" or "quick_gelu". It is made for few rows.
     """
 
 def attention_sublayer(

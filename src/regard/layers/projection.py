@@ -82,7 +82,7 @@ ACTIVATIONS = {
     "silu": Activation(partial(activate, activation="silu"), ("swish", "")),
     "sigmoid": Activation(functional.sigmoid, ("sigmoid", "")),
     "relu_squared": Activation(lambda tensor: functional.relu(tensor).square(), None),
-    "quick_gelu": Activation(lambda tensor: tensor * torch.sigmoid(1.702 * tensor), None),
+    "quick_gelu": Activation(partial(activate, activation="quick_gelu"), None),
 }
 
 

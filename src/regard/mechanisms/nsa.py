@@ -182,16 +182,16 @@ class NativeSparseAttention(ChosenKeysMechanism):
         return Branches(tuple(parts))
 
     def _mix(
-        self, request: Request, chosen: Bool[Tensor, "batch heads queries blocks"], impl: str
+        self, request: Request, chosen: Bool[Tensor, "batch heads queries blocks"] | None, impl: str
     ) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the gated sum of the branches."""
+        """Compute the gated sum of the branches; ``chosen`` None is all blocks."""
         dtype, prefix = accumulation_dtype(request.query.dtype), _prefix(request)
         query, key, value = (part.to(dtype) for part in (request.query, request.key, request.value))
         wide = request.replace(query=query, key=key, value=value, mask=None, inputs={})
         with disable_autocast(request.device):
             branches = [
                 self._attend_compressed(wide, prefix, impl),
-                attend_to_blocks(wide, chosen, self.block, prefix.lengths, impl),
+                self._attend_chosen(wide, chosen, prefix, impl),
                 self._attend_window(wide, prefix, impl),
             ]
             gates, broken = self._gates(request, dtype)
@@ -249,18 +249,27 @@ class NativeSparseAttention(ChosenKeysMechanism):
         )
         return last <= prefix.visible_counts(request, rows)[..., None]
 
+    def _attend_chosen(
+        self, request: Request, chosen: Bool[Tensor, "batch heads queries blocks"] | None, prefix: KeyPrefix, impl: str
+    ) -> Tensor:
+        """Compute the chosen branch; a text whose blocks are all chosen is computed as causal attention."""
+        if chosen is not None:
+            return attend_to_blocks(request, chosen, self.block, prefix.lengths, impl)
+        return attend("attention", impl, request.replace(mask=_with_padding(masks.causal(), prefix)))
+
     def _attend_window(self, request: Request, prefix: KeyPrefix, impl: str) -> Tensor:
         """Compute the window branch."""
         return attend("attention", impl, request.replace(mask=self._window_mask(prefix)))
 
     def _window_mask(self, prefix: KeyPrefix) -> Mask:
         """Return the mask of the window branch."""
-        mask: Mask = masks.window(self.window - 1, 0)
-        return mask if prefix.lengths is None else mask & masks.padding(prefix.lengths)
+        return _with_padding(masks.window(self.window - 1, 0), prefix)
 
     @torch.no_grad()
-    def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:
-        """Choose the blocks of all queries before their own."""
+    def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"] | None:
+        """Choose the blocks of all queries before their own; None if there are no more than are chosen."""
+        if request.frame.keys <= self.block * self.chosen_blocks:
+            return None
         rows, compressed = request.frame.all_rows(request.device), self._compress_for_choice(request)
         chosen = self._choose_blocks_of(request, rows, request.query, compressed)
         return chosen.repeat_interleave(request.group, dim=1)
@@ -383,3 +392,8 @@ def _prefix(request: Request) -> KeyPrefix:
     prefix = KeyPrefix.of(request)
     assert prefix is not None
     return prefix
+
+
+def _with_padding(mask: Mask, prefix: KeyPrefix) -> Mask:
+    """Return a mask that also hides the padding of a call."""
+    return mask if prefix.lengths is None else mask & masks.padding(prefix.lengths)

@@ -18,6 +18,7 @@ from regard.kernels.support import is_portable
 ORACLES = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "quick_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
     "silu": functional.silu,
 }
 UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9}

@@ -1,6 +1,6 @@
 """The activations that have an exponential, and their gradients, by the native kernel.
 
-    y = a(x),    dx = dy a'(x)            a: gelu, gelu_tanh or silu (``csrc/linear/gelu.h``); any shape
+    y = a(x),    dx = dy a'(x)            a: gelu, gelu_tanh, quick_gelu or silu (``csrc/linear/gelu.h``); any shape
 
 Hendrycks and Gimpel 2016, "Gaussian error linear units"; Elfwing et al. 2018 (SiLU). One pass over the numbers in each
 direction, computed in float32 and rounded once. Second derivatives are torch's, and so is everything under
@@ -23,11 +23,23 @@ from regard.kernels.extension import native
 from regard.kernels.operators.projection_op import DTYPES, is_fast
 from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
+_QUICK = 1.702
+"""Factor of the numbers of quick_gelu: its logistic function is near to the normal distribution's."""
+
 
 def _differentiate_silu(gradient: Tensor, tokens: Tensor) -> Tensor:
     """Compute the gradient of the tokens, which torch's own function is not differentiable in."""
     share = tokens.sigmoid()
     return gradient * share * (1 + tokens * (1 - share))
+
+
+def _quick_gelu(tokens: Tensor) -> Tensor:
+    return tokens * torch.sigmoid(_QUICK * tokens)
+
+
+def _differentiate_quick_gelu(gradient: Tensor, tokens: Tensor) -> Tensor:
+    """Compute the gradient of the tokens: x s(c x) is silu(c x) / c."""
+    return _differentiate_silu(gradient, _QUICK * tokens)
 
 
 _OF_TORCH: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
@@ -36,17 +48,18 @@ _OF_TORCH: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tens
         partial(functional.gelu, approximate="tanh"),
         partial(torch.ops.aten.gelu_backward.default, approximate="tanh"),
     ),
+    "quick_gelu": (_quick_gelu, _differentiate_quick_gelu),
     "silu": (functional.silu, _differentiate_silu),
 }
 """Torch's function of each, and its gradient, which torch can differentiate again."""
 
 
-NATIVE_ACTIVATIONS = frozenset({"identity", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"})
+NATIVE_ACTIVATIONS = frozenset({*_OF_TORCH, "identity", "relu", "sigmoid", "relu_squared"})
 """Activations that native kernels apply to what they compute (``csrc/decode/sublayer.h``)."""
 
 
 def activate(tokens: Tensor, activation: str) -> Tensor:
-    """Apply "gelu", "gelu_tanh" or "silu". The native kernel computes it on a CPU with AVX2 or better."""
+    """Apply "gelu", "gelu_tanh", "quick_gelu" or "silu". The native kernel computes it on a CPU with AVX2 or better."""
     if not _can_compute(tokens):
         return _OF_TORCH[activation][0](tokens)
     if any_requires_grad(tokens):

@@ -23,8 +23,8 @@ from regard.kernels.tracing import any_requires_grad, is_plain_call
 
 GROUP = 64
 """Inputs of a group."""
-MAX_FEW_TOKENS = 8
-"""Tokens up to which the kernel for few is used: the other is as fast for 6 if weights are in a cache, else for 12."""
+MAX_FEW_TOKENS: int = 0 if native is None else native.few_tokens_of_integers
+"""Number of tokens up to which the kernel for few is used."""
 
 
 def can_multiply_integers(tokens: Tensor, inputs: int, weight: Tensor, scale: Tensor, bias: Tensor | None) -> bool:

@@ -19,8 +19,8 @@ from regard.kernels.extension import missing_reason, native
 from regard.kernels.support import check_isa, is_portable
 from regard.kernels.tracing import any_requires_grad, is_plain_call
 
-MAX_TOKENS = 16
-"""Number of tokens up to which the kernel is faster than matrix products, which share weights between tokens better."""
+MAX_TOKENS: int = 0 if native is None else native.few_tokens
+"""Number of tokens up to which the kernel is faster than matrix products."""
 _MIN_WEIGHTS = 2**14
 """Number of weights from which it is faster: of fewer, a call takes longer than the products."""
 DTYPES = (torch.float32, torch.bfloat16)

@@ -86,6 +86,9 @@ public:
     Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
     // Reads the gradient of an argument, to be written: of its shape. An absent argument has none.
     Array write_gradient(nanobind::handle object, const char* name, const Array& of, Dtype dtype, None none);
+    Array write_gradient(nanobind::handle object, const char* name, const Array& of) {
+        return write_gradient(object, name, of, of.dtype, None::reject);
+    }
     // As `read` and `write`, for arrays that must be contiguous.
     Array read_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
     Array write_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);

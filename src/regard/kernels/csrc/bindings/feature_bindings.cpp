@@ -96,12 +96,9 @@ std::pair<FeatureArguments, FeatureGradients> read_backward(
     gradients.output = call.read(grad_output, "grad_output",
                                  {given.batch, given.heads, given.queries, given.value_dim}, call.dtype());
     gradients.results = read_results(call, given, sums, log_scale, flags);
-    const auto write = [&](nb::handle object, const char* name, const Array& of) {
-        return call.write_gradient(object, name, of, of.dtype, Call::None::reject);
-    };
-    gradients.query = write(grad_query, "grad_query", given.query);
-    gradients.key = write(grad_key, "grad_key", given.key);
-    gradients.value = write(grad_value, "grad_value", given.value);
+    gradients.query = call.write_gradient(grad_query, "grad_query", given.query);
+    gradients.key = call.write_gradient(grad_key, "grad_key", given.key);
+    gradients.value = call.write_gradient(grad_value, "grad_value", given.value);
     return {given, gradients};
 }
 

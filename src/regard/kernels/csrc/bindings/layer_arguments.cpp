@@ -20,7 +20,7 @@ Activation to_activation(const std::string& name) {
     static constexpr std::pair<const char*, Activation> names[] = {
         {"identity", Activation::identity}, {"relu", Activation::relu},       {"gelu", Activation::gelu},
         {"gelu_tanh", Activation::gelu_tanh}, {"silu", Activation::silu},     {"sigmoid", Activation::sigmoid},
-        {"relu_squared", Activation::relu_squared},
+        {"relu_squared", Activation::relu_squared}, {"quick_gelu", Activation::quick_gelu},
     };
     for (const auto& known : names)
         if (name == known.first) return known.second;

@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "drivers.h"
+#include "linear/projection_kernels.h"
 #include "runtime/cpu.h"
 #include "runtime/openmp_runtime.h"
 #include "runtime/parallel.h"
@@ -25,10 +26,12 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 20;
+constexpr int interface_number = 21;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
+    module.attr("few_tokens") = few_tokens;
+    module.attr("few_tokens_of_integers") = few_tokens_of_integers;
 #if REGARD_ASSERTIONS
     module.attr("assertions") = true;
 #else

@@ -59,21 +59,18 @@ std::pair<ScanArguments, ScanGradients> read_backward(
     nb::handle log_decay, nb::handle beta, nb::handle state, nb::handle grad_query, nb::handle grad_key,
     nb::handle grad_value, nb::handle grad_log_decay, nb::handle grad_beta, nb::handle grad_state, double scale) {
     const ScanArguments given = read_arguments(call, query, key, value, log_decay, beta, state, scale);
-    const auto write = [&](nb::handle object, const char* name, const Array& of) {
-        return call.write_gradient(object, name, of, of.dtype, Call::None::reject);
-    };
     ScanGradients gradients;
     gradients.output =
         call.read(grad_output, "grad_output", {given.batch, given.heads, given.length, given.value_dim}, call.dtype());
     gradients.final_state =
         call.read(grad_final_state, "grad_final_state", {given.batch, given.heads, given.head_dim, given.value_dim},
                   call.accumulation_dtype(), accept);
-    gradients.query = write(grad_query, "grad_query", given.query);
-    gradients.key = write(grad_key, "grad_key", given.key);
-    gradients.value = write(grad_value, "grad_value", given.value);
-    gradients.log_decay = write(grad_log_decay, "grad_log_decay", given.log_decay);
-    gradients.beta = write(grad_beta, "grad_beta", given.beta);
-    gradients.state = write(grad_state, "grad_state", given.state);
+    gradients.query = call.write_gradient(grad_query, "grad_query", given.query);
+    gradients.key = call.write_gradient(grad_key, "grad_key", given.key);
+    gradients.value = call.write_gradient(grad_value, "grad_value", given.value);
+    gradients.log_decay = call.write_gradient(grad_log_decay, "grad_log_decay", given.log_decay);
+    gradients.beta = call.write_gradient(grad_beta, "grad_beta", given.beta);
+    gradients.state = call.write_gradient(grad_state, "grad_state", given.state);
     return {given, gradients};
 }
 

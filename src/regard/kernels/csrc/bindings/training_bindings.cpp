@@ -34,8 +34,9 @@ ActivationArguments read_activation(Call& call, nb::handle tokens, nb::handle gr
     const Activation given = arguments.activation = to_activation(activation);
     arguments.tokens = call.read_contiguous(tokens, "tokens", {arguments.count}, array.dtype);
     arguments.gradient = call.read_contiguous(gradient, "gradient", {arguments.count}, array.dtype, accept);
-    require(!arguments.gradient || given == Activation::gelu || given == Activation::gelu_tanh || given == Activation::silu,
-            "activation: expected gelu, gelu_tanh or silu for a gradient");
+    require(!arguments.gradient || given == Activation::gelu || given == Activation::gelu_tanh ||
+                given == Activation::quick_gelu || given == Activation::silu,
+            "activation: expected gelu, gelu_tanh, quick_gelu or silu for a gradient");
     arguments.output = call.write_contiguous(output, "output", {arguments.count}, array.dtype);
     return arguments;
 }

@@ -44,12 +44,10 @@ ProjectionArguments with_tokens(ProjectionArguments layer, const Sublayer& of, v
     return layer;
 }
 
-constexpr int64_t few_rows = 16, few_rounded_rows = 8;  // tokens up to which a layer of few is faster
-
 // Whether a layer is computed as one of few tokens, which has no activation: also where there is no kernel for many.
 bool is_few(const ProjectionArguments& layer) {
-    if (layer.weight.dtype != layer.tokens.dtype) return layer.rows <= few_rounded_rows;
-    if (layer.rows <= few_rows) return true;
+    if (layer.weight.dtype != layer.tokens.dtype) return layer.rows <= few_tokens_of_integers;
+    if (layer.rows <= few_tokens) return true;
     const int64_t unit = linear_unit(layer.tokens.dtype);
     return unit == 0 || layer.inputs % unit != 0;
 }
@@ -64,12 +62,12 @@ void multiply(const ProjectionArguments& layer, int threads, Activation activati
 // Calls body(row) for each row.
 template <class Body>
 void for_rows(int64_t rows, int threads, Body body) {
-    if (rows <= few_rows) {
+    if (rows <= few_tokens) {
         for (int64_t row = 0; row < rows; ++row) body(row);
         return;
     }
-    parallel_for_owned(ceil_div(rows, few_rows), threads, [&](int64_t task, int) {
-        for (int64_t row = task * few_rows; row < std::min(task * few_rows + few_rows, rows); ++row) body(row);
+    parallel_for_owned(ceil_div(rows, few_tokens), threads, [&](int64_t task, int) {
+        for (int64_t row = task * few_tokens; row < std::min(task * few_tokens + few_tokens, rows); ++row) body(row);
     });
 }
 

@@ -80,6 +80,7 @@ struct SublayerFunctions {
             case Activation::silu: return body(std::integral_constant<Activation, Activation::silu>());
             case Activation::sigmoid: return body(std::integral_constant<Activation, Activation::sigmoid>());
             case Activation::gelu_tanh: return body(std::integral_constant<Activation, Activation::gelu_tanh>());
+            case Activation::quick_gelu: return body(std::integral_constant<Activation, Activation::quick_gelu>());
             case Activation::gelu: return body(std::integral_constant<Activation, Activation::gelu>());
             case Activation::identity: return body(std::integral_constant<Activation, Activation::identity>());
         }
@@ -95,6 +96,7 @@ struct SublayerFunctions {
         if constexpr (activation == Activation::silu) return Gelu::silu(x);
         if constexpr (activation == Activation::sigmoid) return Gelu::sigmoid(x);
         if constexpr (activation == Activation::gelu_tanh) return Gelu::gelu_tanh(x);
+        if constexpr (activation == Activation::quick_gelu) return Gelu::quick_gelu(x);
         if constexpr (activation == Activation::gelu) return Gelu::gelu(x);
         return x;
     }
@@ -123,6 +125,7 @@ struct SublayerFunctions {
     static REGARD_INLINE vfloat derivative(vfloat x) {
         if constexpr (activation == Activation::silu) return Gelu::silu_derivative(x);
         if constexpr (activation == Activation::gelu_tanh) return Gelu::gelu_tanh_derivative(x);
+        if constexpr (activation == Activation::quick_gelu) return Gelu::quick_gelu_derivative(x);
         if constexpr (activation == Activation::gelu) return Gelu::gelu_derivative(x);
         return broadcast(1.0f);  // callers ask for no other
     }

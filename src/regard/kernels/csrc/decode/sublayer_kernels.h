@@ -9,7 +9,7 @@
 
 namespace regard {
 
-enum class Activation : int32_t { identity, relu, gelu, gelu_tanh, silu, sigmoid, relu_squared };
+enum class Activation : int32_t { identity, relu, gelu, gelu_tanh, silu, sigmoid, relu_squared, quick_gelu };
 
 // A norm of tokens, absent without a weight. weight and bias (width) are in the dtype of the tokens.
 struct NormLayer {
@@ -73,7 +73,7 @@ struct SublayerKernels {
     void (*normalize)(const NormLayer& norm, const void* from, void* to, int64_t width);
     // activation(from), times `factors` unless they are null
     void (*activate)(Activation activation, const void* from, const void* factors, void* to, int64_t count);
-    // gradient times the derivative of an activation at `from`: of gelu, gelu_tanh or silu
+    // gradient times the derivative of an activation at `from`: of gelu, gelu_tanh, quick_gelu or silu
     void (*differentiate)(Activation activation, const void* from, const void* gradient, void* to, int64_t count);
     void (*add)(const void* a, const void* b, void* to, int64_t count);
     // A head of a token, with the factors of the token.

@@ -4,8 +4,9 @@
 //                derivative P(x) + x p(x),  p(x) = exp(-x^2 / 2) / sqrt(2 pi)
 //     gelu_tanh  x s(v),  v = 2 sqrt(2 / pi) (x + 0.044715 x^3),  s(v) = 1 / (1 + exp(-v))        the same, section 2
 //                derivative s(v) + x s(v) (1 - s(v)) dv/dx
+//     quick_gelu x s(1.702 x)                                     the same, section 2
 //     silu       x s(x)                                           Elfwing et al. 2018
-//                derivative s(x) (1 + x (1 - s(x)))
+//                derivative of x s(c x): s(c x) (1 + c x (1 - s(c x)))
 //
 //     erfc(z) = exp(-z^2) t q(t),  t = 1 / (1 + 0.36 z),  z >= 0
 //
@@ -49,6 +50,14 @@ struct Gelu {
         return multiply_add(x * s * (one - s), slope, s);
     }
 
+    static REGARD_INLINE vfloat quick_gelu(vfloat x) {
+        x = at_least(-62.0f, x);
+        return x * sigmoid(x * broadcast(quick));
+    }
+    static REGARD_INLINE vfloat quick_gelu_derivative(vfloat x) {
+        return silu_derivative(minimum(broadcast(104.0f), x) * broadcast(quick));  // 1.702 x may overflow
+    }
+
     static REGARD_INLINE vfloat silu(vfloat x) { return at_least(-104.0f, x) * sigmoid(x); }
     static REGARD_INLINE vfloat silu_derivative(vfloat x) {
         x = at_least(-104.0f, x);
@@ -59,6 +68,7 @@ struct Gelu {
 private:
     static constexpr float twice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
     static constexpr float cubic = 0.044715f;
+    static constexpr float quick = 1.702f;
 
     // The larger one of both, and NaN for NaN: what is below is multiplied by 0, or by 2^-126.
     static REGARD_INLINE vfloat at_least(float bound, vfloat x) { return maximum(broadcast(bound), x); }

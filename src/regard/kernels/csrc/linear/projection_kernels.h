@@ -13,6 +13,10 @@ namespace regard {
 //     int8     weight (outputs, inputs), scale (outputs, 1, groups) bfloat16
 //     int4     weight (outputs, 64 pairs of groups) uint8, scale (outputs, 2, groups) bfloat16: scales and minima
 constexpr int64_t integer_group = 64;  // inputs with one scale
+// The numbers of tokens up to which this kernel is faster than products of matrices, which share weights between tokens
+// better; with weights of few bits the others are as fast for 6 tokens if weights are in a cache, else for 12.
+constexpr int64_t few_tokens = 16, few_tokens_of_integers = 8;
+
 struct ProjectionArguments {
     Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;
