@@ -36,7 +36,7 @@ All numbers on this page are measured by `benchmarks/`:
 
 ```console
 pip install -e '.[bench]'
-python -m benchmarks                    # about an hour; writes the results as JSON
+python -m benchmarks                    # some hours; writes the results as JSON
 python -m benchmarks --missing          # only what this page lacks on this machine, most valuable first
 python -m benchmarks forward --quick    # a quick run of one suite
 python -m benchmarks.report             # writes this page
@@ -221,7 +221,7 @@ def _format_age(suite: str, measured: dict[str, Any], newest: dict[str, Any]) ->
     """
     days = (date.fromisoformat(_last_time(newest)[0]) - date.fromisoformat(measured["date"])).days
     kernels = measured.get("kernel sources")
-    is_old = kernels is None or kernels != newest.get("kernels", {}).get(suite)
+    is_old = kernels is None or kernels != newest.get("kernel sources", {}).get(suite)
     age = f"{days} day{'' if days == 1 else 's'} before the newest results of this page" if days else ""
     facts = [fact for fact in (age, "before its kernels changed" if is_old else "") if fact]
     return f", {' and '.join(facts)}," if facts else ""

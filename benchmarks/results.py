@@ -65,7 +65,7 @@ def write(path: Path, suites: dict[str, Any], kernels: dict[str, str]) -> None:
     """
     report = read(path)
     report["families"] |= suites
-    report["kernels"] = kernels
+    report["kernel sources"] = kernels
     atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 

@@ -2,6 +2,7 @@
 
     python -m benchmarks.weight_accuracy --texts texts.txt                               MiniLM, which is packaged
     python -m benchmarks.weight_accuracy --lm model/ --documents test.txt                perplexity
+    python -m benchmarks.weight_accuracy --lm model/ --documents test.txt --cache-format int8
     python -m benchmarks.weight_accuracy --classifier model/ --labelled test.tsv         accuracy
     python -m benchmarks.weight_accuracy --translator model/ --source a.de --target a.en BLEU, by a beam of 5
 
@@ -25,7 +26,7 @@ from regard.generation import score_texts
 from regard.interleaved_timing import least_seconds
 from regard.media import TEXTS, label_matrix
 from regard.models import CausalLanguageModel, Encoder
-from regard.number_formats import PRECISIONS, WEIGHT_FORMATS
+from regard.number_formats import CACHE_FORMATS, PRECISIONS, WEIGHT_FORMATS
 from regard.text.embedding import Embedder
 from regard.text.labelled import read_and_report_labelled
 from regard.translation import Scorer, Translator
@@ -65,11 +66,13 @@ def _cosines(texts: list[str], dtype: torch.dtype) -> Callable[[str | None], Mea
     return make
 
 
-def _perplexity(folder: Path, documents: Path, dtype: torch.dtype) -> Callable[[str | None], Measure]:
+def _perplexity(
+    folder: Path, documents: Path, dtype: torch.dtype, cache_format: str | None
+) -> Callable[[str | None], Measure]:
     text = documents.read_text(encoding="utf-8")
 
     def make(weights: str | None) -> Measure:
-        model = CausalLanguageModel.load(folder, dtype=dtype, weights=weights)
+        model = CausalLanguageModel.load(folder, dtype=dtype, weights=weights, cache_format=cache_format)
         return lambda: (score_texts(model, [text]).perplexity,)
 
     return make
@@ -108,6 +111,7 @@ def main() -> None:
     for name in ("texts", "lm", "documents", "classifier", "labelled", "translator", "source", "target"):
         parser.add_argument(f"--{name}", type=Path, metavar="PATH")
     parser.add_argument("--dtype", choices=PRECISIONS, default="float32", help="of MiniLM and the language model")
+    parser.add_argument("--cache-format", choices=CACHE_FORMATS, help="of keys and values of the language model")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     given = parser.parse_args()
@@ -119,7 +123,8 @@ def main() -> None:
         names = ("MiniLM: smallest cosine", "MiniLM: mean cosine")
         _measure(names, _cosines(_read_lines(given.texts), dtype), given.rounds)
     if given.lm:
-        _measure(("perplexity of a token",), _perplexity(given.lm, given.documents, dtype), given.rounds)
+        make = _perplexity(given.lm, given.documents, dtype, given.cache_format)
+        _measure(("perplexity of a token",), make, given.rounds)
     if given.classifier:
         names = ("accuracy", "calibration error")
         _measure(names, _accuracy(given.classifier, given.labelled), given.rounds)

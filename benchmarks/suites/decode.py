@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks import kernel_sources
 from benchmarks.accuracy import deviations
 from benchmarks.attention_baselines import contestants
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
@@ -151,5 +152,5 @@ SUITE = Suite(
         "grouped: 32 query heads and 8 key heads. paged: the tokens of a sequence lie in pages of 64, between those of "
         "the others; regard reads them in place, and for torch they are gathered in each call.",
     ),
-    kernels=("decode/decode.cpp", "decode/paged.cpp", "decode/decode_rows.h"),
+    kernels=(*kernel_sources.FEW_QUERIES, "decode/paged.cpp"),
 )

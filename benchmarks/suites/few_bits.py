@@ -138,5 +138,11 @@ SUITE = Suite(
         "The same weights are read in each call: those of int8 and int4 may fit a last-level cache where bfloat16 does "
         "not.",
     ),
-    kernels=("linear/projection.h", "linear/linear.h", "linear/integer_linear.h", "linear/integer_projection.h"),
+    kernels=(
+        "linear/projection.h",
+        "linear/linear.h",
+        "linear/integer_linear.h",
+        "linear/integer_projection.h",
+        "linear/integer_tables.cpp",
+    ),
 )

@@ -105,8 +105,8 @@ SUITE = Suite(
         for activated in ((False, True) if sizes == "1024 x 768 to 3072" else (False,))
     ),
     notes=(
-        "Regard's layers use this kernel on AMD processors with AVX-512, and in bfloat16 where products of pairs are "
-        "fast. Elsewhere they use torch's layer, or oneDNN.",
+        "Regard's layers use this kernel on AMD processors, and in bfloat16 where products of pairs are fast or there "
+        "is no AVX-512. Elsewhere they use torch's layer, or oneDNN.",
         "The operations are those of the product.",
     ),
     kernels=("linear/linear.h",),

@@ -329,5 +329,5 @@ SUITE = Suite(
         f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens: in logarithms a slope of at "
         f"most {LINEAR_SLOPE}.",
     ),
-    kernels=kernel_sources.BACKWARD,
+    kernels=(*kernel_sources.BACKWARD, *kernel_sources.FEW_QUERIES, *kernel_sources.LINEAR),
 )

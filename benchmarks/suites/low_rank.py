@@ -292,5 +292,11 @@ SUITE = Suite(
         "each, and is compared with the equation that this makes.",
         f"Time and memory may grow with length to the power of {LINEAR_SLOPE}.",
     ),
-    kernels=(*kernel_sources.FORWARD, "scan/feature_attention.h", "convolution/token_convolution.h"),
+    kernels=(
+        *kernel_sources.FORWARD,
+        *kernel_sources.FEW_QUERIES,
+        *kernel_sources.LINEAR,
+        "scan/feature_attention.h",
+        "convolution/token_convolution.h",
+    ),
 )

@@ -112,5 +112,5 @@ SUITE = Suite(
         for length in (_QUICK_LENGTH, _LENGTH)
     ),
     notes=("Only the operations for the output are counted.",),
-    kernels=("observe/observe.cpp", "observe/observe.h"),
+    kernels=("observe/observe.cpp", "observe/observe.h", "attention/matrix_forward.h"),
 )

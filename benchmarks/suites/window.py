@@ -42,11 +42,12 @@ def _forward(dtype: torch.dtype, length: int) -> Case:
 def _training(dtype: torch.dtype, length: int) -> Case:
     line = f"{DTYPE_NAMES[dtype]} training"
     setting = Setting(dtype, length, pattern=_WINDOW, backward=True)
+    is_compared = length == LENGTHS[0]  # dense attention to more tokens takes minutes for each call
     case = attention_case(
         f"{line} {length}",
         setting,
-        targets=(MaxTimeRatio("native-dense", _MAX_TIME_FACTOR * tile_share(length)),),
-        peers=("native-dense",),
+        targets=(MaxTimeRatio("native-dense", _MAX_TIME_FACTOR * tile_share(length)),) if is_compared else (),
+        peers=("native-dense",) if is_compared else (),
         line=line,
         length=length,
     )
@@ -90,9 +91,7 @@ SUITE = Suite(
         "At the peak rates of the AMD EPYC that takes 18 ms in fp32 and 9 ms in bf16.",
         "Operations outside the window are not counted. FlexAttention has no backward pass on a CPU, so training "
         f"(forward and backward pass) is compared with dense attention. The target is {_MAX_TIME_FACTOR} times the "
-        "share of tiles that the window touches, which is "
-        + " and ".join(f"{tile_share(length):.2%} at {length:,}" for length in LENGTHS)
-        + ".",
+        f"share of tiles that the window touches, which is {tile_share(LENGTHS[0]):.2%} at {LENGTHS[0]:,}.",
     ),
     kernels=kernel_sources.BACKWARD,
 )

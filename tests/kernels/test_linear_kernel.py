@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from any_threads import assert_same_bits
 from hypothesis_examples import examples
 from long_lengths import many
 from regard.kernels.extension import native
@@ -236,8 +237,16 @@ class TestInLayers:
     @torch.no_grad()
     def test_not_where_mkl_is_as_fast(self, calls, monkeypatch):
         monkeypatch.setattr(projection, "matmul_library", lambda: "torch")
+        monkeypatch.setattr(projection, "is_amd", lambda: False)
         linear_activation(torch.randn(97, 61), nn.Linear(61, 67), "gelu")
         assert not calls
+
+    @torch.no_grad()
+    def test_where_mkl_is_slow(self, calls, monkeypatch):
+        monkeypatch.setattr(projection, "matmul_library", lambda: "torch")
+        monkeypatch.setattr(projection, "is_amd", lambda: True)
+        linear_activation(torch.randn(97, 61), nn.Linear(61, 67), "gelu")
+        assert calls == ["gelu"]
 
     @torch.no_grad()
     def test_not_if_a_library_alone_is_named(self, calls, monkeypatch):
@@ -252,6 +261,95 @@ class TestInLayers:
             assert linear_activation(tokens, linear).dtype == torch.bfloat16
         torch.func.vmap(lambda one: linear_activation(one, linear))(tokens)
         torch.compile(lambda one: linear_activation(one, linear), fullgraph=True, backend="eager")(tokens)
+        assert not calls
+
+
+class TestWithGradients:
+    """On an AMD CPU without AVX-512, where torch would multiply by MKL."""
+
+    @pytest.fixture(autouse=True)
+    def calls(self, monkeypatch):
+        found = []
+
+        def compute(*given):
+            found.append(given)
+            return linear_op.multiply(*given)
+
+        monkeypatch.setattr(projection, "matmul_library", lambda: "torch")
+        monkeypatch.setattr(projection, "is_amd", lambda: True)
+        monkeypatch.setattr(projection, "uses_own_kernel", lambda: True)
+        monkeypatch.setattr(projection, "_MIN_PRODUCTS_TRAINED", 1)
+        monkeypatch.setattr(projection, "multiply", compute)
+        return found
+
+    @staticmethod
+    def make(bias=True, frozen=()):
+        generator = torch.Generator().manual_seed(7)
+        shapes = {"tokens": (3, 31, 61), "weight": (67, 61), "bias": (67,)}
+        drawn = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        if not bias:
+            del drawn["bias"]
+        return {name: tensor.requires_grad_(name not in frozen) for name, tensor in drawn.items()}
+
+    @staticmethod
+    def compute(leaves, activation="identity"):
+        linear = nn.Linear(61, 67, bias="bias" in leaves)
+        for name in ("weight", "bias"):
+            if name in leaves:
+                linear.register_parameter(name, nn.Parameter(leaves[name].detach(), leaves[name].requires_grad))
+        output = linear_activation(leaves["tokens"], linear, activation)
+        upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(8))
+        asked = [one for one in (leaves["tokens"], *linear.parameters()) if one.requires_grad]
+        return output, torch.autograd.grad(output, asked, upstream)
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize("frozen", [(), ("tokens",), ("weight", "bias"), ("tokens", "bias")])
+    def test_equals_float64(self, calls, frozen, bias):
+        leaves = self.make(bias, frozen)
+        output, found = self.compute(leaves)
+        assert len(calls) == (1 if "tokens" in frozen else 2)  # the gradient of the tokens is a product too
+        wide = [leaf.detach().double().requires_grad_(leaf.requires_grad) for leaf in leaves.values()]
+        expected = nn.functional.linear(*wide)
+        torch.testing.assert_close(output.double(), expected, atol=1e-4, rtol=1e-5)
+        upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(8)).double()
+        asked = [one for one in wide if one.requires_grad]
+        for mine, best in zip(found, torch.autograd.grad(expected, asked, upstream), strict=True):
+            torch.testing.assert_close(mine.double(), best, atol=1e-4, rtol=1e-5)
+
+    def test_activations_follow(self, calls):
+        leaves = self.make()
+        output, _ = self.compute(leaves, "gelu")
+        expected = nn.functional.gelu(nn.functional.linear(*(leaf.double() for leaf in leaves.values())))
+        torch.testing.assert_close(output.double(), expected, atol=1e-4, rtol=1e-5)
+        assert len(calls) == 2
+
+    def test_second_derivatives_are_torchs(self):
+        linear, tokens = nn.Linear(61, 67), torch.randn(97, 61, requires_grad=True)
+        (first,) = torch.autograd.grad(linear_activation(tokens, linear).square().sum(), tokens, create_graph=True)
+        (found,) = torch.autograd.grad(first.sin().sum(), linear.weight)
+        wide, weight = tokens.detach().double().requires_grad_(), linear.weight.detach().double().requires_grad_()
+        output = nn.functional.linear(wide, weight, linear.bias.detach().double())
+        (first,) = torch.autograd.grad(output.square().sum(), wide, create_graph=True)
+        torch.testing.assert_close(
+            found.double(), torch.autograd.grad(first.sin().sum(), weight)[0], atol=1e-3, rtol=1e-4
+        )
+
+    def test_bits_do_not_depend_on_threads(self):
+        leaves = self.make()
+        assert_same_bits(
+            lambda: (lambda found: [found[0].detach(), found[1][0]])(self.compute(leaves)), threads=(1, 2, 5)
+        )
+
+    def test_not_for_few_products_or_in_half_precision_or_transforms(self, calls, monkeypatch):
+        linear, tokens = nn.Linear(62, 67), torch.randn(3, 97, 62)
+        linear_activation(tokens.bfloat16(), linear.bfloat16())
+        linear = linear.float()
+        with torch.autocast("cpu", torch.bfloat16):
+            linear_activation(tokens, linear)
+        torch.func.vmap(lambda one: linear_activation(one, linear))(tokens)
+        torch.compile(lambda one: linear_activation(one, linear), fullgraph=True, backend="eager")(tokens)
+        monkeypatch.setattr(projection, "_MIN_PRODUCTS_TRAINED", 2**30)
+        linear_activation(tokens, linear)
         assert not calls
 
 

@@ -37,7 +37,7 @@ def test_results_are_merged_by_suite(tmp_path) -> None:
     results.write(file, {"short": {"cases": [2]}}, {"forward": "b2"})
     merged = results.read(file)
     assert merged["families"] == {"forward": {"cases": [1.2346]}, "short": {"cases": [2]}}
-    assert merged["kernels"] == {"forward": "b2"}
+    assert merged["kernel sources"] == {"forward": "b2"}
     assert [one.name for one in tmp_path.iterdir()] == ["machine.json"]
 
 
@@ -76,10 +76,12 @@ def test_missing_suites_are_run_in_order_and_an_interruption_loses_only_the_runn
 
 
 def test_the_hash_of_the_kernels_is_that_of_their_sources(tmp_path: Path) -> None:
-    (tmp_path / "a.h").write_text("int a;")
+    (tmp_path / "a.h").write_text("\nint a;")
     (tmp_path / "README.md").write_text("words")
     before = kernel_sources.hash_sources(folder=tmp_path)
     (tmp_path / "README.md").write_text("other words")
+    assert kernel_sources.hash_sources(folder=tmp_path) == before
+    (tmp_path / "a.h").write_text("// a comment\nint a;  // another")
     assert kernel_sources.hash_sources(folder=tmp_path) == before
     (tmp_path / "a.h").write_text("int b;")
     assert kernel_sources.hash_sources(folder=tmp_path) != before

@@ -123,7 +123,7 @@ class Request:
     @property
     def repeated_key(self) -> Tensor:
         """Keys (batch, heads, keys, head_dim), repeated to one head per query head."""
-        return self.key if self.group == 1 else self.key.repeat_interleave(self.group, dim=1)
+        return repeat_heads(self.key, self.group)
 
     @property
     def device(self) -> torch.device:
@@ -172,6 +172,11 @@ class Request:
             query, key, value = query.float(), key.float(), value.float()
         query, scale = rebalance_scale(query, self.terms.scale)
         return self.replace(query=query, key=key, value=value, scale=scale)
+
+
+def repeat_heads(tokens: Tensor, group: int) -> Tensor:
+    """Repeat key heads (batch, key_heads, ..) to one for each query head, ``group`` for each."""
+    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
 
 
 def is_scale_in_range(scale: float) -> bool:

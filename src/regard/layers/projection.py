@@ -7,9 +7,9 @@ Regard's own kernels multiply (``kernels/operators``):
 
     few tokens      ``projection_op``: a decoding step takes as long as reading the weights, and both libraries below
                     read them at half of the rate that memory allows
-    many tokens     ``linear_op``: on AMD CPUs with AVX-512 in float32, and in bfloat16 where products of pairs are fast
-    dW and db       ``weight_gradient_op``, beside oneDNN, which would first copy columns to rows; the others are for
-                    calls without gradients
+    many tokens     ``linear_op``: on AMD CPUs in float32, and in bfloat16 where products of pairs are fast, or no
+                    AVX-512 is. With gradients it computes y and dx on AMD CPUs without AVX-512
+    dW and db       ``weight_gradient_op``, beside oneDNN, which would first copy columns to rows
 
 What they do not compute is left to a library. torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses
 half of the vector width, and makes further passes over the result for the bias (in bfloat16) and for the activation.
@@ -20,7 +20,8 @@ else it is used for is one of ``MATMUL_LIBRARIES``, unless the environment varia
     onednn          all products: on AMD Zen 5, where it is twice as fast as MKL
     onednn-large    large products: AMD Zen 4 needs two cycles for a whole vector, so that MKL's halves cost it little
                     (oneDNN is 1.15 times as fast)
-    torch           none: on an Intel CPU, where MKL uses the whole vector width (oneDNN: 0.98 times as fast)
+    torch           none: on an Intel CPU, where MKL uses the whole vector width (oneDNN: 0.98 times as fast), and
+                    without AVX-512
 
 A name alone, such as "onednn", leaves out the own kernels; "onednn+own" is oneDNN and the own kernels. Weights are
 packed in each call, which costs little from some 16 rows on, so no packed copy can become stale.
@@ -105,6 +106,8 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
         fused = activation if activation in NATIVE_ACTIVATIONS else "identity"
         output = multiply(tokens, weight, bias, fused)
         return output if fused == activation else form.apply(output)
+    if _trains_by_own_product(tokens, weight, bias):
+        return form.apply(_OwnLinear.apply(tokens, weight, bias))
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
     if any_requires_grad(tokens, weight, bias):
@@ -120,6 +123,29 @@ def _read_parameters(projection: nn.Linear) -> tuple[Tensor, Tensor | None]:
     weight = parameters["weight"]
     assert weight is not None, "a plain linear layer has a weight"
     return weight, parameters["bias"]
+
+
+@final
+class _OwnLinear(Function):
+    """Linear layer x W^T + b whose y and dx = dy W are computed by regard's kernel for many tokens."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute x W^T + b, (.., out)."""
+        ctx.save_for_backward(tokens, weight)
+        return multiply(tokens, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Compute the gradients of the inputs; by torch if they will be differentiated again."""
+        (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
+        of_tokens, of_weight, of_bias = ctx.needs_input_grad
+        inputs, outputs = tokens.reshape(-1, tokens.shape[-1]), gradient.reshape(-1, gradient.shape[-1])
+        grad_tokens = None
+        if of_tokens:
+            grad_tokens = _multiply_columns(outputs, weight) if is_eager_backward(gradient) else outputs @ weight
+            grad_tokens = grad_tokens.view(tokens.shape)
+        return grad_tokens, outputs.t() @ inputs if of_weight else None, outputs.sum(dim=0) if of_bias else None
 
 
 @final
@@ -148,6 +174,12 @@ class _OneDNNLinear(Function):
             _transposed_product(outputs, inputs, multiplied) if of_weight else None,
             outputs.sum(dim=0) if of_bias else None,
         )
+
+
+def _multiply_columns(outputs: Tensor, weight: Tensor) -> Tensor:
+    """Compute dy W by regard's kernel, which takes the columns of W as rows, or by torch where it cannot."""
+    outputs, columns = outputs.contiguous(), weight.t().contiguous()
+    return multiply(outputs, columns, None) if can_multiply(outputs, columns, None) else outputs @ weight
 
 
 def _onednn_linear(
@@ -196,7 +228,7 @@ def matmul_library() -> str:
     named = os.environ.get("REGARD_LINEAR", "").removesuffix(_BESIDE_OWN)
     if named and named not in matmul_libraries():
         raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
-    if named or _find_onednn() is None or not _has_instruction("sse4a"):  # which AMD's CPUs alone have
+    if named or _find_onednn() is None or not is_amd():
         return named or "torch"
     return "onednn" if any(map(_has_instruction, _OF_ZEN_5)) else "onednn-large"
 
@@ -204,6 +236,12 @@ def matmul_library() -> str:
 def matmul_libraries() -> tuple[str, ...]:
     """The names of ``MATMUL_LIBRARIES`` that this machine has."""
     return ("torch",) if _find_onednn() is None else MATMUL_LIBRARIES
+
+
+@cache
+def is_amd() -> bool:
+    """Whether the CPU is one of AMD's, on which MKL multiplies below the peak rate."""
+    return _has_instruction("sse4a")  # which they alone have
 
 
 def _has_instruction(name: str) -> bool:
@@ -257,9 +295,23 @@ def _uses_own_product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bo
     )
 
 
+def _trains_by_own_product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether regard's kernel computes this call with gradients: where torch would by MKL, on an AMD CPU."""
+    return (
+        tokens.dtype is torch.float32
+        and _count_rows(tokens) * weight.numel() >= _MIN_PRODUCTS_TRAINED
+        and any_requires_grad(tokens, weight, bias)
+        and is_amd()
+        and matmul_library() == "torch"
+        and uses_own_kernel()
+        and can_multiply(tokens, weight, bias)
+        and is_plain_call(tokens, weight, bias)
+    )
+
+
 def multiplies_many(dtype: torch.dtype) -> bool:
     """Whether regard's kernel for many tokens is expected to be faster than the libraries for this dtype."""
-    return multiplies(dtype) and (dtype is not torch.float32 or matmul_library() != "torch")
+    return multiplies(dtype) and (dtype is not torch.float32 or matmul_library() != "torch" or is_amd())
 
 
 def _count_rows(tokens: Tensor) -> int:

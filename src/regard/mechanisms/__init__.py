@@ -1,7 +1,7 @@
 """Attention mechanisms: one file each, with its equation and paper at the top."""
 
 from regard.mechanisms.additive import Additive
-from regard.mechanisms.base import Mechanism, ScoredMechanism, Traits
+from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.bigbird import BigBird
 from regard.mechanisms.differential import Differential
 from regard.mechanisms.dot_product import DotProduct
@@ -27,6 +27,7 @@ from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.performer import Performer
 from regard.mechanisms.reformer import Reformer
 from regard.mechanisms.retention import Retention
+from regard.mechanisms.scored_mechanism import ScoredMechanism
 from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State, StateBytes
 from regard.mechanisms.talking_heads import TalkingHeads

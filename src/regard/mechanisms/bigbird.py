@@ -42,6 +42,7 @@ from regard.mechanisms.base import Mechanism, Traits
 from regard.mechanisms.block_draw import draw_blocks, list_blocks
 from regard.mechanisms.pattern_cache import PatternCache
 from regard.mechanisms.steps import Steps
+from regard.tensors import is_traced
 
 
 @final
@@ -105,9 +106,20 @@ class BigBird(Mechanism):
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute attention under the mask of the pattern."""
-        request = self._restrict(request)
+        """Compute attention under the mask of the pattern; exact attention if every window holds all blocks."""
+        if not self._reaches_all(request):
+            request = self._restrict(request)
+        elif self.causal:
+            causal = self._patterns.get("causal", masks.causal)
+            request = request.replace(mask=self._patterns.join(causal, request.mask))
         return attend("attention", "auto", request)
+
+    def _reaches_all(self, request: Request) -> bool:
+        """Whether every window holds all blocks. A graph that is traced is for any length, so there it is False."""
+        if is_traced():
+            return False
+        frame = request.frame
+        return frame.queries <= frame.keys and self._count_blocks(frame.keys) <= self.window_blocks // 2 + 1
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries in plain torch."""

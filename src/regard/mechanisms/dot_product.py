@@ -26,10 +26,11 @@ from regard.kernels.reference.attention import cap_scores
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import attend, impl_names, select
 from regard.masks.base import Mask
-from regard.mechanisms.base import ScoredMechanism, Traits
+from regard.mechanisms.base import Traits
 from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.paged_cache import PagedCache, attend_to_pages, pages_of_cache
 from regard.mechanisms.ragged_pages import RaggedPages
+from regard.mechanisms.scored_mechanism import ScoredMechanism
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache

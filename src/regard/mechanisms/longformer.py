@@ -36,7 +36,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, check_size, short_repr
 from regard.kernels.reference.attention import compute_output, compute_weights, make_dot_product_problem
-from regard.kernels.request import Request
+from regard.kernels.request import Request, repeat_heads
 from regard.kernels.select import attend
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.band import check_dilations
@@ -187,7 +187,13 @@ class Longformer(AbsorbsProjections, Mechanism):
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute ordinary and global tokens in a call of attention each, with the projections of each."""
+        """Compute ordinary and global tokens in a call of attention each, with the projections of each.
+
+        A text whose tokens are all within half a window of each other is computed as exact attention, if global tokens
+        have the projections of the others.
+        """
+        if self._reaches_all(request):
+            return attend("attention", "auto", request.replace(inputs={}))
         found = self._global_tokens_of(request)
         output = self._attend_from_ordinary(request, found)
         if found is None or found.rows.shape[0] == 0:
@@ -220,6 +226,17 @@ class Longformer(AbsorbsProjections, Mechanism):
         mask = near if request.mask is None else request.mask & near
         return Steps(request.query, request.repeated_key, mask, scale=self.scale, hidden_by="window")
 
+    def _reaches_all(self, request: Request) -> bool:
+        """Whether every window holds all keys, and global tokens have the projections of the others.
+
+        A graph that is traced is for any length, so there it is False.
+        """
+        if is_traced():
+            return False
+        frame, side = request.frame, self.window // 2
+        own_projections = request.projections or any(name != "is_global" for name in request.inputs)
+        return max(frame.queries, frame.keys) <= side + 1 and max(self.dilations) == 1 and not own_projections
+
     def _global_tokens_of(self, request: Request) -> _GlobalTokens | None:
         return self._find_global_tokens(request.inputs.get("is_global"), request.frame, request.device)
 
@@ -251,7 +268,7 @@ class Longformer(AbsorbsProjections, Mechanism):
             return attend("attention", "auto", whole)
         if len(self.dilations) == 1:
             return self._attend_reordered(request, found, self.dilations[0], None)
-        of_group = request.replace(key=request.repeated_key, value=_repeat(request.value, request.group))
+        of_group = request.replace(key=request.repeated_key, value=repeat_heads(request.value, request.group))
         parts, order = [], []
         for dilation in sorted(set(self.dilations)):
             heads = [head for head, rate in enumerate(self.dilations) if rate == dilation]
@@ -322,7 +339,7 @@ class Longformer(AbsorbsProjections, Mechanism):
         key = inputs.get("global_key", request.key)
         value = inputs.get("global_value", request.value)
         if key.shape[1] != value.shape[1]:
-            key, value = (_repeat(side, self.heads // side.shape[1]) for side in (key, value))
+            key, value = (repeat_heads(side, self.heads // side.shape[1]) for side in (key, value))
         return request.replace(query=query, key=key, value=value, inputs={})
 
     def extra_repr(self) -> str:
@@ -332,11 +349,6 @@ class Longformer(AbsorbsProjections, Mechanism):
             f"{super().extra_repr()}, window={self.window}, dilation={dilation}, "
             f"global_tokens={list(self.global_tokens)}, global_projections={self.global_projections}"
         )
-
-
-def _repeat(tokens: Tensor, group: int) -> Tensor:
-    """Repeat key heads to one for each query head."""
-    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
 
 
 def _attend_from_rows(request: Request, found: _GlobalTokens) -> Float[Tensor, "batch heads rows value_dim"]:

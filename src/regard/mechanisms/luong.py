@@ -23,8 +23,8 @@ from regard.arguments import explain_arguments
 from regard.errors import check_weights
 from regard.kernels.request import Request
 from regard.kernels.select import attend
-from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.mlp_score import MLPScoreMechanism, per_head_linear
+from regard.mechanisms.scored_mechanism import ScoredMechanism
 from regard.mechanisms.steps import Steps
 from regard.positions.base import DistanceBias, PairBias
 

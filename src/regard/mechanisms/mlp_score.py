@@ -24,7 +24,8 @@ from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import attend, impl_names
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
-from regard.mechanisms.base import ScoredMechanism, Traits
+from regard.mechanisms.base import Traits
+from regard.mechanisms.scored_mechanism import ScoredMechanism
 from regard.mechanisms.steps import Steps
 from regard.validation import check_tokens
 

@@ -43,6 +43,7 @@ from regard.mechanisms.chosen_keys import (
 from regard.mechanisms.highest_scores import mark_highest
 from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import BlockSums, score_blocks_of_rows
+from regard.tensors import is_traced
 
 _NUMBERS_AT_ONCE = 1 << 20
 """Numbers of queries or scores that are compared at once: more would not stay in a cache."""
@@ -91,7 +92,7 @@ class MixtureOfBlocks(ChosenKeysMechanism):
 
         A text that has no more blocks than are chosen is computed as causal attention.
         """
-        if request.frame.keys <= self.block * self.chosen_blocks:  # every block is chosen
+        if not is_traced() and request.frame.keys <= self.block * self.chosen_blocks:  # every block is chosen
             mask = masks.causal() if request.mask is None else masks.causal() & request.mask
             return attend_exactly(request.replace(mask=mask, inputs={}))
         prefix = KeyPrefix.of(request)

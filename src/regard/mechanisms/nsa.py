@@ -56,7 +56,7 @@ from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import count_blocks
 from regard.mechanisms.steps import Blocks, Branch, Branches, BranchName, Steps
 from regard.mechanisms.weights import weights_by_gradient
-from regard.tensors import has_values
+from regard.tensors import has_values, is_traced
 
 _ROWS_AT_ONCE = 1024
 """Queries of the compressed branch that share a range of compressed keys."""
@@ -145,7 +145,10 @@ class NativeSparseAttention(ChosenKeysMechanism):
         return self.visible(request, rows) & blocks[..., number]
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output; half precision is computed in float32 and rounded once."""
+        """Compute the output; half precision is computed in float32 and rounded once.
+
+        In a text that has no more blocks than are chosen, the chosen branch is causal attention.
+        """
         return self._mix(request, self._choose_blocks(request), "auto")
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
@@ -268,7 +271,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     @torch.no_grad()
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"] | None:
         """Choose the blocks of all queries before their own; None if there are no more than are chosen."""
-        if request.frame.keys <= self.block * self.chosen_blocks:
+        if not is_traced() and request.frame.keys <= self.block * self.chosen_blocks:  # a graph is for any length
             return None
         rows, compressed = request.frame.all_rows(request.device), self._compress_for_choice(request)
         chosen = self._choose_blocks_of(request, rows, request.query, compressed)

@@ -49,12 +49,12 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, check_count, check_flag, check_size
+from regard.errors import RefusedError, check_flag, check_size
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.reference.bucket_attention import BucketRequest, BucketResult, count_meetings, pair_in_chunks
 from regard.kernels.reference.divided_keys import divide_keys
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Bias, Request, repeat_heads
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import attend, select
 from regard.kernels.token_projection import TokenProjection
@@ -62,25 +62,20 @@ from regard.masks.base import Mask
 from regard.masks.causal_parts import CausalParts, causal_parts
 from regard.masks.compose import Not
 from regard.masks.dense_mask import Keep
-from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
 from regard.mechanisms.base import Mechanism, Traits
-from regard.mechanisms.bucket_counts import check_buckets, choose_factors, choose_level, count_buckets, split_buckets
+from regard.mechanisms.bucket_counts import check_buckets, count_buckets, split_buckets
+from regard.mechanisms.bucket_hash import BucketHash
 from regard.mechanisms.clean_tokens import fill_nan, is_false
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Buckets, Steps
 from regard.mechanisms.weights import weights_by_gradient
-from regard.tensors import has_values, is_dense, is_traced
+from regard.tensors import is_dense
 
-_FIXED_BUCKETS = 64
-"""Number of buckets where it must not depend on the number of tokens."""
 _MIN_SORTED = 256
 """Number of keys from which sorting them is faster than a dense mask."""
-_MAX_ROUNDS = 1024
-_MAX_SEED = 2**63 - 1
 _ROWS_AT_ONCE = 256
 
 
@@ -119,32 +114,35 @@ class Reformer(Mechanism):
         if chunk is not None:
             check_size("chunk", chunk)
         check_flag("shared", shared)
-        self.rounds, self.seed = rounds, seed
-        self.factors = check_buckets(buckets)
+        self._hash = BucketHash(
+            heads=heads, head_dim=head_dim, rounds=rounds, factors=check_buckets(buckets), seed=seed
+        )
         self.chunk = None if chunk is None else int(chunk)
         self.shared = bool(shared)
         self.traits = replace(self.traits, shares_query_key=self.shared)
-        self._rotations = Memo()
 
     @property
     def rounds(self) -> int:
         """The number of hash rounds. Setting it raises OptionError unless it is an integer from 1 to 1024."""
-        return self._rounds
+        return self._hash.rounds
 
     @rounds.setter
     def rounds(self, rounds: int) -> None:
-        check_count("rounds", rounds, minimum=1, maximum=_MAX_ROUNDS)
-        self._rounds = int(rounds)
+        self._hash.rounds = rounds
 
     @property
     def seed(self) -> int:
         """The seed of the random rotations. Setting it raises OptionError unless it is an integer of 0 or more."""
-        return self._seed
+        return self._hash.seed
 
     @seed.setter
     def seed(self, seed: int) -> None:
-        check_count("seed", seed, minimum=0, maximum=_MAX_SEED)
-        self._seed = int(seed)
+        self._hash.seed = seed
+
+    @property
+    def factors(self) -> tuple[int, ...] | None:
+        """The factors of the number of buckets; None if it follows from the number of tokens."""
+        return self._hash.factors
 
     @property
     def buckets(self) -> int | None:
@@ -193,7 +191,7 @@ class Reformer(Mechanism):
     ) -> Request:
         """Build the request of a call, as ``Mechanism.make_request`` does, and hash its tokens once."""
         request = super().make_request(query, key, value, mask, bias, inputs)
-        return request.replace(inputs=self._hash_request(request))
+        return request.replace(inputs=self._hash.of_request(request))
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
@@ -248,19 +246,19 @@ class Reformer(Mechanism):
     def _explain_buckets(self, wide: Request) -> Buckets:
         """Return the buckets of a call, with the rotations if the buckets are those of the hash."""
         of_query, of_key = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
-        factors, levels = self._choose_factors(wide)
+        factors, levels = self._hash.choose_factors(wide)
         if levels is not None and bool((levels == levels.flatten()[0]).all()):
             factors, levels = split_buckets(2 ** int(levels.flatten()[0])), None
         rotations = None
-        if levels is None and torch.equal(self._hash(wide.query, factors), of_query):
-            rotations = self._draw(factors, wide.device)
+        if levels is None and torch.equal(self._hash.find_buckets(wide.query, factors), of_query):
+            rotations = self._hash.get_rotations(factors, wide.device)
         place, before = None, None
         if self.chunk is not None and wide.frame.keys:
             parts = causal_parts(wide.mask, wide.frame)
             assert parts is not None
             pairs = pair_in_chunks(self._bucket_request(wide, parts, parts.visible_keys(wide.frame, wide.device)))
             place, before = pairs.place, pairs.before
-        count = self._bound_buckets(of_query, of_key) if rotations is None else count_buckets(factors)
+        count = self._hash.bound_buckets(of_query, of_key) if rotations is None else count_buckets(factors)
         return Buckets(of_query, of_key, count, self.shared, rotations, factors, self.chunk, place, before)
 
     def step(
@@ -277,8 +275,11 @@ class Reformer(Mechanism):
         """Compute one step of decoding, as ``Mechanism.step`` does; the cache holds the buckets of its keys too."""
         hashes = self.chunk is None and not isinstance(state, PagedCache) and not inputs
         if hashes and self._fits(query) and self._fits(key):
-            factors = self._fixed_factors
-            inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
+            factors = self._hash.fixed_factors
+            inputs = {
+                "query_buckets": self._hash.find_buckets(query, factors),
+                "key_buckets": self._hash.find_buckets(key, factors),
+            }
         return super().step(query, key, value, state, mask, bias=bias, **inputs)
 
     def _sorts(self, request: Request) -> bool:
@@ -299,7 +300,7 @@ class Reformer(Mechanism):
         """
         dtype, is_query = accumulation_dtype(request.query.dtype), request.key is request.query
         query = request.query.to(dtype)
-        key, value = (_repeat(side.to(dtype), request.group) for side in (request.key, request.value))
+        key, value = (repeat_heads(side.to(dtype), request.group) for side in (request.key, request.value))
         return request.replace(query=query, key=query if is_query else key, value=value)
 
     def _divide(self, wide: Request) -> Request:
@@ -331,7 +332,7 @@ class Reformer(Mechanism):
             wide.value,
             of_queries,
             of_keys,
-            buckets=self._bound_buckets(of_queries, of_keys),
+            buckets=self._hash.bound_buckets(of_queries, of_keys),
             high=parts.high,
             except_self=self.shared,
             chunk=self.chunk,
@@ -360,74 +361,6 @@ class Reformer(Mechanism):
             return pairs
         of_rows = torch.zeros(wide.query.shape[:3], dtype=torch.bool, device=wide.device)
         return pairs | own & Keep(of_rows.index_copy(2, rows, torch.cat(alone, dim=2))[..., None])
-
-    def _hash_request(self, request: Request) -> dict[str, Tensor]:
-        """Return the buckets of the tokens of a call: those that were passed, or the hash.
-
-        Raises DtypeError for buckets that are not integers.
-        """
-        passed = {name: _check_integers(name, codes).long() for name, codes in request.inputs.items()}
-        if len(passed) == 2:
-            return passed
-        factors, levels = self._choose_factors(request)
-        found: dict[str, Tensor] = {}
-        for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
-            again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
-            found[name] = found["query_buckets"] if again else self._hash(side, factors, levels)
-        return found | passed
-
-    def _choose_factors(self, request: Request) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
-        """Return the factors of the number of buckets of a call; or, where texts differ, the logarithm of each."""
-        parts = causal_parts(request.mask, request.frame)
-        same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
-        if self.factors is not None or parts is None or not same_for_all:
-            return self._fixed_factors, None
-        return choose_factors(request.frame, parts.visible_keys(request.frame, request.device))
-
-    def _hash(
-        self,
-        tokens: Float[Tensor, "batch any_heads length head_dim"],
-        factors: tuple[int, ...],
-        levels: Int[Tensor, "#batch #heads"] | None = None,
-    ) -> Int[Tensor, "batch heads length rounds"]:
-        """Hash tokens into buckets: with ``factors``, or as many as ``levels`` says for each batch entry and head."""
-        with torch.no_grad(), disable_autocast(tokens.device):
-            tokens = _repeat(tokens.detach().to(accumulation_dtype(tokens.dtype)), self.heads // tokens.shape[1])
-            if levels is None:
-                return hash_tokens(tokens, self._draw(factors, tokens.device), factors)
-            buckets = torch.zeros(*tokens.shape[:3], self.rounds, dtype=torch.long, device=tokens.device)
-            highest = choose_level(tokens.shape[2])
-            present = levels.unique().tolist() if has_values(levels) else range(highest + 1)
-            for level in present:
-                if level > 0:
-                    some = split_buckets(2**level)
-                    found = hash_tokens(tokens, self._draw(some, tokens.device), some)
-                    buckets = torch.where((levels == level)[..., None, None], found, buckets)
-            return buckets
-
-    def _draw(self, factors: tuple[int, ...], device: torch.device) -> Float[Tensor, "heads rounds head_dim columns"]:
-        """Draw the random rotations, or take the rotations of an earlier call."""
-        sizes = {"heads": self.heads, "head_dim": self.head_dim, "rounds": self.rounds}
-
-        def draw() -> Tensor:
-            return draw_rotations(seed=self.seed, factors=factors, **sizes).to(device)
-
-        name = (factors, self.rounds, self.seed, device)
-        return draw() if is_traced() else self._rotations.get_or_compute(name, draw)
-
-    @property
-    def _fixed_factors(self) -> tuple[int, ...]:
-        return split_buckets(_FIXED_BUCKETS) if self.factors is None else self.factors
-
-    def _bound_buckets(self, of_queries: Tensor, of_keys: Tensor) -> int:
-        """Return a number above all bucket numbers."""
-        if of_queries.numel() == 0 or of_keys.numel() == 0:
-            return 1
-        if has_values(of_queries) and has_values(of_keys):
-            highest = int(of_keys.max()) if of_queries is of_keys else max(int(of_queries.max()), int(of_keys.max()))
-            return 1 + max(0, highest)
-        by_length = 1 if self.factors is not None else 2 ** choose_level(of_keys.shape[2])
-        return max(by_length, count_buckets(self._fixed_factors))
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
@@ -462,20 +395,3 @@ def _attend_to_own(
         value = value * torch.nn.functional.dropout(torch.ones_like(value[..., :1]), wide.terms.dropout)
     output = torch.where(alone[..., None], value, result.output)
     return fill_nan(output, broken & alone)
-
-
-def _repeat(tokens: Tensor, group: int) -> Tensor:
-    """Repeat key heads to one for each query head."""
-    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
-
-
-def _check_integers(name: str, buckets: Tensor) -> Tensor:
-    """Return the buckets that a caller passed. Raises DtypeError unless they are integers."""
-    if buckets.dtype.is_floating_point or buckets.dtype.is_complex or buckets.dtype == torch.bool:
-        raise DtypeError(
-            f"{name} are not integers",
-            expected="the number of a bucket for each token and round, such as torch.int64",
-            got=str(buckets.dtype),
-            do="convert them with .long(), after rounding if they are not whole",
-        )
-    return buckets

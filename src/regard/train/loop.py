@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import copy
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any, final
 
 import torch
@@ -37,6 +34,7 @@ from regard.recording import LayerStatistics, Watcher, watch
 from regard.train import state_dicts
 from regard.train.decisions import Decision, Decisions
 from regard.train.distributed import Processes
+from regard.train.interruption import InterruptHandler
 from regard.train.numeric_backends import autocast_dtype
 from regard.train.optimizers import make_optimizer, skips_without_waiting, step_if_finite
 from regard.train.progress import Progress
@@ -437,39 +435,3 @@ class Trainer:
         state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
         state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)
         state_dicts.set_rng_states(self._processes.select_own(checkpoint.random), self._processes.device)
-
-
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-@final
-class InterruptHandler:
-    """Sets ``stop_requested`` on the first of the signals; a second one goes to the previous handler.
-
-    A signal that the process was told to ignore, as SIGHUP by ``nohup``, stays ignored.
-    """
-
-    def __init__(self) -> None:
-        self.stop_requested = False
-        self._previous_handlers: dict[int, Any] = {}
-
-    def __enter__(self) -> InterruptHandler:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._previous_handlers[number] = signal.signal(number, self._on_signal)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._restore()
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.stop_requested = True
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._previous_handlers.items():
-            signal.signal(number, handler)
-        self._previous_handlers = {}

@@ -141,6 +141,25 @@ def test_encoders_of_every_position(tmp_path, position):
     assert_same_classifier(model, tmp_path / "out", 300)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "options"),
+    [
+        ("bigbird", {"block": 4, "random_blocks": 1}),
+        ("longformer", {"window": 12, "global_projections": False}),
+        ("moba", {"block": 4, "chosen_blocks": 2}),
+        ("nsa", {"block": 4, "stride": 2, "compressed_block": 4, "chosen_blocks": 2, "window": 6}),
+    ],
+)
+def test_a_short_example_decides_nothing_for_longer_texts(tmp_path, mechanism, options):
+    """These compute short texts as exact attention, and a graph is traced with five tokens."""
+    model = classifier(mechanism=mechanism, mechanism_options=options, position="none")
+    try:
+        export(model, tmp_path / "out", form="onnx")
+    except RefusedError:
+        return
+    assert_same_classifier(model, tmp_path / "out", 300)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [models.T5Encoder, models.ClipText], ids=lambda kind: kind.__name__)
 def test_other_encoders(tmp_path, kind):

@@ -183,9 +183,11 @@ class TestOneDnnPath:
         monkeypatch.delenv("REGARD_LINEAR", raising=False)
         monkeypatch.setattr(projection, "_find_onednn", lambda: lambda *_: None)
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(instructions, True), raising=False)
-        projection.matmul_library.cache_clear()
+        for choice in (projection.is_amd, projection.matmul_library):
+            choice.cache_clear()
         assert projection.matmul_library() == library
-        projection.matmul_library.cache_clear()
+        for choice in (projection.is_amd, projection.matmul_library):
+            choice.cache_clear()
 
     @torch.no_grad()
     def test_not_in_narrow_layers(self, onednn_calls):

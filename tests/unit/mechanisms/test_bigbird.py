@@ -162,6 +162,18 @@ def test_blocks_over_the_whole_text_equal_exact_attention():
     torch.testing.assert_close(mechanism(*inputs), whole(*inputs), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (8, 8), (9, 9), (3, 8), (3, 9), (11, 8)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("mask", [None, masks.padding([7, 2])])
+def test_texts_of_as_many_blocks_as_a_window_reaches(queries, keys, causal, mask):
+    """Texts of two blocks are computed as exact attention; the pattern says to which keys all others attend."""
+    mechanism = BigBird(heads=HEADS, head_dim=HEAD_DIM, block=4, global_blocks=[], random_blocks=0, causal=causal)
+    pattern = mechanism.pattern(keys) if mask is None else mechanism.pattern(keys) & mask
+    inputs = make_inputs(queries, keys)
+    expected = regard.attention(*inputs, mask=masks.keep(pattern.dense(queries, keys)), impl="reference")
+    torch.testing.assert_close(mechanism(*inputs, mask), expected, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("bias", [None, "tensor", "alibi", "shaw"])
 def test_equals_the_dot_product_with_its_pattern_as_a_mask(bias):
     inputs, mask = make_inputs(), masks.padding([KEYS, 15])

@@ -129,6 +129,18 @@ def test_window_over_the_whole_text_equals_exact_attention():
     torch.testing.assert_close(mechanism(*inputs.values()), whole(*inputs.values()), rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(6, 6), (7, 7), (8, 8), (3, 7), (3, 8), (7, 5), (8, 5)])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("mask", [None, masks.causal(), masks.padding([5, 2])])
+def test_texts_around_half_the_window_agree_with_the_paper(queries, keys, dilation, mask):
+    """Texts up to a length of 7 are computed as exact attention."""
+    mechanism = Longformer(heads=HEADS, head_dim=HEAD_DIM, window=12, dilation=dilation)
+    inputs, is_global = make_inputs(queries, keys, names=()), np.tile(np.arange(keys) == 0, (BATCH, 1))
+    allowed = None if mask is None else mask.dense(queries, keys).numpy()
+    expected = expected_output(mechanism, inputs, is_global, allowed)
+    np.testing.assert_allclose(mechanism(*inputs.values(), mask).numpy(), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("bias", ["tensor", "row", "alibi", "shaw"])
 def test_a_bias_is_added_to_both_kinds_of_scores(bias):
     inputs, mask = make_inputs(names=()), masks.padding([KEYS, 15])

@@ -27,7 +27,7 @@ def make_inputs(queries: int, keys: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(2, *shape, dtype=torch.float64, generator=generator) for shape in shapes)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(29, 29), (7, 29), (29, 7), (1, 29)])
+@pytest.mark.parametrize(("queries", "keys"), [(29, 29), (7, 29), (29, 7), (1, 29), (16, 16), (3, 16), (17, 17)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_trained_compression_agrees_with_the_oracle(queries: int, keys: int, padded: bool) -> None:
     query, key, value, gate = make_inputs(queries, keys)

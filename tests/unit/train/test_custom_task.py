@@ -23,7 +23,7 @@ from regard.errors import DataError, OptionError, OutputExistsError
 from regard.layers import encoder_block
 from regard.masks import padding_of
 from regard.train import RankShard, Schedule, Settings, Task, Validation, run
-from regard.train.loop import InterruptHandler
+from regard.train.interruption import InterruptHandler
 
 NOUNS = {"animal": ["dog", "cat", "horse"], "vehicle": ["car", "bus", "train"], "plant": ["oak", "rose", "fern"]}
 SIZES, VERBS = ["small", "big", "old"], ["sleeps", "runs", "waits", "falls"]

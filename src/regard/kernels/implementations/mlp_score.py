@@ -22,7 +22,7 @@ from regard.kernels.implementations.native import request_unsupported_reason
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.kernels.operators.score_op import ScoreOperator
 from regard.kernels.reference import attention as reference_attention
-from regard.kernels.request import Request
+from regard.kernels.request import Request, repeat_heads
 from regard.kernels.results import accumulation_dtype
 
 ADDITIVE = ScoreOperator("additive", "additive", ("of_query", "of_key", "vector", "value"), returns_lse=True)
@@ -47,7 +47,7 @@ class MLPScore:
     ) -> Float[Tensor, "batch heads keys inner"]:
         """Compute b of every key, in float32 for half precision; NaN if a key is not finite."""
         with disable_autocast(key.device):
-            key, bad = zero_nonfinite(_repeat_heads(key.to(accumulation_dtype(key.dtype)), group))
+            key, bad = zero_nonfinite(repeat_heads(key.to(accumulation_dtype(key.dtype)), group))
             return mark_nonfinite(self.project_key(key), bad)
 
     def score_pairs(
@@ -81,13 +81,6 @@ def mark_nonfinite(
     return tokens + torch.where(bad, torch.nan, 0.0).to(tokens.dtype)
 
 
-def _repeat_heads(
-    tokens: Float[Tensor, "batch key_heads length size"], group: int
-) -> Float[Tensor, "batch heads length size"]:
-    """Repeat heads of keys or values to one per query head."""
-    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
-
-
 def _native(request: Request, score: MLPScore) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention with the kernel; half precision is computed in float32 and rounded once, at the end.
 
@@ -97,7 +90,7 @@ def _native(request: Request, score: MLPScore) -> Float[Tensor, "batch heads que
     with disable_autocast(request.device):
         known = score.projected_keys
         of_key = score.project_keys(request.key, request.group) if known is None else known
-        value = _repeat_heads(request.value.to(dtype), request.group)
+        value = repeat_heads(request.value.to(dtype), request.group)
         query, bad_query = zero_nonfinite(request.query.to(dtype))
         of_query = mark_nonfinite(score.project_query(query), bad_query)
         terms = to_kernel_arguments(request.replace(query=of_query, key=of_key, value=value))

@@ -57,8 +57,10 @@ def multiply(
 
 @cache
 def multiplies(dtype: torch.dtype) -> bool:
-    """Whether the kernel multiplies this dtype on this processor: bfloat16 only where products of pairs are fast."""
+    """Whether the kernel multiplies this dtype on this processor: bfloat16 where products of pairs are fast, and with
+    AVX2, where torch has no fast kernel for it, and regard's widens it to float32.
+    """
     if missing_reason is not None:
         return False
     check_isa()
-    return dtype is torch.float32 or (dtype is torch.bfloat16 and native.isa() == "avx512_bf16")
+    return dtype is torch.float32 or (dtype is torch.bfloat16 and native.isa() in ("avx512_bf16", "avx2"))

@@ -25,7 +25,7 @@ REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t 
     const T* at = key[j0];
 #pragma GCC unroll 16
     for (int j = 0; j < keys; ++j) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int u = 0; u < units; ++u) {
             const int64_t c = k + u * unit_size;
             key.fetch(at + c, j0 + j, c);
@@ -52,7 +52,11 @@ REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
                                                                                            stride, sums);
             k += decltype(units)::value * unit_size;
         };
-        while (width - k >= 4 * unit_size) take(Constant<4>{}, Constant<0>{});
+        // Rows are read one after the other, as memory is read fastest, if a row is no longer than what is taken at a time.
+        constexpr int most = vector_bytes == 64 ? 4 : 8;
+        while (width - k >= most * unit_size) take(Constant<most>{}, Constant<0>{});
+        if constexpr (most > 4)
+            if (width - k >= 4 * unit_size) take(Constant<4>{}, Constant<0>{});
         if (width - k >= 2 * unit_size) take(Constant<2>{}, Constant<0>{});
         if (width - k >= unit_size) take(Constant<1>{}, Constant<0>{});
         if (k < width) take(Constant<1>{}, Constant<1>{});

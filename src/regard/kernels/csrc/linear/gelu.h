@@ -4,9 +4,10 @@
 //                derivative P(x) + x p(x),  p(x) = exp(-x^2 / 2) / sqrt(2 pi)
 //     gelu_tanh  x s(v),  v = 2 sqrt(2 / pi) (x + 0.044715 x^3),  s(v) = 1 / (1 + exp(-v))        the same, section 2
 //                derivative s(v) + x s(v) (1 - s(v)) dv/dx
-//     quick_gelu x s(1.702 x)                                     the same, section 2
+//     quick_gelu x s(v),  v = 1.702 x                             the same, section 2
+//                derivative s(v) (1 + v (1 - s(v)))
 //     silu       x s(x)                                           Elfwing et al. 2018
-//                derivative of x s(c x): s(c x) (1 + c x (1 - s(c x)))
+//                derivative s(x) (1 + x (1 - s(x)))
 //
 //     erfc(z) = exp(-z^2) t q(t),  t = 1 / (1 + 0.36 z),  z >= 0
 //

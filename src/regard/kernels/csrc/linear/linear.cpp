@@ -16,7 +16,7 @@ constexpr int64_t most_rows = 1024, least_rows = 192;
 constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
 constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
-constexpr int64_t rounded_rows = 16;   // of a task
+constexpr int64_t prepared_rows = 16;  // of a task
 
 const LinearKernels* linear_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
 
@@ -38,17 +38,17 @@ int64_t linear_unit(Dtype dtype) {
 
 void linear(const LinearArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
-    const bool is_rounded = given.weight.dtype != given.tokens.dtype;
-    const LinearKernels& kernels = is_rounded ? integer_kernels_in_use(given.tokens.dtype, given.weight.dtype).many
-                                              : *linear_kernels_in_use(given.tokens.dtype);
+    const LinearKernels& kernels = given.weight.dtype == given.tokens.dtype
+                                       ? *linear_kernels_in_use(given.tokens.dtype)
+                                       : integer_kernels_in_use(given.tokens.dtype, given.weight.dtype).many;
     LinearArguments multiplied = given;
-    Scratch rounded;
-    if (is_rounded) {
-        rounded = Scratch::of<char>({given.rows, static_cast<int64_t>(kernels.token_bytes(given.inputs))});
-        multiplied.tokens.data = rounded.as<char>();
-        parallel_for(ceil_div(given.rows, rounded_rows), threads, [&](int64_t task, int) {
-            const int64_t row = task * rounded_rows;
-            kernels.round_tokens(given, row, std::min(row + rounded_rows, given.rows), rounded.as<char>());
+    Scratch prepared;
+    if (kernels.prepare_tokens != nullptr) {
+        prepared = Scratch::of<char>({given.rows, static_cast<int64_t>(kernels.token_bytes(given.inputs))});
+        multiplied.tokens.data = prepared.as<char>();
+        parallel_for(ceil_div(given.rows, prepared_rows), threads, [&](int64_t task, int) {
+            const int64_t row = task * prepared_rows;
+            kernels.prepare_tokens(given, row, std::min(row + prepared_rows, given.rows), prepared.as<char>());
         });
     }
     const int64_t panels = ceil_div(given.outputs, kernels.panel);

@@ -4,7 +4,7 @@
 //
 // Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication": a panel of W, the rows of 64 outputs
 // (with AVX-512), is transposed into memory that stays in the second cache, and strips of 6 tokens are multiplied by it.
-// Tokens are read as they are stored. `depth` units of a strip at a time stay in the first cache; the sums of a few strips
+// Tokens are read as they are stored, or as they were widened. `depth` units of a strip at a time stay in the first cache; the sums of a few strips
 // wait in between. Each sum is float32 and in one order, so its bits depend on its token and its row of W alone, neither on
 // the other tokens nor on threads.
 #pragma once
@@ -17,6 +17,11 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
+// bfloat16 without an instruction for products of pairs: tokens are widened once in each call, weights when they are packed.
+struct WidenedBfloat16 : Float32 {
+    typedef bfloat16 storage;
+};
+
 template <class A>
 struct Linear {
     typedef typename A::unit unit;
@@ -24,6 +29,17 @@ struct Linear {
     static constexpr int64_t n = lanes<unit>, panel = panel_vectors * n, per_unit = A::per_unit;
     static constexpr int64_t depth = 768;  // units
     static constexpr int64_t height = 48;  // rows whose sums wait
+    static constexpr bool widens = per_unit == 1 && sizeof(storage) < sizeof(unit);
+
+    static size_t widened_bytes(int64_t inputs) { return sizeof(unit) * (size_t)inputs; }
+    static void widen_tokens(const LinearArguments& given, int64_t row, int64_t stop, char* widened) {
+        const storage* from = (const storage*)given.tokens.data + row * given.inputs;
+        unit* to = (unit*)widened + row * given.inputs;
+        const int64_t count = (stop - row) * given.inputs;
+        int64_t k = 0;
+        for (; k + n <= count; k += n) store(to + k, load_units(from + k));
+        for (; k < count; ++k) to[k] = widen(from[k]);
+    }
 
     static int64_t padded_units(int64_t inputs) { return padded_width<A>(count_units<A>(inputs)); }
     static size_t scratch_bytes(int64_t inputs) {
@@ -69,6 +85,13 @@ private:
         });
     }
 
+    static REGARD_INLINE vec<unit> load_units(const storage* from) {
+        if constexpr (widens)
+            return load_wide(from);
+        else
+            return load((const unit*)from);
+    }
+
     // Transposes the rows of `columns` outputs square by square: a row of the result has one unit of each output.
     static void pack(const storage* from, int64_t columns, int64_t inputs, unit* to) {
         for (int64_t o = 0; o < columns; o += n) {
@@ -79,11 +102,13 @@ private:
                 const int64_t width = min_of(inputs - k, n * per_unit);
                 if (count == n && width == n * per_unit) {
 #pragma GCC unroll 16
-                    for (int i = 0; i < n; ++i) square[i] = load((const unit*)(from + (o + i) * inputs + k));
+                    for (int i = 0; i < n; ++i) square[i] = load_units(from + (o + i) * inputs + k);
                 } else {
-                    memset((void*)square, 0, sizeof square);
-                    for (int64_t i = 0; i < count; ++i)
-                        memcpy((void*)(square + i), from + (o + i) * inputs + k, sizeof(storage) * (size_t)width);
+                    for (int64_t i = 0; i < n; ++i) {
+                        storage last[n * per_unit] = {};
+                        if (i < count) memcpy((void*)last, from + (o + i) * inputs + k, sizeof(storage) * (size_t)width);
+                        square[i] = load_units(last);
+                    }
                 }
                 transpose_square<unit>(square);
 #pragma GCC unroll 16

@@ -20,15 +20,16 @@ int64_t linear_unit(Dtype dtype);
 
 struct LinearKernels {
     int64_t panel;     // outputs that are computed together
-    int64_t number_bytes;
+    int64_t number_bytes;  // of a number of a token, as it is multiplied
     int64_t per_unit;  // `inputs` is a multiple of it
     // Bytes of scratch memory of a thread.
     size_t (*scratch_bytes)(int64_t inputs);
     // Computes the outputs first .. first + panel - 1, or up to the last one, of the rows row .. stop - 1.
     void (*multiply)(const LinearArguments&, int64_t first, int64_t row, int64_t stop, char* scratch);
-    // With weights of few bits tokens are rounded first: bytes of one, and rounding of the tokens row .. stop - 1.
+    // Tokens may be prepared first, rounded for weights of few bits or widened: the bytes of one, and the preparation of the
+    // tokens row .. stop - 1. Null if they are multiplied as they are stored.
     size_t (*token_bytes)(int64_t inputs) = nullptr;
-    void (*round_tokens)(const LinearArguments&, int64_t row, int64_t stop, char* rounded) = nullptr;
+    void (*prepare_tokens)(const LinearArguments&, int64_t row, int64_t stop, char* prepared) = nullptr;
 };
 
 // The tables, by the dtype of the tokens; null if there is none.

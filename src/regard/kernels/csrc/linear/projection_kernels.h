@@ -7,16 +7,16 @@
 
 namespace regard {
 
+// The numbers of tokens up to which these kernels are faster than those for many tokens, which share weights between tokens
+// better. With weights of few bits both are as fast for 6 tokens if weights are in a cache, else for 12.
+constexpr int64_t few_tokens = 16, few_tokens_of_integers = 8;
+
 // tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype; bias (outputs) in
 // the dtype of the tokens, or absent. All are contiguous. Weights of few bits (integer_products.h) are
 //
 //     int8     weight (outputs, inputs), scale (outputs, 1, groups) bfloat16
 //     int4     weight (outputs, 64 pairs of groups) uint8, scale (outputs, 2, groups) bfloat16: scales and minima
 constexpr int64_t integer_group = 64;  // inputs with one scale
-// The numbers of tokens up to which this kernel is faster than products of matrices, which share weights between tokens
-// better; with weights of few bits the others are as fast for 6 tokens if weights are in a cache, else for 12.
-constexpr int64_t few_tokens = 16, few_tokens_of_integers = 8;
-
 struct ProjectionArguments {
     Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;
