@@ -105,9 +105,10 @@ def judge(found: dict[str, Any], case: dict[str, Any], suite: str, measured: dic
         return Outcome("reached", asked, is_restated)
     if found["low"] <= asked if found["kind"] == "no longer" else found["high"] >= asked:
         return Outcome("in rounds", asked, is_restated)
-    if found["kind"] != "no longer" and _share_of_product(case) >= 1.0:
+    share = 0.0 if found["kind"] == "no longer" else _share_of_product(case)
+    if share >= 1.0:
         return Outcome("explained", asked, is_restated, AS_FAST_AS_A_PRODUCT)
-    if found["kind"] != "no longer" and suite in _HAVE_EXPONENTIALS and _share_of_product(case) >= 0.9:
+    if share >= 0.9 and suite in _HAVE_EXPONENTIALS:
         return Outcome("explained", asked, is_restated, AS_FAST_BUT_FOR_EXPONENTIALS)
     reason = next((reason for reason in REASONS if reason.fits(case["name"], suite, measured)), None)
     if reason is None:

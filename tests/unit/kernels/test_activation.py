@@ -18,7 +18,7 @@ from regard.kernels.support import is_portable
 ORACLES = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
-    "quick_gelu": lambda x: x / (1 + torch.exp(-1.702 * x)),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "silu": functional.silu,
 }
 UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9}
@@ -140,7 +140,7 @@ class TestTransforms:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_other_dtypes_are_computed_by_torch(calls, name, dtype):
     tokens = torch.randn(13, generator=torch.Generator().manual_seed(4)).to(dtype)
-    torch.testing.assert_close(activate(tokens, name), ORACLES[name](tokens))
+    assert torch.equal(activate(tokens, name), ORACLES[name](tokens))
     assert not calls
 
 
