@@ -142,7 +142,6 @@ SUITE = Suite(
         "linear/projection.h",
         "linear/linear.h",
         "linear/integer_linear.h",
-        "linear/integer_projection.h",
         "linear/integer_tables.cpp",
     ),
 )

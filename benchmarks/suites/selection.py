@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 import regard
+from benchmarks import kernel_sources
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.peaks import arithmetic_peaks
@@ -172,5 +173,13 @@ SUITE = Suite(
         "scores that choose are not counted. The choice is part of the time.",
         "Exact causal attention computes another result, and has 1.9 times the keys of moba at 4,096 tokens and 6.6 "
         "times at 16,384.",
+    ),
+    kernels=(
+        *kernel_sources.BACKWARD,
+        "selection/choice.cpp",
+        "selection/chosen_blocks.cpp",
+        "selection/chosen_blocks_backward.cpp",
+        "selection/gathered_keys.cpp",
+        "selection/selection_kernels.cpp",
     ),
 )

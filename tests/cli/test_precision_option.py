@@ -45,6 +45,7 @@ def run_with_dtype(folder, monkeypatch, tiny_model):
         measured = precision.Precisions(precision.PRECISIONS, faster, slower, REASON)
         for place in (precision, precision_of_training):  # the second imported the function by name
             monkeypatch.setattr(place, "precisions", lambda device, layer="linear": measured)
+        monkeypatch.setattr(precision, "multiplies", lambda dtype: False)  # so torch multiplies
         # A training reports its precision after its data, and ends here before its first step.
         monkeypatch.setattr(training, "_prepare_task", lambda task, context, folder: context.settings)
         monkeypatch.setattr(training, "_run_settings", lambda task, settings: exit(0))

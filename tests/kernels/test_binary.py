@@ -22,14 +22,17 @@ CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 X86 = platform.machine() in ("x86_64", "AMD64")
 
 MATRIX = r"^(tile|tdp|ldtilecfg|sttilecfg)"
-NEWER = re.compile(rf"^v(?!err|erw|mcall)\w+$|{MATRIX}" if X86 else r"$^")
+OF_ARM = r"^[su]dot$" if sys.platform == "linux" else r"$^"
+NEWER = re.compile(rf"^v(?!err|erw|mcall)\w+$|{MATRIX}" if X86 else OF_ARM)
 NOT_IN = {
     "portable": NEWER,
     "avx2": re.compile(rf"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])|{MATRIX}"),
     "avx512": re.compile(rf"^v\w*bf16|^vpdp|{MATRIX}"),
     "avx512_vnni": re.compile(rf"^v\w*bf16|{MATRIX}"),
+    "avx512_amx_int8": re.compile(r"^v\w*bf16|^tdpbf16"),
     "avx512_bf16": re.compile(MATRIX),
     "avx512_amx": re.compile(r"$^"),
+    "neon_dot": re.compile(r"$^"),
 }
 """Forbidden instructions of each namespace; code outside of namespaces is checked as "portable"."""
 
@@ -55,7 +58,7 @@ def instructions():
 @cache
 def instruction_set_of(function: str) -> str:
     """Return the instruction set whose namespace contains the function."""
-    hypotheses = re.search(r"regard::(avx2|avx512|avx512_vnni|avx512_bf16|avx512_amx)::", function)
+    hypotheses = re.search(rf"regard::({'|'.join(NOT_IN)})::", function)
     return hypotheses[1] if hypotheses else "portable"
 
 
@@ -64,7 +67,7 @@ def test_no_function_has_instructions_of_a_newer_instruction_set():
     for function, mnemonic, operands in instructions():
         own = instruction_set_of(function)
         counts[own] += 1
-        text = mnemonic if own == "portable" else f"{mnemonic} {operands}"
+        text = mnemonic if own == "portable" or not X86 else f"{mnemonic} {operands}"
         if NOT_IN[own].search(text) or (not X86 and SVE.search(operands)):
             wrong.add(f"{function}: {mnemonic} {operands.strip()}")
     assert not wrong, "\n".join(sorted(wrong)[:10])

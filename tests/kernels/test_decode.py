@@ -139,9 +139,10 @@ MASKS = {
 @pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("keys", [64, 65, 513, 1031])
 @pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("value_dim", [VALUE_DIM, 67])  # 67 are read in columns, with AVX2
 @pytest.mark.parametrize("mask", MASKS)
-def test_mask_kinds(mask, queries, keys):
-    mask_object, inputs = MASKS[mask](queries, keys), tokens(queries, keys)
+def test_mask_kinds(mask, value_dim, queries, keys):
+    mask_object, inputs = MASKS[mask](queries, keys), tokens(queries, keys, value_dim=value_dim)
     allowed = mask_object.dense(queries, keys)
     exact, _ = oracle.attention(*inputs, allowed.numpy())
     blind = ~allowed.expand(BATCH, HEADS, queries, keys).any(-1)

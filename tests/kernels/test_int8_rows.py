@@ -98,7 +98,7 @@ def test_the_native_kernels_store_the_same_bits(dtype, head_dim):
     new[0, 1], new[1, 1], new[1, 2, 0] = 0, new[1, 1] * 1e-30, torch.inf
     key = torch.full((2, 1, 5, head_dim + SCALE_BYTES), -1, dtype=torch.int8)
     value = key.clone()
-    same = (torch.eye(head_dim, dtype=dtype), None, None)
+    same = (torch.eye(head_dim, dtype=dtype), None, None, head_dim)
     layers = AttentionLayers(same, same, same, same)
     terms = KernelArguments(scale=1.0)
     with torch.no_grad():

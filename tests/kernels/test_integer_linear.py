@@ -48,15 +48,23 @@ def run_native(kernel, tokens, layer, threads=1):
 
 
 def dense(layer):
-    """The weights in float64, by what the class says of its bytes."""
-    stored, scale = layer.weight.numpy(), layer.scale.double().numpy()
+    """The weights in float64, by what csrc/linear/projection_kernels.h says of their bytes."""
+    stored, scale = layer.weight.numpy().astype(np.int64), layer.scale.double().numpy()
+    o, k = np.indices((layer.out_features, layer.in_features))
+    group, place = k // GROUP, k % GROUP // 4 * 64 + o % 16 * 4 + k % 4
     if isinstance(layer, Int8Linear):
-        return np.array([[w[k] * s[0, k // GROUP] for k in range(len(w))] for w, s in zip(stored, scale, strict=True)])
-    rows = []
-    for row, (scales, minima) in zip(stored, scale, strict=True):
-        numbers = [number for pair in row.reshape(-1, 64) for number in (*(pair & 15), *(pair >> 4))]
-        rows.append([numbers[k] * scales[k // 64] + minima[k // 64] for k in range(layer.in_features)])
-    return np.array(rows).reshape(len(stored), layer.in_features)
+        return stored[o // 16, group, place] * scale[o // 16, group, o % 16]
+    numbers = stored[o // 16, group // 2, place] >> 4 * (group % 2) & 15
+    return numbers * scale[o // 16, group, o % 16] + scale[o // 16, group, 16 + o % 16]
+
+
+def sizes_of_parts(layer):
+    """Bounds of s |w| + |m| of each weight, in float64."""
+    if isinstance(layer, Int8Linear):
+        return np.abs(dense(layer))
+    o, k = np.indices((layer.out_features, layer.in_features))
+    scale = np.abs(layer.scale.double().numpy())
+    return 15 * scale[o // 16, k // GROUP, o % 16] + scale[o // 16, k // GROUP, 16 + o % 16]
 
 
 def round_tokens(tokens):
@@ -77,8 +85,8 @@ def check(kernel, tokens, layer, found=None):
     rounded, doubt = round_tokens(tokens)
     added = 0 if layer.bias is None else layer.bias.double().numpy()
     expected = rounded @ matrix.T + added
-    # Two parts are summed apart, such as s q (w + 128) and -128 s q: the sizes of the terms are those of the parts.
-    size = np.abs(rounded) @ (np.abs(matrix.T) + 3 * np.abs(matrix).max()) + np.abs(added)
+    # The products of a group and its minimum are summed apart: the sizes of the terms are those of the parts.
+    size = np.abs(rounded) @ sizes_of_parts(layer).T + np.abs(added)
     bound = (tokens.shape[1] / GROUP + 8) * 2.0**-23 * size + doubt @ np.abs(matrix.T)
     bound = bound + (EPS[tokens.dtype] * np.abs(expected) if tokens.dtype == torch.bfloat16 else 0)
     output = (run_native(kernel, tokens, layer) if found is None else found).double().numpy()
@@ -90,12 +98,38 @@ def check(kernel, tokens, layer, found=None):
     list(KERNELS),
     FORMATS,
     [1, 2, 3, 4, 5, 7, MAX_TOKENS, 19, 47, 49, 97],
-    [(1, 1), (13, 7), (63, 64), (64, 65), (65, 63), (127, 3), (129, 5), (255, 17), (257, 3), (513, 67), (769, 131)],
+    [
+        (1, 1),
+        (13, 7),
+        (63, 64),
+        (64, 65),
+        (65, 63),
+        (127, 3),
+        (129, 5),
+        (255, 17),
+        (257, 3),
+        (513, 67),
+        (769, 131),
+        (128, 15),
+        (191, 16),
+        (193, 31),
+        (61, 33),
+        (67, 48),
+        (59, 49),
+    ],
     [torch.float32, torch.bfloat16],
     one_in=7,
 )
 def test_against_float64(kernel, form, rows, sizes, dtype):
     check(kernel, torch.randn(rows, sizes[0]).to(dtype), make_layer(form, *sizes, dtype))
+
+
+@pytest.mark.parametrize("kernel", list(KERNELS))
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("rows", [15, 16, 17, 31, 32, 33, 48, 49, 96])
+def test_borders_of_strips_and_registers(kernel, form, rows):
+    for sizes in [(191, 15), (64, 16), (193, 17), (128, 33), (65, 49), (320, 65), (449, 96)]:
+        check(kernel, torch.randn(rows, sizes[0]), make_layer(form, *sizes, torch.float32))
 
 
 @given(
@@ -114,7 +148,7 @@ def test_any_sizes(kernel, form, rows, sizes, half, bias, seed):
 def test_largest_bytes_of_equal_sign(kernel, form):
     """All products are as large as they can be: sums of bytes in 16 bits would overflow."""
     layer = make_layer(form, 512, 5, torch.float32)
-    layer.weight.fill_(127 if form is Int8Linear else 255)
+    layer.weight.fill_(127 if form is Int8Linear else 255)  # also of the outputs that fill the panel up
     for sign in (1.0, -1.0):
         check(kernel, torch.full((3, 512), sign), layer)
         if form is Int8Linear:
@@ -144,6 +178,14 @@ def test_bits_depend_on_neither_threads_nor_other_tokens(kernel, form, dtype):
         assert torch.equal(run_native(kernel, tokens, layer, threads=threads), together)
     for row in (0, 1, 47, 48, 100):
         assert torch.equal(run_native(kernel, tokens[row : row + 1], layer)[0], together[row])
+    for rows in (2, 3, 4, 5, 6, 7, 11, 13, 16, 17, 23, 47, 49):
+        assert torch.equal(run_native(kernel, tokens[:rows], layer), together[:rows])
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_few_and_many_tokens_have_the_same_bits(form):
+    tokens, layer = torch.randn(61, 331), make_layer(form, 331, 67, torch.float32)
+    assert torch.equal(run_native("few", tokens, layer), run_native("many", tokens, layer))
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -173,11 +215,26 @@ def test_memory_around_the_arrays_is_not_read(kernel, form):
 
     for name in ("weight", "scale", "bias"):
         setattr(layer, name, embed(getattr(layer, name)))
+    around = torch.full((3 * 13 + 128,), 7.0)
+    output = around[64:-64].view(3, 13)
     native.poison(True)
     try:
-        assert torch.equal(run_native(kernel, embed(tokens), layer), expected)
+        KERNELS[kernel](embed(tokens), layer.weight, layer.scale, layer.bias, output)
     finally:
         native.poison(False)
+    assert torch.equal(output, expected)
+    assert torch.equal(around[:64], torch.full((64,), 7.0))
+    assert torch.equal(around[-64:], torch.full((64,), 7.0))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kernel", list(KERNELS))
+def test_weights_at_any_address(kernel, form):
+    tokens, layer = torch.randn(17, 131), make_layer(form, 131, 19, torch.float32)
+    expected = run_native(kernel, tokens, layer)
+    stored = torch.empty(layer.weight.numel() + 1, dtype=layer.weight.dtype)
+    layer.weight = stored[1:].view(layer.weight.shape).copy_(layer.weight)
+    assert torch.equal(run_native(kernel, tokens, layer), expected)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared", "quick_gelu"])
@@ -190,14 +247,22 @@ def test_activation_of_many_tokens(form, activation):
         "gelu_tanh": nn.functional.gelu(plain, approximate="tanh"), "sigmoid": plain.sigmoid(),
         "relu_squared": plain.relu() ** 2, "quick_gelu": plain / (1 + torch.exp(-1.702 * plain)),
     }[activation]  # fmt: skip
-    found = multiply_integers(tokens, layer.weight, layer.scale, layer.bias, activation)
+    found = multiply_integers(tokens, layer.weight, layer.scale, layer.bias, 67, activation)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_no_tokens_and_no_outputs():
+def test_no_tokens_no_inputs_and_no_outputs():
     for kernel in KERNELS:
         layer = make_layer(Int8Linear, 5, 3, torch.float32)
         assert run_native(kernel, torch.ones(0, 5), layer).shape == (0, 3)
+    for inputs, outputs in ((0, 3), (5, 0)):
+        linear = nn.Linear(1, 1, bias=False)
+        linear.in_features, linear.out_features = inputs, outputs
+        linear.weight = nn.Parameter(torch.empty(outputs, inputs))
+        layer = Int8Linear.from_linear(linear)
+        assert layer.dense_weight().shape == (outputs, inputs)
+        found = layer(torch.randn(2, inputs))
+        assert torch.equal(found, torch.zeros(2, outputs))
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS))
@@ -211,7 +276,8 @@ def test_arguments_that_do_not_fit(kernel):
         (int8.weight, int8.scale.float(), "scale"),
         (int8.weight, int4.scale, "scale"),
         (int8.weight[:, 1:].contiguous(), int8.scale, "weight"),
-        (int8.weight.t().contiguous().t(), int8.scale, "weight"),
+        (int8.weight[1:], int8.scale, "weight"),
+        (int8.weight.mT.contiguous().mT, int8.scale, "weight"),
         (int8.weight.int(), int8.scale, "weight"),
         (int4.weight, None, "scale"),
         (int4.weight, int8.scale, "scale"),
@@ -242,7 +308,7 @@ def test_when_they_are_used(monkeypatch):
 def test_tokens_of_any_number_of_dimensions_and_layout(rows):
     layer = make_layer(Int4Linear, 70, 31, torch.float32)
     tokens = torch.randn(*rows, 140)[..., ::2]
-    found = multiply_integers(tokens, layer.weight, layer.scale, layer.bias)
+    found = multiply_integers(tokens, layer.weight, layer.scale, layer.bias, 31)
     assert found.shape == (*rows, 31)
     check("few", tokens.reshape(-1, 70), layer, found.reshape(-1, 31))
 
@@ -251,4 +317,4 @@ def test_memory_that_is_not_aligned():
     layer = make_layer(Int8Linear, 71, 31, torch.bfloat16)
     storage = torch.randn(61 * 71 + 1).bfloat16()
     tokens = storage[1:].view(61, 71)
-    check("many", tokens, layer, multiply_integers(tokens, layer.weight, layer.scale, layer.bias))
+    check("many", tokens, layer, multiply_integers(tokens, layer.weight, layer.scale, layer.bias, 31))

@@ -26,12 +26,14 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 LENGTHS = [0, 1, 63, 64, 65, 511, 512, 513, 1025]
 
 
-def sequences(lengths: list[int], key_heads: int = KEY_HEADS) -> list[tuple[np.ndarray, np.ndarray]]:
+def sequences(
+    lengths: list[int], key_heads: int = KEY_HEADS, value_dim: int = VALUE_DIM
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Keys (1, key_heads, length, head_dim) and values of each sequence."""
     return [
         (
             sixteenths(1, key_heads, length, HEAD_DIM, seed=2 * entry + 1),
-            sixteenths(1, key_heads, length, VALUE_DIM, seed=2 * entry + 2),
+            sixteenths(1, key_heads, length, value_dim, seed=2 * entry + 2),
         )
         for entry, length in enumerate(lengths)
     ]
@@ -51,7 +53,7 @@ def store_in_pages(
     pages, table_width, key_heads = sum(counts) + spare, max(counts, default=0) + 2, inputs[0][0].shape[1]
     order = iter(np.random.default_rng(pages).permutation(pages).tolist())
     key_pages = torch.full((pages, key_heads, page_size, HEAD_DIM), torch.nan, dtype=dtype)
-    value_pages = torch.full((pages, key_heads, page_size, VALUE_DIM), torch.nan, dtype=dtype)
+    value_pages = torch.full((pages, key_heads, page_size, inputs[0][1].shape[3]), torch.nan, dtype=dtype)
     table = torch.full((len(inputs), table_width), 2**31 - 1, dtype=table_dtype)
     for entry, (key, value) in enumerate(inputs):
         for number in range(counts[entry]):
@@ -121,6 +123,24 @@ def test_numbers_of_queries(dtype, group, queries):
         allowed = np.tri(queries, lengths[entry], lengths[entry] - queries, dtype=bool)[None, None]
         exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed)
         assert_close(ours[entry : entry + 1], exact, lengths[entry])
+
+
+@pytest.mark.usefixtures("poison_scratch_memory")
+@pytest.mark.parametrize("value_dim", [15, 17, 33, 67, 129])
+@pytest.mark.parametrize("page_size", [16, 32, 64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_that_are_read_in_columns(dtype, page_size, value_dim):
+    """With AVX2: 32 rows at a time, if they are wider than the sums that fit the registers for a group of queries."""
+    lengths = [31, 32, 33, 63, 64, 65, 97, 130, 517]
+    inputs = sequences(lengths, value_dim=value_dim)
+    for group in (1, 2, 4, 7):
+        query = sixteenths(len(lengths), group * KEY_HEADS, 1, HEAD_DIM)
+        for low in (None, -41):
+            ours = attend(torch.from_numpy(query).to(dtype), store_in_pages(inputs, page_size, dtype), low=low, high=0)
+            for entry, (key, value) in enumerate(inputs):
+                allowed = np.arange(1 - lengths[entry], 1)[None, None, None] >= (-np.inf if low is None else low)
+                exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed)
+                assert_close(ours[entry : entry + 1], exact, lengths[entry] + 1)
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")

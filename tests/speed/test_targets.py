@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -167,12 +168,14 @@ def test_a_miss_has_a_reason_if_rounds_reached_it_or_one_is_stated(monkeypatch) 
     longer = found | {"kind": "no longer", "asked": 1.0, "low": 1.1}
     assert misses.judge(longer, case, "short", MEASURED).kind == "unexplained"
     assert misses.judge(longer | {"low": 1.0}, case, "short", MEASURED).kind == "in rounds"
-    change = misses.Reason("a change", ("short",), frozenset({"case"}), machine="a proc", before="2026-12-02")
+    change = misses.Reason("a change", ("short",), frozenset({"case"}), machine="processor", before="2026-12-02")
     monkeypatch.setattr(misses, "REASONS", (change,))
     assert misses.judge(found, case, "short", MEASURED) == misses.Outcome("outdated", 2.0, False, "a change")
     for other in (MEASURED | {"date": "2026-12-02"}, MEASURED | {"machine": {"processor": "another"}}):
         assert misses.judge(found, case, "short", other).kind == "unexplained"
     assert misses.judge(found, case, "forward", MEASURED).kind == "unexplained"
+    monkeypatch.setattr(misses, "REASONS", (replace(change, but=frozenset({"a"})),))
+    assert misses.judge(found, case, "short", MEASURED).kind == "unexplained"
 
 
 @pytest.mark.parametrize(

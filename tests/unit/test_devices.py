@@ -186,6 +186,14 @@ class TestDtype:
         monkeypatch.setattr(precision, "_measure_seconds", lambda layer: pytest.fail("measured"))
         assert choose_dtype("auto", CPU) == torch.float32
 
+    def test_nothing_is_measured_where_our_kernels_multiply_bfloat16(self, monkeypatch):
+        monkeypatch.setattr(precision, "_measure_seconds", lambda layer: pytest.fail("measured"))
+        monkeypatch.setattr(precision, "multiplies", lambda dtype: True)
+        notes = []
+        with notes_to(notes.append):
+            assert choose_dtype("bfloat16", CPU) == torch.bfloat16
+        assert notes == []
+
     @pytest.mark.parametrize(("has_products", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
     @pytest.mark.parametrize("kind", ["cuda", "xpu"])
     def test_auto_is_bfloat16_where_the_device_multiplies_it(self, kind, has_products, dtype, fake_accelerator):

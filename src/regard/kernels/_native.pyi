@@ -28,8 +28,8 @@ from typing import Any, TypeAlias
 
 Array: TypeAlias = Any
 
-LinearLayer: TypeAlias = tuple[Array, Array | None, Array | None]
-"""weight (outputs, inputs) in the dtype of the tokens, or int8 with scale (outputs) in float32; and bias (outputs)."""
+LinearLayer: TypeAlias = tuple[Array, Array | None, Array | None, int]
+"""weight (outputs, inputs), or of few bits with scale, as ``project`` reads them; bias (outputs); number of outputs."""
 NormLayer: TypeAlias = tuple[Array, Array | None, float, float, bool]
 """weight and bias (width), epsilon, an offset of the weight, and whether it is a layer norm, else an RMS norm."""
 RotationFactors: TypeAlias = tuple[Array, Array, bool]
@@ -62,8 +62,6 @@ interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
 few_tokens: int
 """Number of tokens up to which ``project`` is faster than ``linear`` and torch's products."""
-few_tokens_of_integers: int
-"""The same number for weights of few bits."""
 assertions: bool
 """Whether ranges and indices are asserted (csrc/runtime/debug_assert.h), as in builds with sanitizers; for tests."""
 
@@ -476,10 +474,11 @@ def project(
 ) -> None:
     """Compute output (rows, outputs) = tokens weight^T + bias of tokens (rows, inputs), all contiguous.
 
-    Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is int8 with
-    scales (outputs, 1, groups) in bfloat16, or int4: uint8 (outputs, 64 pairs of groups) with scales and minima
-    (outputs, 2, groups) in bfloat16. A group is of 64 inputs. With the last two, tokens are rounded to bytes. Sums are
-    float32, and rounded once. It is made for few rows.
+    Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is in panels
+    of 16 outputs and groups of 64 inputs (csrc/linear/projection_kernels.h): int8 (panels, groups, 1024) with scales
+    (panels, groups, 16) in bfloat16, or int4: uint8 (panels, pairs of groups, 1024) with scales and minima (panels,
+    groups, 32). With the last two, tokens are rounded to bytes. Sums are float32, and rounded once. It is made for few
+    rows.
     """
 
 def linear(
@@ -954,6 +953,9 @@ def gathered_backward(
 
 def isa() -> str:
     """The instruction set in use: "avx512_amx", "avx512_bf16", "avx512", "avx2", "portable", or "neon" (on arm64)."""
+
+def uses_dot_products() -> bool:
+    """Return whether an Arm processor's products of bytes (FEAT_DotProd) multiply weights of few bits."""
 
 def isas() -> list[str]:
     """List the instruction sets that run on this machine, best first."""

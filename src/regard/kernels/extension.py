@@ -13,7 +13,7 @@ import torch
 _BUILD_HINT = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
-_INTERFACE = 21
+_INTERFACE = 23
 """Version of the interface of ``csrc/bindings/module.cpp`` that these files call."""
 
 

@@ -5,7 +5,7 @@
             w_ok = round((W_ok - m_og) / s_og)                                     W_ok ~ s_og w_ok + m_og
             or of a smaller range, where that makes the squared error of the group smaller
 
-Each group g of 64 inputs of a row of weights has a scale, and with int4 a minimum, in bfloat16: Nagel et al. 2021, "A
+Each group g of 64 inputs of an output has a scale, and with int4 a minimum, in bfloat16: Nagel et al. 2021, "A
 white paper on neural network quantization", sections 2.2 and 2.4.2. The error of a weight is at most half of its scale.
 A weight takes 8.25 bits with int8, and 4.5 with int4. One scale for a whole row would double the error of a sentence's
 vector (MiniLM, int8).
@@ -13,7 +13,8 @@ vector (MiniLM, int8).
 A decoding step takes as long as reading the weights, and other calls as long as multiplying. So the native kernels
 round tokens as well, and multiply bytes (``kernels.operators.integer_linear_op``). Where they do not compute, as under
 ``torch.compile`` and for tokens with gradients, weights are converted to the dtype of the tokens, which are not
-rounded. The layers are for inference: weights get no gradient.
+rounded. The layers are for inference: weights get no gradient. They are stored as the kernels read them, in panels of
+16 outputs: ``dense_weight`` is for everyone else.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ from abc import abstractmethod
 from typing import Self, final
 
 import torch
-from jaxtyping import BFloat16, Float, UInt8
+from jaxtyping import BFloat16, Float, Shaped, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import RefusedError
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
-from regard.kernels.operators.integer_linear_op import GROUP, can_multiply_integers, is_few, multiply_integers
+from regard.kernels.operators.integer_linear_op import (
+    GROUP,
+    PANEL,
+    UNIT,
+    can_multiply_integers,
+    is_few,
+    multiply_integers,
+)
 
 _LARGEST_INT8, _LARGEST_INT4 = 127, 15
 """Largest stored weights; the int8 -128 is not used, so that the range is symmetric."""
@@ -44,9 +52,11 @@ class QuantizedLinear(nn.Module):
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, in_features: int, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, *, weight: Tensor, scale: Tensor, bias: Tensor | None
+    ) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, weight.shape[0]
+        self.in_features, self.out_features = in_features, out_features
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", bias)
@@ -64,12 +74,13 @@ class QuantizedLinear(nn.Module):
                 do=f"check the file of the weights, or use the model without {cls.format_name} weights",
             )
         bias = None if linear.bias is None else linear.bias.detach().clone()
-        return cls(linear.in_features, *cls._quantize(weight), bias)
+        stored, scale = cls._quantize(weight)
+        return cls(linear.in_features, linear.out_features, weight=stored, scale=scale, bias=bias)
 
     @staticmethod
     @abstractmethod
     def _quantize(weight: Float[Tensor, "out in"]) -> tuple[Tensor, Tensor]:
-        """Compute the stored weight and the scale of finite weights in float32."""
+        """Compute the stored weight and scale of finite weights in float32, in panels."""
 
     @abstractmethod
     def dense_weight(self) -> Float[Tensor, "out in"]:
@@ -85,7 +96,8 @@ class QuantizedLinear(nn.Module):
 
     def activate(self, tokens: Float[Tensor, "*rows in"], activation: str) -> Float[Tensor, "*rows out"]:
         """Transform tokens, and apply the activation after it, for a call for which ``can_activate`` holds."""
-        return multiply_integers(tokens, self.weight, self.scale, self._bias_of(tokens), activation)
+        bias = self._bias_of(tokens)
+        return multiply_integers(tokens, self.weight, self.scale, bias, self.out_features, activation)
 
     def _multiplies(self, tokens: Tensor) -> bool:
         return can_multiply_integers(tokens, self.in_features, self.weight, self.scale, self._bias_of(tokens))
@@ -103,7 +115,7 @@ class QuantizedLinear(nn.Module):
 
 @final
 class Int8Linear(QuantizedLinear):
-    """A linear layer with int8 ``weight`` (out, in) and ``scale`` (out, 1, groups) bfloat16."""
+    """A linear layer with int8 ``weight`` (panels, groups, 1024) and ``scale`` (panels, groups, 16) bfloat16."""
 
     format_name = "int8"
 
@@ -115,18 +127,19 @@ class Int8Linear(QuantizedLinear):
         scale = (grouped.abs().amax(dim=2) / _LARGEST_INT8 * _ROUNDED_UP).bfloat16()
         divisor = torch.where(scale > 0, scale.float(), 1.0)[..., None]  # a group of zeros stays zeros
         numbers = (grouped / divisor).round().clamp(-_LARGEST_INT8, _LARGEST_INT8).to(torch.int8)
-        return numbers.view(outputs, -1)[:, :inputs].contiguous(), scale[:, None]
+        return _to_panels(numbers, UNIT), _to_panels(scale[..., None], 1)
 
     def dense_weight(self) -> Float[Tensor, "out in"]:
         """Compute s_og w_ok, in float32."""
-        return self.weight.float() * self.scale.float()[:, 0].repeat_interleave(GROUP, dim=1)[:, : self.in_features]
+        numbers, scale = _from_panels(self.weight, UNIT), _from_panels(self.scale, 1)
+        return _flatten_groups(numbers.float() * scale.float(), self.out_features, self.in_features)
 
 
 @final
 class Int4Linear(QuantizedLinear):
-    """A linear layer with ``weight`` (out, bytes), two numbers in each, and ``scale`` (out, 2, groups) bfloat16.
+    """A linear layer with ``weight`` (panels, pairs of groups, 1024), and ``scale`` (panels, groups, 32) bfloat16.
 
-    ``kernels.operators.integer_linear_op`` says which numbers are in a byte.
+    ``kernels.operators.integer_linear_op`` says which numbers are in a byte, and in ``scale``.
     """
 
     format_name = "int4"
@@ -140,16 +153,37 @@ class Int4Linear(QuantizedLinear):
         grouped = filled.view(outputs, 2 * pairs, GROUP)
         scale, minimum, numbers = _round_groups(grouped)
         first, second = numbers.view(outputs, pairs, 2, GROUP).unbind(dim=2)
-        stored = (first | second << 4).reshape(outputs, pairs * GROUP)
-        return stored, torch.stack([scale[:, :groups], minimum[:, :groups]], dim=1).contiguous()
+        return _to_panels(first | second << 4, UNIT), _to_panels(torch.stack([scale, minimum], dim=2)[:, :groups], 1)
 
     def dense_weight(self) -> Float[Tensor, "out in"]:
         """Compute s_og w_ok + m_og, in float32."""
-        bytes_of_pairs = self.weight.view(self.out_features, -1, GROUP)
-        numbers = torch.stack([bytes_of_pairs & 15, bytes_of_pairs >> 4], dim=2).flatten(1, 2)
-        scale, minimum = self.scale.float()[..., None].unbind(dim=1)
+        pairs = _from_panels(self.weight, UNIT)
+        numbers = torch.stack([pairs & 15, pairs >> 4], dim=2).flatten(1, 2)
+        scale, minimum = _from_panels(self.scale, 1).float().split(1, dim=2)
         grouped = numbers[:, : scale.shape[1]].float() * scale + minimum
-        return grouped.flatten(1)[:, : self.in_features]
+        return _flatten_groups(grouped, self.out_features, self.in_features)
+
+
+def _to_panels(numbers: Shaped[Tensor, "out groups size"], unit: int) -> Shaped[Tensor, "panels groups numbers"]:
+    """Store the numbers of groups in panels: (units, outputs, unit), where a unit is of so many adjacent numbers.
+
+    Zeros fill the last panel up.
+    """
+    outputs, groups, size = numbers.shape
+    filled = functional.pad(numbers, (0, 0, 0, 0, 0, -outputs % PANEL))
+    panels = filled.view(len(filled) // PANEL, PANEL, groups, size // unit, unit)
+    return panels.permute(0, 2, 3, 1, 4).flatten(2).contiguous()
+
+
+def _from_panels(
+    panels: Shaped[Tensor, "panels groups numbers"], unit: int
+) -> Shaped[Tensor, "out_and_zeros groups size"]:
+    units = panels.view(*panels.shape[:2], panels.shape[2] // (PANEL * unit), PANEL, unit)
+    return units.permute(0, 3, 1, 2, 4).flatten(3).flatten(0, 1)
+
+
+def _flatten_groups(grouped: Tensor, outputs: int, inputs: int) -> Float[Tensor, "out in"]:
+    return grouped.flatten(1)[:outputs, :inputs]
 
 
 _SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)

@@ -310,7 +310,7 @@ def read_layers(
     attentions, _ = zip(*found, strict=True)
     positions = (block.attention.position for block in cast("Iterable[DecoderBlock | EncoderBlock]", layers))
     rotations = tuple(position if isinstance(position, Rotation) else None for position in positions)
-    num_logits = None if linear is None else linear[0].shape[0]
+    num_logits = None if linear is None else linear[3]
     read = _READ[layers] = ReadLayers(stack, norm, output, num_logits, tokens.dtype, attentions, rotations)
     return read
 

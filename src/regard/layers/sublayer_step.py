@@ -278,9 +278,13 @@ def read_linear(layer: nn.Module | None, dtype: torch.dtype, inputs: int | None 
         return None
     if weight is None or not can_read(weight, weight_dtype):
         return None
-    if inputs is not None and inputs != (weight.shape[1] if scale is None else cast("Any", layer).in_features):
+    if scale is None:
+        outputs, width = weight.shape
+    else:
+        outputs, width = cast("Any", layer).out_features, cast("Any", layer).in_features
+    if inputs is not None and inputs != width:
         return None
-    return None if bias is not None and not can_read(bias, dtype) else (weight, scale, bias)
+    return None if bias is not None and not can_read(bias, dtype) else (weight, scale, bias, outputs)
 
 
 def read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:

@@ -289,7 +289,7 @@ def test_feed_forward_of_any_sizes(width, inner, rows, gated, half, seed):
     tokens = draw(rows, 1, width, dtype=dtype, seed=seed)
     up, gate = (draw(inner, width, dtype=dtype, seed=seed + one) for one in (1, 2))
     down = draw(width, inner, dtype=dtype, seed=seed + 3)
-    layers = [(weight, None, None) for weight in (up, gate, down)]
+    layers = [(weight, None, None, len(weight)) for weight in (up, gate, down)]
     read = sublayer_op.FeedForwardLayers(layers[0], layers[1] if gated else None, layers[2], "relu")
     found = sublayer_op.feed_forward(tokens, read, sublayer_op.SublayerNorms())
     first = tokens.double() @ (gate if gated else up).double().T
@@ -302,6 +302,33 @@ def test_feed_forward_of_any_sizes(width, inner, rows, gated, half, seed):
         tokens.double().abs() + 2 * (size * other_size) @ down.double().abs().T
     )
     assert ((found.double() - expected).abs() <= bound + 1e-30).all()
+
+
+@pytest.mark.parametrize("rounded", ["up", "gate", "down"])
+@pytest.mark.parametrize(("width", "inner"), [(1024, 2730), (64, 68), (67, 131)])
+@torch.no_grad()
+def test_layers_of_several_formats_have_the_same_tasks(rounded, width, inner):
+    """With any number of threads: a task activates the outputs that it computed of both layers."""
+    linears = {"up": nn.Linear(width, inner), "gate": nn.Linear(width, inner), "down": nn.Linear(inner, width)}
+    layers = {
+        name: (linear.weight.detach(), None, linear.bias.detach(), linear.out_features)
+        for name, linear in linears.items()
+    }
+    stored = Int8Linear.from_linear(linears[rounded])
+    layers[rounded] = (stored.weight, stored.scale, stored.bias, stored.out_features)
+    matrices = {name: linear.weight.double() for name, linear in linears.items()}
+    matrices[rounded] = stored.dense_weight().double()
+    tokens = draw(3, 1, width)
+    up, gate = (tokens.double() @ matrices[name].T + linears[name].bias.double() for name in ("up", "gate"))
+    expected = tokens.double() + (gate.relu() * up) @ matrices["down"].T + linears["down"].bias.double()
+    outputs = []
+    for threads in (1, 2, 8, 16):
+        output = torch.empty_like(tokens)
+        native.feed_forward_sublayer(tokens, **layers, output=output, activation="relu", threads=threads)
+        assert torch.equal(output, outputs[0]) if outputs else True
+        outputs.append(output)
+    # Tokens are rounded to 1 / 127 of the largest of a group.
+    assert (outputs[0].double() - expected).norm() <= 0.02 * (expected - tokens.double()).norm()
 
 
 class TestWhenItIsUsed:
@@ -453,7 +480,7 @@ class TestArguments:
 
     def arguments(self):
         tokens = draw(2, 1, WIDTH)
-        up, down = (draw(INNER, WIDTH), None, None), (draw(WIDTH, INNER), None, None)
+        up, down = (draw(INNER, WIDTH), None, None, INNER), (draw(WIDTH, INNER), None, None, WIDTH)
         return {"tokens": tokens, "up": up, "gate": None, "down": down, "output": torch.empty_like(tokens)}
 
     @pytest.mark.parametrize(
@@ -461,9 +488,11 @@ class TestArguments:
         [
             ("up", None, "up"),
             ("up", (torch.ones(INNER, WIDTH),), "up"),
-            ("up", (torch.ones(INNER, WIDTH + 1), None, None), "up"),
-            ("gate", (torch.ones(INNER + 1, WIDTH), None, None), "gate"),
-            ("down", (torch.ones(WIDTH, INNER, dtype=torch.int8), None, None), "scale"),
+            ("up", (torch.ones(INNER, WIDTH + 1), None, None, INNER), "up"),
+            ("up", (torch.ones(INNER, WIDTH), None, None, INNER + 1), "up"),
+            ("up", (torch.ones(INNER, WIDTH), None, None, -1), "up"),
+            ("gate", (torch.ones(INNER + 1, WIDTH), None, None, INNER + 1), "gate"),
+            ("down", (torch.ones(WIDTH, INNER, dtype=torch.int8), None, None, WIDTH), "scale"),
             ("output", torch.ones(2, 2, WIDTH), "output"),
             ("activation", "tanh", "activation"),
             ("before", (torch.ones(WIDTH + 1), None, 1e-5, 0.0, True), "before"),
@@ -480,7 +509,8 @@ class TestArguments:
             ("query", torch.empty(2, HEAD_DIM, 1, HEADS).transpose(1, 3), "query"),
             ("key", torch.ones(2, HEADS, 3, HEAD_DIM + 1), "key"),
             ("mixed", torch.ones(2, HEADS, 1, HEAD_DIM + 1), "mixed"),
-            ("query_layer", (torch.ones(HEADS * HEAD_DIM + 1, WIDTH), None, None), "query_layer"),
+            ("query_layer", (torch.ones(HEADS * HEAD_DIM + 1, WIDTH), None, None, HEADS * HEAD_DIM + 1), "query_layer"),
+            ("query_layer", (torch.ones(HEADS * HEAD_DIM + 1, WIDTH), None, None, HEADS * HEAD_DIM), "query_layer"),
             ("key_layer", None, "key_layer"),
             ("rotation", (torch.ones(2, 4), torch.ones(2, 4), False), "cosine"),
             ("rotation", (torch.ones(1, 3), torch.ones(1, 3), False), "cosine"),
@@ -488,7 +518,7 @@ class TestArguments:
     )
     def test_attention(self, name, wrong, message):
         tokens, size = draw(2, 1, WIDTH), HEADS * HEAD_DIM
-        layer, back = (draw(size, WIDTH), None, None), (draw(WIDTH, size), None, None)
+        layer, back = (draw(size, WIDTH), None, None, size), (draw(WIDTH, size), None, None, WIDTH)
         heads = {one: torch.zeros(2, HEADS, 1, HEAD_DIM) for one in ("query", "mixed")}
         keys = {one: torch.zeros(2, HEADS, 3, HEAD_DIM) for one in ("key", "value")}
         layers = {"query_layer": layer, "key_layer": layer, "value_layer": layer, "output_layer": back}

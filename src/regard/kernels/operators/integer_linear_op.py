@@ -13,18 +13,22 @@ on the number of threads. A token with NaN or infinity has NaN in all outputs. T
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from jaxtyping import BFloat16, Float, Int8, UInt8
 from torch import Tensor
 
 from regard.kernels.extension import native
-from regard.kernels.operators.projection_op import DTYPES, are_dense, is_fast
+from regard.kernels.operators.projection_op import DTYPES, MAX_TOKENS, are_dense, is_fast
 from regard.kernels.tracing import any_requires_grad, is_plain_call
 
 GROUP = 64
 """Inputs of a group."""
-MAX_FEW_TOKENS: int = 0 if native is None else native.few_tokens_of_integers
-"""Number of tokens up to which the kernel for few is used."""
+PANEL = 16
+"""Outputs of a panel."""
+UNIT = 4
+"""Inputs that are next to each other in a panel."""
 
 
 def can_multiply_integers(tokens: Tensor, inputs: int, weight: Tensor, scale: Tensor, bias: Tensor | None) -> bool:
@@ -38,32 +42,40 @@ def can_multiply_integers(tokens: Tensor, inputs: int, weight: Tensor, scale: Te
         and not any_requires_grad(tokens, bias)
         and are_dense(tokens, weight, bias)
         and is_plain_call(tokens, weight, scale, bias)
-        and is_fast()
+        and (is_fast() or _uses_dot_products())
     )
+
+
+@cache
+def _uses_dot_products() -> bool:
+    """Whether an Arm processor multiplies bytes, which is faster than torch's products also where others are not."""
+    return native is not None and native.uses_dot_products()
 
 
 def multiply_integers(
     tokens: Float[Tensor, "*rows inputs"],
-    weight: Int8[Tensor, "outputs inputs"] | UInt8[Tensor, "outputs bytes"],
-    scale: BFloat16[Tensor, "outputs kinds groups"],
+    weight: Int8[Tensor, "panels groups bytes"] | UInt8[Tensor, "panels pairs bytes"],
+    scale: BFloat16[Tensor, "panels groups numbers"],
     bias: Float[Tensor, " outputs"] | None,
+    outputs: int,
     activation: str = "identity",
 ) -> Float[Tensor, "*rows outputs"]:
     """Compute a call for which ``can_multiply_integers`` holds.
 
-    The bytes of ``weight`` (outputs, 64 pairs of groups) are two numbers of int4: byte j of a pair has number j of its
-    first group in the lower four bits, and number j of the second one in the upper. ``scale`` holds scales, and with
-    int4 minima. The activation applies to more than ``MAX_FEW_TOKENS`` tokens only.
+    Weights are in panels of 16 outputs, the last of which is filled up with zeros. The bytes of a panel and a group,
+    (16 units, 16 outputs, 4 inputs), are int8, or two numbers of int4: that of the first group of a pair in the lower
+    four bits, that of the second one in the upper. ``scale`` holds the scales of the outputs of a panel, and with int4
+    then their minima. The activation applies to more than ``MAX_TOKENS`` tokens only.
     """
     rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
-    output, threads = rows.new_empty(rows.shape[0], weight.shape[0]), torch.get_num_threads()
+    output, threads = rows.new_empty(rows.shape[0], outputs), torch.get_num_threads()
     if is_few(tokens):
         native.project(rows, weight, scale, bias, output, threads=threads)
     else:
         native.linear(rows, weight, scale, bias, output, activation=activation, threads=threads)
-    return output if tokens.dim() == 2 else output.view(*tokens.shape[:-1], weight.shape[0])
+    return output if tokens.dim() == 2 else output.view(*tokens.shape[:-1], outputs)
 
 
 def is_few(tokens: Tensor) -> bool:
     """Whether the kernel for few tokens computes, which applies no activation."""
-    return tokens.numel() <= MAX_FEW_TOKENS * tokens.shape[-1]
+    return tokens.numel() <= MAX_TOKENS * tokens.shape[-1]

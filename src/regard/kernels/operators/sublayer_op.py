@@ -27,8 +27,8 @@ from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.operators.projection_op import DTYPES, MAX_TOKENS, is_fast
 from regard.kernels.tracing import is_eager
 
-LinearLayer: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]
-"""Weight, scale of weights of few bits (``integer_linear_op``), and bias (outputs)."""
+LinearLayer: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None, int]
+"""Weight, scale of weights of few bits (``integer_linear_op``), bias (outputs), and number of outputs."""
 NormLayer: TypeAlias = tuple[Tensor, Tensor | None, float, float, bool]
 """Weight and bias (width), epsilon, offset of the weight, and whether the mean is subtracted, as in a layer norm."""
 RotationFactors: TypeAlias = tuple[Tensor, Tensor, bool]

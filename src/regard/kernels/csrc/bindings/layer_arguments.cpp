@@ -10,8 +10,11 @@ namespace {
 ProjectionArguments read_layer(Call& call, nb::handle layer, const char* name, int64_t inputs, int64_t outputs,
                                Dtype dtype) {
     if (layer.is_none()) return {};
-    const nb::tuple parts = take_tuple(layer, name, 3);
-    return read_weight(call, parts[0], parts[1], parts[2], name, inputs, outputs, dtype);
+    const nb::tuple parts = take_tuple(layer, name, 4);
+    const auto count = nb::cast<int64_t>(parts[3]);
+    if (count < 0 || (outputs >= 0 && count != outputs))
+        throw_value_error(std::string(name) + ": expected as many outputs as are read, got " + std::to_string(count));
+    return read_weight(call, parts[0], parts[1], parts[2], name, inputs, count, dtype);
 }
 
 }  // namespace
@@ -34,14 +37,19 @@ ProjectionArguments read_weight(Call& call, nb::handle weight, nb::handle scale,
     const Dtype format = stored.dtype;
     require(format == Dtype::int8 || format == Dtype::uint8 || format == dtype,
             "weight: expected int8, uint8, or the dtype of the tokens");
-    given.inputs = inputs, given.outputs = outputs < 0 ? stored.shape[2] : outputs;
-    const int64_t groups = ceil_div(inputs, integer_group);
-    const bool has_minima = format == Dtype::uint8;
-    given.weight = call.read_contiguous(
-        weight, name, {given.outputs, has_minima ? ceil_div(groups, 2) * integer_group : inputs}, format);
+    require(outputs >= 0, "outputs: expected no negative number");
+    given.inputs = inputs, given.outputs = outputs;
     require((format != dtype) != scale.is_none(), "scale: expected with weights of few bits, and only with them");
-    if (format != dtype)
-        given.scale = call.read_contiguous(scale, "scale", {given.outputs, has_minima ? 2 : 1, groups}, Dtype::bfloat16);
+    if (format == dtype) {
+        given.weight = call.read_contiguous(weight, name, {outputs, inputs}, format);
+    } else {
+        const bool has_minima = format == Dtype::uint8;
+        const int64_t groups = ceil_div(inputs, integer_group), panels = ceil_div(outputs, integer_panel);
+        given.weight = call.read_contiguous(
+            weight, name, {panels, has_minima ? ceil_div(groups, 2) : groups, integer_group * integer_panel}, format);
+        given.scale = call.read_contiguous(scale, "scale", {panels, groups, (has_minima ? 2 : 1) * integer_panel},
+                                           Dtype::bfloat16);
+    }
     given.bias = call.read_contiguous(bias, "bias", {given.outputs}, dtype, accept);
     return given;
 }

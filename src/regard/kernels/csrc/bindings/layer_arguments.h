@@ -1,6 +1,6 @@
 // The layers and norms of a decoder's sublayers for few tokens. They are tuples, or None for an absent one:
 //
-//     linear layer    (weight, scale, bias), of which scale and bias may be None
+//     linear layer    (weight, scale, bias, outputs), of which scale and bias may be None
 //     norm            (weight, bias, epsilon, offset, subtracts_mean), of which bias may be None
 //     rotation        (cosine, sine, pairs)
 #pragma once
@@ -15,8 +15,7 @@ namespace regard {
 // The activation of this name. Raises ValueError for an unknown one.
 Activation to_activation(const std::string& name);
 
-// Reads the weight of a linear layer, whose outputs are of any number if `outputs` is negative. The bias may
-// be None, and so may the scale, but for weights of few bits.
+// Reads the weight of a linear layer. The bias may be None, and so may the scale, but for weights of few bits.
 ProjectionArguments read_weight(Call& call, nanobind::handle weight, nanobind::handle scale, nanobind::handle bias,
                                 const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
 NormLayer read_norm(Call& call, nanobind::handle norm, const char* name, int64_t width, Dtype dtype);

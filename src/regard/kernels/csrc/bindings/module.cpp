@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "drivers.h"
+#include "linear/byte_products.h"
 #include "linear/projection_kernels.h"
 #include "runtime/cpu.h"
 #include "runtime/openmp_runtime.h"
@@ -26,12 +27,11 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 21;
+constexpr int interface_number = 23;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
     module.attr("few_tokens") = few_tokens;
-    module.attr("few_tokens_of_integers") = few_tokens_of_integers;
 #if REGARD_ASSERTIONS
     module.attr("assertions") = true;
 #else
@@ -50,6 +50,7 @@ NB_MODULE(_native, module) {
     bind_buckets(module);
     bind_selection(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
+    module.def("uses_dot_products", &uses_dot_products, "Whether Arm's products of bytes multiply weights of few bits.");
     module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
     module.def(
         "openmp",

@@ -19,7 +19,8 @@ ProjectionArguments read_projection(Call& call, nb::handle tokens, nb::handle we
     const Array rows = call.take(tokens, "tokens");
     require(rows.dtype == Dtype::float32 || rows.dtype == Dtype::bfloat16, "tokens: expected float32 or bfloat16");
     const int64_t outer = rows.shape[0], middle = rows.shape[1], inner = rows.shape[2];  // all of them are rows
-    ProjectionArguments given = read_weight(call, weight, scale, bias, "weight", rows.shape[3], -1, rows.dtype);
+    const int64_t outputs = call.take(output, "output").shape[3];
+    ProjectionArguments given = read_weight(call, weight, scale, bias, "weight", rows.shape[3], outputs, rows.dtype);
     check_countable({outer, middle, inner, given.inputs, wide});
     given.rows = outer * middle * inner;
     given.tokens = call.read_contiguous(tokens, "tokens", {outer, middle, inner, given.inputs}, rows.dtype);
@@ -31,8 +32,8 @@ ProjectionArguments read_projection(Call& call, nb::handle tokens, nb::handle we
 LinearArguments read_linear(Call& call, nb::handle tokens, nb::handle weight, nb::handle scale, nb::handle bias,
                             nb::handle output, const std::string& activation) {
     LinearArguments given;
-    const Array rows = call.take(tokens, "tokens"), stored = call.take(weight, "weight");
-    given.rows = rows.shape[2], given.inputs = rows.shape[3], given.outputs = stored.shape[2];
+    const Array rows = call.take(tokens, "tokens"), results = call.take(output, "output");
+    given.rows = rows.shape[2], given.inputs = rows.shape[3], given.outputs = results.shape[3];
     check_countable({given.rows, given.inputs, wide});
     check_countable({given.outputs, given.inputs, wide});
     check_countable({given.rows, given.outputs, wide});
@@ -45,7 +46,8 @@ LinearArguments read_linear(Call& call, nb::handle tokens, nb::handle weight, nb
     given.tokens = call.read_contiguous(tokens, "tokens", {given.rows, given.inputs}, rows.dtype);
     require(!scale.is_none() || reinterpret_cast<uintptr_t>(given.tokens.data) % sizeof(float) == 0,
             "tokens: expected memory aligned to 4 bytes");
-    const ProjectionArguments layer = read_weight(call, weight, scale, bias, "weight", given.inputs, -1, rows.dtype);
+    const ProjectionArguments layer =
+        read_weight(call, weight, scale, bias, "weight", given.inputs, given.outputs, rows.dtype);
     given.weight = layer.weight, given.scale = layer.scale, given.bias = layer.bias;
     given.output = call.write_contiguous(output, "output", {given.rows, given.outputs}, rows.dtype);
     given.activation = to_activation(activation);

@@ -287,8 +287,9 @@ struct Decode {
         if (first && (!side.page_table || !next || next->*first_row)) {
             const int64_t to_next = next ? (const char*)(next->*first_row) - (const char*)first : 0;
             const int64_t ahead = side.page_table ? to_next : prefetch_bytes, step = side.array->stride[2];
-            if (side.is_contiguous()) return body(StridedRows<S, true>{first, step, ahead});
-            return body(StridedRows<S, false>{first, step, ahead});
+            const S* next_tile = next && next->*first_row ? next->*first_row : first;
+            if (side.is_contiguous()) return body(StridedRows<S, true>{first, step, ahead, next_tile});
+            return body(StridedRows<S, false>{first, step, ahead, next_tile});
         }
         const S** at = find_each(side, t);
         if (side.copies) side.copy(of.visible_keys, at);

@@ -67,12 +67,24 @@ REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
 }
 
 inline constexpr int max_sums = vector_bytes == 64 ? 16 : 8;  // vectors of sums that fit the registers
+// Units of the output whose sums of so many rows of weights fit.
+template <int rows, class At>
+inline constexpr int most_mixed_units = max_sums / rows / Unit<typename At::storage>::parts > 8
+                                            ? 8
+                                            : max_sums / rows / Unit<typename At::storage>::parts;
+
+template <class At, bool in_columns>
+constexpr bool in_shares() {
+    if constexpr (in_columns) return At::is_prefetched_in_shares;
+    return false;
+}
 
 // Adds weights . values to `units` units of the output from column c0 on. If `part`, only `count` numbers of the unit
-// exist. Rows of weights are `row` numbers apart.
-template <int rows, int units, bool part, class At, class Number>
+// exist. Rows of weights are `row` numbers apart. If rows are read in several columns, each prefetches its share of the rows
+// at `following`, in the order of memory.
+template <int rows, int units, bool part, bool in_columns, class At, class Number>
 REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0, int64_t count, const Number* weights,
-                               int64_t row, Number* output, int64_t stride) {
+                               int64_t row, Number* output, int64_t stride, const void* following) {
     typedef typename At::storage T;
     constexpr int n = lanes<Number>, parts = Unit<T>::parts, unit_size = Unit<T>::unit_size, vectors = units * parts;
     constexpr int ways = rows * vectors * 2 <= max_sums ? 2 : 1;  // 2: separate sums of even and odd keys
@@ -85,6 +97,9 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
             sums[ways - 1][r][v] = ways == 1 ? sums[0][r][v] : vec<Number>{};
         }
     const T* at = value[from];
+    const char* share = (const char*)following;
+    constexpr bool shares = in_shares<At, in_columns>();
+    if constexpr (shares) share += c0 * (stop - from) * (int64_t)sizeof(T);
     for (int64_t j0 = from; j0 < stop; j0 += ways)
 #pragma GCC unroll 2
         for (int way = 0; way < ways; ++way) {
@@ -93,10 +108,14 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
 #pragma GCC unroll 8
             for (int u = 0; u < units; ++u) {
                 const T* from_here = at + c0 + u * unit_size;
-                if constexpr (rows > 1 || sizeof(T) <= 2) value.fetch(from_here, j, c0 + u * unit_size);  // else it is slower
+                if constexpr (shares)
+                    __builtin_prefetch(share + u * unit_size * (int)sizeof(T), 0, 2);
+                else if constexpr (rows > 1 || sizeof(T) <= 2)  // else it is slower
+                    value.fetch(from_here, j, c0 + u * unit_size);
                 Unit<T>::widen(part ? load_part(from_here, count) : load_unit(from_here), x + u * parts);
             }
             at = value.next(at, j);
+            if constexpr (shares) share += units * unit_size * (int)sizeof(T);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r) {
                 vec<Number> w = broadcast(weights[r * row + j]);
@@ -111,16 +130,14 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
             store(output + r * stride + c0 + v * n, ways == 1 ? sums[0][r][v] : sums[0][r][v] + sums[ways - 1][r][v]);
 }
 
-template <int rows, class At, class Number>
-REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width, const Number* weights, int64_t row,
-                            Number* output, int64_t stride) {
-    typedef Unit<typename At::storage> Stored;
-    constexpr int unit_size = Stored::unit_size, fit = max_sums / rows / Stored::parts;
-    constexpr int most = fit > 8 ? 8 : fit;
+template <int rows, bool in_columns, class At, class Number>
+REGARD_INLINE void mix_block(At value, int64_t from, int64_t stop, int64_t width, const Number* weights, int64_t row,
+                             Number* output, int64_t stride, const void* following) {
+    constexpr int unit_size = Unit<typename At::storage>::unit_size, most = most_mixed_units<rows, At>;
     int64_t c = 0;
     auto take = [&](auto units, auto part) {
-        mix_columns<rows, decltype(units)::value, decltype(part)::value != 0>(value, from, stop, c, width - c, weights,
-                                                                              row, output, stride);
+        mix_columns<rows, decltype(units)::value, decltype(part)::value != 0, in_columns>(
+            value, from, stop, c, width - c, weights, row, output, stride, following);
         c += decltype(units)::value * unit_size;
     };
     while (width - c >= most * unit_size) take(Constant<most>{}, Constant<0>{});
@@ -131,6 +148,28 @@ REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width,
     if constexpr (most > 1)
         if (width - c >= unit_size) take(Constant<1>{}, Constant<0>{});
     if (c < width) take(Constant<1>{}, Constant<1>{});
+}
+
+// With AVX2 the sums of 4 rows of weights are those of 16 numbers of the output, so rows of values are read in columns.
+// A column of 64 rows comes from memory line by line, at half of its rate. So some rows are prefetched as they lie in
+// memory, while those before them are read in columns from the first cache.
+inline constexpr int64_t rows_of_columns = 32;
+
+template <int rows, class At, class Number>
+REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width, const Number* weights, int64_t row,
+                            Number* output, int64_t stride) {
+    constexpr int unit_size = Unit<typename At::storage>::unit_size;
+    if constexpr (vector_bytes == 32 && At::in_tiles)
+        if (width > most_mixed_units<rows, At> * unit_size) {
+            for (int64_t next; from < stop; from = next) {
+                next = min_of((from / rows_of_columns + 1) * rows_of_columns, stop);
+                const void* following = nullptr;
+                if constexpr (At::is_prefetched_in_shares) following = next < stop ? value[next] : value.next_tile;
+                mix_block<rows, true>(value, from, next, width, weights, row, output, stride, following);
+            }
+            return;
+        }
+    mix_block<rows, false>(value, from, stop, width, weights, row, output, stride, nullptr);
 }
 
 // Splits `count` rows into groups of 4, 2 and 1: calls body(first row, Constant).

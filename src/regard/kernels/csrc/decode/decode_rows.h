@@ -203,8 +203,10 @@ inline constexpr int64_t prefetch_bytes = 4096;  // ahead of the current row, wh
 template <class T, bool is_contiguous>
 struct StridedRows {
     typedef T storage;
+    static constexpr bool in_tiles = true, is_prefetched_in_shares = is_contiguous;
     const T* first;
     int64_t step, ahead;
+    const T* next_tile;  // its first row
 
     REGARD_INLINE const T* operator[](int64_t j) const { return first + j * step; }
     REGARD_INLINE const T* next(const T* row, int64_t) const {
@@ -222,6 +224,7 @@ struct StridedRows {
 template <class T>
 struct GatheredRows {
     typedef T storage;
+    static constexpr bool in_tiles = true, is_prefetched_in_shares = false;
     const T* const* at;
     const T* const* next_tile;
 

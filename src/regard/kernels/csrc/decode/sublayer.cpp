@@ -46,17 +46,15 @@ ProjectionArguments with_tokens(ProjectionArguments layer, const Sublayer& of, v
 
 // Whether a layer is computed as one of few tokens, which has no activation: also where there is no kernel for many.
 bool is_few(const ProjectionArguments& layer) {
-    if (layer.weight.dtype != layer.tokens.dtype) return layer.rows <= few_tokens_of_integers;
     if (layer.rows <= few_tokens) return true;
+    if (layer.weight.dtype != layer.tokens.dtype) return false;
     const int64_t unit = linear_unit(layer.tokens.dtype);
     return unit == 0 || layer.inputs % unit != 0;
 }
 
 void multiply(const ProjectionArguments& layer, int threads, Activation activation = Activation::identity) {
     if (is_few(layer)) return project(layer, threads);
-    linear({layer.tokens, layer.weight, layer.scale, layer.bias, layer.output, layer.rows, layer.inputs, layer.outputs,
-            activation},
-           threads);
+    linear({layer, activation}, threads);
 }
 
 // Calls body(row) for each row.
@@ -221,6 +219,7 @@ static void run_feed_forward(const FeedForwardSublayer& s, int threads) {
         packed.reserve(2);
         packed.emplace_back(up_layer, threads);
         if (s.gate.weight) packed.emplace_back(gate_layer, threads);
+        REGARD_ASSERT(packed.front().tasks() == packed.back().tasks() && packed.front().stop(0) == packed.back().stop(0));
         parallel_for_owned(packed[0].tasks(), threads, [&](int64_t task, int) {
             for (const PackedProjection& layer : packed) layer.run(task);
             const int64_t first = packed[0].first(task), count = packed[0].stop(task) - first;

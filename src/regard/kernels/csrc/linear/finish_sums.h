@@ -7,11 +7,12 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// T: the dtype of the results. Rows of sums are `panel` apart, rows of results `stride`; `columns` of them are written.
+// T: the dtype of the results. Rows of sums are `width` apart, rows of results `stride`; `columns` of them are written.
 template <class T>
 struct FinishSums {
-    static constexpr int64_t n = lanes<float>, panel = panel_vectors * n;
-    typedef void (*Function)(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride);
+    static constexpr int64_t n = lanes<float>;
+    typedef void (*Function)(const float* sums, int64_t width, const float* bias, int64_t rows, int64_t columns, T* to,
+                             int64_t stride);
 
     static Function choose(Activation activation) {
         Function chosen = nullptr;
@@ -21,8 +22,9 @@ struct FinishSums {
 
 private:
     template <Activation activation>
-    static void finish(const float* sums, const float* bias, int64_t rows, int64_t columns, T* to, int64_t stride) {
-        for (int64_t row = 0; row < rows; ++row, sums += panel, to += stride)
+    static void finish(const float* sums, int64_t width, const float* bias, int64_t rows, int64_t columns, T* to,
+                       int64_t stride) {
+        for (int64_t row = 0; row < rows; ++row, sums += width, to += stride)
             for (int64_t o = 0; o < columns; o += n) {
                 const vfloat y = SublayerFunctions<T>::template apply<activation>(load(sums + o) + load(bias + o));
                 if (columns - o >= n) {

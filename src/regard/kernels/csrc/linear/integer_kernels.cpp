@@ -2,16 +2,16 @@
 #include "linear/integer_kernels.h"
 
 #include "linear/integer_linear.h"
-#include "linear/integer_projection.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
 template <class T, class W>
 static constexpr IntegerKernels integer_table = {
-    {IntegerProjection<T, W>::packed_bytes, IntegerProjection<T, W>::pack, TokenBlocks<IntegerProjection<T, W>>::project},
-    {IntegerLinear<T, W>::panel, 1, 1, IntegerLinear<T, W>::scratch_bytes, IntegerLinear<T, W>::multiply,
-     IntegerLinear<T, W>::token_bytes, IntegerLinear<T, W>::round_tokens}};
+    {IntegerLinear<T, W>::token_bytes, IntegerLinear<T, W>::pack, IntegerLinear<T, W>::project},
+    {IntegerLinear<T, W>::stride, IntegerLinear<T, W>::height, (sizeof(TokenGroup) + integer_group - 1) / integer_group, 1,
+     IntegerLinear<T, W>::scratch_bytes, IntegerLinear<T, W>::multiply, IntegerLinear<T, W>::token_bytes,
+     IntegerLinear<T, W>::round_tokens}};
 
 const IntegerKernels& integer_kernels(Dtype tokens, Dtype weight) {
     if (tokens == Dtype::bfloat16)

@@ -10,8 +10,8 @@ namespace regard {
 
 namespace {
 
-// Each block packs the panels of the weight anew, which takes a hundredth of its time from this number of rows on.
-constexpr int64_t most_rows = 1024, least_rows = 192;
+// Each block may pack the panels of the weight anew, which takes a hundredth of its time from this number of rows on.
+constexpr int64_t most_rows = 1024;
 // Bytes of the tokens of a block: all panels read them, one after the other.
 constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
@@ -21,10 +21,10 @@ constexpr int64_t prepared_rows = 16;  // of a task
 const LinearKernels* linear_kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
 
 // Rows of a block: few enough for a task for each thread, and for the cache.
-int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, int64_t panels, int threads) {
-    const int64_t row_bytes = std::max<int64_t>(given.inputs, 1) * number_bytes;
+int64_t choose_block_rows(const LinearArguments& given, const LinearKernels& kernels, int64_t panels, int threads) {
+    const int64_t row_bytes = std::max<int64_t>(given.inputs, 1) * kernels.number_bytes;
     const int64_t for_threads = ceil_div(given.rows, ceil_div(tasks_per_thread * threads, panels));
-    const int64_t most = std::max(std::min({for_threads, block_bytes / row_bytes, most_rows}), least_rows);
+    const int64_t most = std::max(std::min({for_threads, block_bytes / row_bytes, most_rows}), kernels.least_rows);
     const int64_t equal = ceil_div(given.rows, ceil_div(given.rows, most));
     return ceil_div(equal, rows_multiple) * rows_multiple;
 }
@@ -52,7 +52,7 @@ void linear(const LinearArguments& given, int threads) {
         });
     }
     const int64_t panels = ceil_div(given.outputs, kernels.panel);
-    const int64_t block = choose_block_rows(given, kernels.number_bytes, panels, threads);
+    const int64_t block = choose_block_rows(given, kernels, panels, threads);
     const ScratchParts scratch(threads, kernels.scratch_bytes(given.inputs));
     parallel_for_owned(panels * ceil_div(given.rows, block), threads, [&](int64_t task, int thread) {
         const int64_t row = task / panels * block;

@@ -62,7 +62,8 @@ struct Linear {
                 const unit* tokens = (const unit*)given.tokens.data + at * units;
                 for (int64_t k = 0; k < units || k == 0; k += depth)
                     add_products<decltype(vectors)::value>(tokens + k, units, rows, packed, k, units, sums);
-                finish(sums, bias, rows, columns, (storage*)given.output.data + at * given.outputs + first, given.outputs);
+                finish(sums, panel, bias, rows, columns, (storage*)given.output.data + at * given.outputs + first,
+                       given.outputs);
             }
         });
     }

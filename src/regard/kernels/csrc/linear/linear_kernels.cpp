@@ -8,6 +8,7 @@ namespace REGARD_ISA_NAMESPACE {
 
 template <class A>
 static constexpr LinearKernels linear_table = {Linear<A>::panel,
+                                               192,
                                                sizeof(typename A::unit) / A::per_unit,
                                                A::per_unit,
                                                Linear<A>::scratch_bytes,

@@ -3,15 +3,12 @@
 #pragma once
 
 #include "decode/sublayer_kernels.h"
-#include "tiles/problem.h"
+#include "linear/projection_kernels.h"
 
 namespace regard {
 
-// tokens (rows, inputs), weight (outputs, inputs), bias (outputs), or absent, and output (rows, outputs), contiguous and of
-// one dtype; or weight and scale of few bits, as in projection_kernels.h.
-struct LinearArguments {
-    Array tokens, weight, scale, bias, output;
-    int64_t rows = 0, inputs = 0, outputs = 0;
+// As in projection_kernels.h.
+struct LinearArguments : ProjectionArguments {
     Activation activation = Activation::identity;
 };
 void linear(const LinearArguments& given, int threads);
@@ -19,9 +16,10 @@ void linear(const LinearArguments& given, int threads);
 int64_t linear_unit(Dtype dtype);
 
 struct LinearKernels {
-    int64_t panel;     // outputs that are computed together
-    int64_t number_bytes;  // of a number of a token, as it is multiplied
-    int64_t per_unit;  // `inputs` is a multiple of it
+    int64_t panel;         // outputs that are computed together
+    int64_t least_rows;    // of a block: where weights are packed, fewer would cost a share of its time
+    int64_t number_bytes;  // of a number of a token, as it is multiplied, rounded up
+    int64_t per_unit;      // `inputs` is a multiple of it
     // Bytes of scratch memory of a thread.
     size_t (*scratch_bytes)(int64_t inputs);
     // Computes the outputs first .. first + panel - 1, or up to the last one, of the rows row .. stop - 1.

@@ -11,7 +11,9 @@ namespace regard {
 namespace {
 
 constexpr int64_t weights_per_task = 1 << 18;
-constexpr int64_t outputs_multiple = 4;  // rows of weights that kernels read side by side
+// A panel of weights of few bits, and a multiple of the rows that others read side by side: one number, so that layers of as
+// many inputs and outputs have the same tasks, whatever their weights.
+constexpr int64_t outputs_multiple = integer_panel;
 
 const ProjectionKernels& projection_kernels_in_use(Dtype tokens, Dtype weight) {
     if (weight != tokens) return integer_kernels_in_use(tokens, weight).few;

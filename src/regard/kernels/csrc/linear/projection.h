@@ -6,7 +6,8 @@
 // tokens, so no copy of weights can become stale. Sums are float32, one for each lane, and are added by halves. So the
 // bits of an output depend on its token and its row of weights only, not on the other tokens nor on the threads.
 //
-// Weights of few bits: integer_projection.h. A *format* says how `step` stored weights become `vectors` vectors, and a token is packed in the same order.
+// Weights of few bits: integer_linear.h. Here a *format* says how `step` stored weights become `vectors` vectors, and a
+// token is packed in the same order.
 #pragma once
 
 #include "linear/token_blocks.h"

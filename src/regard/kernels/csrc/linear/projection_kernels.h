@@ -7,16 +7,22 @@
 
 namespace regard {
 
-// The numbers of tokens up to which these kernels are faster than those for many tokens, which share weights between tokens
-// better. With weights of few bits both are as fast for 6 tokens if weights are in a cache, else for 12.
-constexpr int64_t few_tokens = 16, few_tokens_of_integers = 8;
+// The number of tokens up to which these kernels are faster than those for many tokens, which share weights between tokens
+// better. Weights of few bits have one kernel for both: few tokens are multiplied in tasks of some outputs, many also in
+// tasks of some rows.
+constexpr int64_t few_tokens = 16;
 
 // tokens (rows, inputs) and output (rows, outputs), of one dtype; weight (outputs, inputs), of that dtype; bias (outputs) in
-// the dtype of the tokens, or absent. All are contiguous. Weights of few bits (integer_products.h) are
+// the dtype of the tokens, or absent. All are contiguous. Weights of few bits (integer_linear.h) are in panels of 16 outputs,
+// the last of which is filled up with zeros:
 //
-//     int8     weight (outputs, inputs), scale (outputs, 1, groups) bfloat16
-//     int4     weight (outputs, 64 pairs of groups) uint8, scale (outputs, 2, groups) bfloat16: scales and minima
+//     int8     weight (panels, groups, 1024), scale (panels, groups, 16) bfloat16
+//     int4     weight (panels, pairs of groups, 1024) uint8, scale (panels, groups, 32) bfloat16: scales and minima
+//
+// 1024 bytes are (16, 16, 4): units of four inputs, outputs, and the inputs of a unit. A byte of int4 has a number of the
+// first group in its lower four bits, and that of the second group in the upper. The last pair is filled up.
 constexpr int64_t integer_group = 64;  // inputs with one scale
+constexpr int64_t integer_panel = 16;  // outputs
 struct ProjectionArguments {
     Array tokens, weight, scale, bias, output;
     int64_t rows = 0, inputs = 0, outputs = 0;

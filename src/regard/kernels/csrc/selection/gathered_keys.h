@@ -30,6 +30,7 @@ namespace REGARD_ISA_NAMESPACE {
 template <class T>
 struct ChosenRows {
     typedef T storage;
+    static constexpr bool in_tiles = false;
     static constexpr int64_t ahead = 12;
     const T* base;
     const int32_t* position;  // `ahead` more than are used

@@ -2,57 +2,20 @@
 //
 //     C += A B        A (16, 32) and B (32, 16) bfloat16, C (16, 16) float32, one instruction in 16 cycles
 //
-// Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18: eight registers of 16 rows of 64
-// bytes, here 2 for A, 2 for B and 4 for C. B has pairs of adjacent rows side by side, which are the units of Bfloat16
-// (compute_types.h), so the right operands of all kernels are B as they are. A core multiplies sixteen times as fast as
-// with AVX-512 in float32.
+// Of its registers (matrix_registers.h) 2 are for A, 2 for B and 4 for C. B has pairs of adjacent rows side by side, which are
+// the units of Bfloat16 (compute_types.h), so the right operands of all kernels are B as they are. A core multiplies sixteen
+// times as fast as with AVX-512 in float32.
 //
 // An element of C has the same bits wherever it is in C, and whatever is in other rows and columns: 16 units are summed,
 // then added to C. So scores that are computed again in the backward pass are those of the forward pass.
 #pragma once
 
 #include "tiles/gemm_microkernel.h"
+#include "tiles/matrix_registers.h"
 #include "tiles/pack.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
-
-inline constexpr int matrix_rows = 16, matrix_units = 16;  // of a register
-
-struct alignas(64) MatrixShapes {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// Until the end of its scope the thread can use the registers.
-struct MatrixUnit {
-    REGARD_INLINE MatrixUnit() {
-        const MatrixShapes shapes;
-        __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
-    }
-    REGARD_INLINE ~MatrixUnit() { __asm__ volatile("tilerelease"); }
-    MatrixUnit(const MatrixUnit&) = delete;
-    MatrixUnit& operator=(const MatrixUnit&) = delete;
-};
-
-// Numbers of registers are constants of the instructions. `row` is the distance of rows, in numbers of 4 bytes.
-template <int number>
-REGARD_INLINE void clear_matrix() {
-    __asm__ volatile("tilezero %%tmm%c0" ::"i"(number));
-}
-template <int number>
-REGARD_INLINE void load_matrix(const void* from, int64_t row) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(4 * row), "i"(number) : "memory");
-}
-template <int number>
-REGARD_INLINE void store_matrix(void* to, int64_t row) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(4 * row), "i"(number) : "memory");
-}
-template <int sum, int a, int b>
-REGARD_INLINE void multiply_matrices() {
-    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sum), "i"(a), "i"(b));
-}
 
 // Sums of two blocks of 16 rows (one, unless `both_rows`) and two of 16 columns (one, unless `both_columns`).
 template <bool both_rows, bool both_columns>
