@@ -325,8 +325,8 @@ def test_layers_of_several_formats_have_the_same_tasks(rounded, width, inner):
     for threads in (1, 2, 8, 16):
         output = torch.empty_like(tokens)
         native.feed_forward_sublayer(tokens, **layers, output=output, activation="relu", threads=threads)
-        assert torch.equal(output, outputs[0]) if outputs else True
         outputs.append(output)
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
     # Tokens are rounded to 1 / 127 of the largest of a group.
     assert (outputs[0].double() - expected).norm() <= 0.02 * (expected - tokens.double()).norm()
 

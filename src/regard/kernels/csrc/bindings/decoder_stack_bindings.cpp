@@ -154,11 +154,7 @@ public:
         for (nb::handle layer : layers)
             stack.layers_.push_back(read_decoder_layer(call, layer, stack.width_, stack.dtype_));
         stack.norm_ = read_norm(call, norm, "norm", stack.width_, stack.dtype_);
-        if (!output.is_none()) {
-            const nb::tuple parts = take_tuple(output, "output", 4);
-            stack.output_ = read_weight(call, parts[0], parts[1], parts[2], "output", stack.width_,
-                                        nb::cast<int64_t>(parts[3]), stack.dtype_);
-        }
+        stack.output_ = read_layer(call, output, "output", stack.width_, -1, stack.dtype_);
         stack.source_ = nb::make_tuple(nb::tuple(layers), norm, output);
         return stack;
     }

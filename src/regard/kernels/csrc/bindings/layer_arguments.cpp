@@ -5,19 +5,6 @@
 namespace nb = nanobind;
 
 namespace regard {
-namespace {
-
-ProjectionArguments read_layer(Call& call, nb::handle layer, const char* name, int64_t inputs, int64_t outputs,
-                               Dtype dtype) {
-    if (layer.is_none()) return {};
-    const nb::tuple parts = take_tuple(layer, name, 4);
-    const auto count = nb::cast<int64_t>(parts[3]);
-    if (count < 0 || (outputs >= 0 && count != outputs))
-        throw_value_error(std::string(name) + ": expected as many outputs as are read, got " + std::to_string(count));
-    return read_weight(call, parts[0], parts[1], parts[2], name, inputs, count, dtype);
-}
-
-}  // namespace
 
 Activation to_activation(const std::string& name) {
     static constexpr std::pair<const char*, Activation> names[] = {
@@ -30,6 +17,16 @@ Activation to_activation(const std::string& name) {
     throw_value_error("activation: unknown name " + name);
 }
 
+ProjectionArguments read_layer(Call& call, nb::handle layer, const char* name, int64_t inputs, int64_t outputs,
+                               Dtype dtype) {
+    if (layer.is_none()) return {};
+    const nb::tuple parts = take_tuple(layer, name, 4);
+    const auto count = nb::cast<int64_t>(parts[3]);
+    if (count < 0 || (outputs >= 0 && count != outputs))
+        throw_value_error(std::string(name) + ": expected as many outputs as are read, got " + std::to_string(count));
+    return read_weight(call, parts[0], parts[1], parts[2], name, inputs, count, dtype);
+}
+
 ProjectionArguments read_weight(Call& call, nb::handle weight, nb::handle scale, nb::handle bias, const char* name,
                                 int64_t inputs, int64_t outputs, Dtype dtype) {
     ProjectionArguments given;
@@ -37,7 +34,6 @@ ProjectionArguments read_weight(Call& call, nb::handle weight, nb::handle scale,
     const Dtype format = stored.dtype;
     require(format == Dtype::int8 || format == Dtype::uint8 || format == dtype,
             "weight: expected int8, uint8, or the dtype of the tokens");
-    require(outputs >= 0, "outputs: expected no negative number");
     given.inputs = inputs, given.outputs = outputs;
     require((format != dtype) != scale.is_none(), "scale: expected with weights of few bits, and only with them");
     if (format == dtype) {

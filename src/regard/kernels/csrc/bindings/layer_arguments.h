@@ -18,6 +18,9 @@ Activation to_activation(const std::string& name);
 // Reads the weight of a linear layer. The bias may be None, and so may the scale, but for weights of few bits.
 ProjectionArguments read_weight(Call& call, nanobind::handle weight, nanobind::handle scale, nanobind::handle bias,
                                 const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
+// Reads a linear layer, absent if it is None; of any number of outputs if `outputs` is negative.
+ProjectionArguments read_layer(Call& call, nanobind::handle layer, const char* name, int64_t inputs, int64_t outputs,
+                               Dtype dtype);
 NormLayer read_norm(Call& call, nanobind::handle norm, const char* name, int64_t width, Dtype dtype);
 // Reads the factors of `count` tokens, for heads of the problem.
 RotationFactors read_rotation(Call& call, nanobind::handle rotation, Dtype dtype, int64_t count);
